@@ -1,0 +1,36 @@
+# `make demo` and `make test` do everything on a fresh machine: they create .venv, install what
+# constraints.txt pins, and run. Nothing is installed again unless pyproject.toml or constraints.txt changed.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test lint bench clean
+.DEFAULT_GOAL := help
+
+help:           ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
+
+demo: .venv/ready   ## train and analyse a small network on the embedded digits, into runs/demo
+	$(BIN)/landscape demo
+
+test: .venv/ready   ## run every test
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/ready   ## check format, style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/ready  ## measure against other tools, which get a virtual environment of their own
+	$(BIN)/python -m tests.benchmarks
+
+clean:          ## remove the virtual environments and caches, not the runs
+	rm -rf .venv .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+# torch first and alone, then torchvision: asked for in any other way pip may take gigabytes of CUDA packages
+.venv/ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) $$(grep '^torch==' constraints.txt)
+	$(PIP) $$(grep '^torchvision==' constraints.txt) -c constraints.txt
+	$(PIP) -e '.[test]' -c constraints.txt
+	@touch $@

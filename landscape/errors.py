@@ -1,0 +1,47 @@
+"""Words for the user's mistakes: what was expected, what came, what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def choose(kind: str, name: str, choices: Iterable[str]) -> str:
+    """Return `name` if it is one of `choices`, else raise with the nearest spelling.
+
+    >>> choose("study", "surfase", ["surface", "plane"])
+    Traceback (most recent call last):
+    ValueError: study: unknown 'surfase'; did you mean 'surface'? Known: plane, surface
+    """
+    known = sorted(choices)
+    if name in known:
+        return name
+    near = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else "."
+    raise ValueError(f"{kind}: unknown '{name}'{hint} Known: {', '.join(known)}")
+
+
+def positive(name: str, value: float) -> float:
+    """Return `value` if it is finite and above zero."""
+    if not (value > 0 and value < float("inf")):
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+    return value
+
+
+def whole(name: str, value: int, least: int = 1, most: int | None = None) -> int:
+    """Return `value` if it is an integer within [least, most]."""
+    if isinstance(value, bool) or int(value) != value or value < least or (most is not None and value > most):
+        span = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise ValueError(f"{name} must be a whole number, {span}; got {value}")
+    return int(value)
+
+
+def finite(name: str, vector: Tensor) -> Tensor:
+    """Return `vector` if every entry is finite."""
+    if not bool(torch.isfinite(vector).all()):
+        bad = (~torch.isfinite(vector)).sum().item()
+        raise ValueError(f"{name} has {bad} non-finite entries of {vector.numel()}: did training diverge?")
+    return vector

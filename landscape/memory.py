@@ -1,0 +1,48 @@
+"""How many bytes there are, and how many a piece of work keeps."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_bytes(text: str | int | None) -> int:
+    """Bytes from "8G", "512M" or a number; None means half of the memory that is free now."""
+    if text is None:
+        return available() // 2
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"memory must look like 8G, 512M or a number of bytes, got '{text}'")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def available() -> int:
+    """Free physical memory in bytes, counting what the system would give up."""
+    try:
+        with open("/proc/meminfo") as table:
+            return next(int(line.split()[1]) * 1024 for line in table if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2
+
+
+@contextmanager
+def counting_saved(known: Collection[Tensor]) -> Iterator[dict[int, int]]:
+    """Count the bytes that autograd saves inside the block: storage address -> bytes, `known` ones left out."""
+    skip = {tensor.untyped_storage().data_ptr() for tensor in known}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in skip:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield saved

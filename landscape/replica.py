@@ -1,0 +1,145 @@
+"""Private copies of a model whose tensors can be rebound: the caller's model is never touched."""
+
+from __future__ import annotations
+
+import copy
+import queue
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from landscape.data import Batch
+from landscape.errors import choose
+from landscape.layout import Layout, running_statistics
+
+BATCHNORM = ("frozen", "recomputed", "interpolated", "batch")
+NORM = nn.modules.batchnorm._NormBase
+
+
+class Replica:
+    """A deep copy of the model with its laid-out tensors living in one flat vector."""
+
+    def __init__(self, model: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device):
+        self.module = copy.deepcopy(model).to(device=device, dtype=dtype)
+        for parameter in self.module.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        self.layout = layout
+        self.flat = torch.empty(layout.size, dtype=dtype, device=device)
+        self.version: object = None  # identity of the vector that `flat` holds a copy of
+        modules = dict(self.module.named_modules(remove_duplicate=False))
+        self.places = [
+            [(modules[path], leaf) for path, _, leaf in (name.rpartition(".") for name in entry.names)]
+            for entry in layout.entries
+        ]
+        self.statistic_places = [
+            (modules[path], leaf)
+            for path, _, leaf in (name.rpartition(".") for name in running_statistics(self.module))
+        ]
+        self.norms = [m for m in self.module.modules() if isinstance(m, NORM) and m.track_running_stats]
+        self.recurrent = [m for m in self.module.modules() if isinstance(m, nn.RNNBase)]
+        self.leaves = self.views(self.flat)
+        self.bind(self.leaves)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Tensors in model shape that share the vector's memory; the parameters among them want gradients."""
+        return [
+            self.layout.view(vector, entry).detach().requires_grad_(entry.kind != "statistic")
+            for entry in self.layout.entries
+        ]
+
+    def bind(self, tensors: Sequence[Tensor]) -> None:
+        """Let the module compute with these tensors, one per layout entry."""
+        for places, entry, tensor in zip(self.places, self.layout.entries, tensors, strict=True):
+            for module, leaf in places:
+                slot = module._buffers if entry.kind == "statistic" else module._parameters
+                slot[leaf] = tensor  # type: ignore[assignment]  # any tensor computes; Parameter is a tag
+        for recurrent in self.recurrent:  # RNNs keep a second list of references to their weights
+            recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
+
+    def load(self, vector: Tensor, statistics: Sequence[Tensor] | None = None) -> None:
+        """Copy a parameter vector in, unless it is the one already there."""
+        if self.version is not vector:
+            with torch.no_grad():
+                self.flat.copy_(vector)
+            self.version = vector
+        if statistics is not None:
+            self.bind_statistics(statistics)
+
+    def bind_statistics(self, statistics: Sequence[Tensor]) -> None:
+        """Let the norm layers use these tensors: bound, not copied, for kept graphs may hold the old ones."""
+        for (module, leaf), value in zip(self.statistic_places, statistics, strict=True):
+            module._buffers[leaf] = value
+
+
+class Replicas:
+    """A few replicas handed to whoever works; made on demand, one per concurrent worker."""
+
+    def __init__(self, model: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device):
+        self._pattern = Replica(model, layout, dtype, device)
+        self._make = (layout, dtype, device)
+        self._idle: queue.LifoQueue[Replica] = queue.LifoQueue()
+        self._idle.put(self._pattern)
+
+    @contextmanager
+    def borrow(self) -> Iterator[Replica]:
+        """A replica for the time of the block; always given back with its own leaves bound."""
+        try:
+            replica = self._idle.get_nowait()
+        except queue.Empty:
+            replica = Replica(self._pattern.module, *self._make)
+        try:
+            yield replica
+        finally:
+            self._idle.put(replica)
+
+
+def prepare(model: nn.Module, batchnorm: str, mode: str) -> nn.Module:
+    """A copy of the model in the mode and BatchNorm policy that the objective states."""
+    choose("batchnorm", batchnorm, BATCHNORM)
+    choose("mode", mode, ("eval", "caller"))
+    module = copy.deepcopy(model)
+    if mode == "eval":
+        module.eval()
+    for name, norm in module.named_modules():
+        if not isinstance(norm, NORM):
+            continue
+        if batchnorm == "batch":
+            # without running statistics a norm layer uses its batch, in eval mode too, and writes nothing
+            norm.track_running_stats = False
+            norm.running_mean = norm.running_var = norm.num_batches_tracked = None  # type: ignore[assignment]
+        elif norm.running_mean is None:
+            raise ValueError(
+                f"batchnorm='{batchnorm}' needs running statistics, but layer '{name}' keeps none: "
+                "write batchnorm='batch' and choose chunk_size deliberately, for each chunk is then one batch"
+            )
+    return module
+
+
+def recompute_statistics(
+    replica: Replica, batches: Iterable[tuple[int, Batch]], forward: Callable[[Batch], object]
+) -> list[Tensor]:
+    """Running statistics of the replica's present weights: example-weighted means over (count, batch) pairs.
+
+    One pass with BatchNorm in training mode and momentum n_b / (n_so_far + n_b), the convention of
+    Garipov et al. 2018. The variance is the mean of batch variances, so it depends a little on chunk_size.
+    """
+    flags = [(norm, norm.training, norm.momentum) for norm in replica.norms]
+    seen = 0
+    fresh = [buffer.clone() for buffer in running_statistics(replica.module).values()]
+    replica.bind_statistics(fresh)
+    try:
+        with torch.no_grad():
+            for norm in replica.norms:
+                norm.train()
+            for count, batch in batches:
+                seen += count
+                for norm in replica.norms:
+                    norm.momentum = count / seen
+                forward(batch)
+    finally:
+        for norm, training, momentum in flags:
+            norm.training, norm.momentum = training, momentum
+    return fresh

@@ -1,0 +1,151 @@
+"""Frozen result records. Shapes stand in comments; `dims` in a field's metadata names its axes in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], object]  # (units done, units in all); called from the thread that asked
+
+
+class Outcome(Enum):
+    """How an iteration ended; the value is advice to the reader. Failing to converge is not an exception."""
+
+    CONVERGED = "every wanted residual is below the tolerance"
+    EXACT = "the Krylov space closed: values are exact to rounding"
+    MAX_ITERATIONS = "the budget ran out first: allow more products, loosen tol, or trust only the converged entries"
+    NOISE = "residuals stopped falling at the rounding level of the operator: use float64 or loosen tol"
+
+
+def axes(*names: str) -> dict[str, tuple[str, ...]]:
+    return {"dims": names}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Loss, error and, for a subset of the data, the standard error of the loss."""
+
+    loss: float
+    error: float | None
+    standard_error: float | None
+
+
+@dataclass(frozen=True)
+class Eigenpairs:
+    """Eigenvalues with what is known of their error: some eigenvalue lies within `residuals[i]` of `values[i]`."""
+
+    values: Array = field(metadata=axes("k"))  # (k,) descending, algebraic
+    vectors: Tensor = field(metadata=axes("k", "parameter"))  # (k, size) rows of unit norm
+    residuals: Array = field(metadata=axes("k"))  # (k,) ||H v - lambda v||
+    converged: NDArray[np.bool_] = field(metadata=axes("k"))  # (k,)
+    products: int  # operator-vector products spent
+    iterations: NDArray[np.int64] = field(metadata=axes("k"))  # (k,) steps spent up to each pair
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Density:
+    """Nodes and weights of stochastic Lanczos quadrature; smoothing is left to the moment of drawing."""
+
+    nodes: Array = field(metadata=axes("probe", "node"))  # (probes, steps), NaN after a Krylov space closed
+    weights: Array = field(metadata=axes("probe", "node"))  # (probes, steps), each row sums to one
+    size: int  # dimension of the operator
+    products: int
+
+    def moment(self, power: int) -> tuple[float, float]:
+        """Mean of lambda^power over the spectrum, with its standard error over probes."""
+        each = np.nansum(self.weights * self.nodes**power, axis=1)
+        return float(each.mean()), _standard_error(each)
+
+    def curve(self, grid: Array, width: float | None = None) -> tuple[Array, Array]:
+        """Density on a grid by a Gaussian of standard deviation `width`, and its standard error over probes.
+
+        The default width is the span of the nodes over the number of steps: the resolution of the quadrature.
+        """
+        span = float(np.nanmax(self.nodes) - np.nanmin(self.nodes))
+        width = width or max(span, 1e-12) / self.nodes.shape[1]
+        nodes, weights = np.nan_to_num(self.nodes), np.nan_to_num(self.weights)
+        distance = (np.asarray(grid)[:, None, None] - nodes[None]) / width
+        kernel = np.exp(-0.5 * distance**2) / (width * np.sqrt(2 * np.pi))
+        each = (kernel * weights[None]).sum(axis=2)  # (grid, probes)
+        error = each.std(axis=1, ddof=1) / np.sqrt(each.shape[1]) if each.shape[1] > 1 else np.full(len(each), np.nan)
+        return each.mean(axis=1), error
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A stochastic trace with its standard error, in all and per layer."""
+
+    value: float
+    standard_error: float
+    layers: dict[str, tuple[float, float]]  # layer -> (trace of its diagonal block, standard error)
+    products: int
+
+
+@dataclass(frozen=True)
+class Sharpness:
+    """How much the loss rises within a radius, and the perturbation that does it."""
+
+    value: float
+    base: float  # loss at theta, on the same data
+    gradient_norm: float  # away from a critical point radius * gradient_norm dominates `value`
+    radius: float
+    kind: str
+    standard_error: float  # over samples or batches; NaN for a single deterministic answer
+    perturbation: Tensor | None = field(default=None, metadata=axes("parameter"))  # (size,) or None for averages
+    evaluations: int = 0  # gradient or loss evaluations spent
+
+
+@dataclass(frozen=True)
+class Line:
+    """Loss and error along base + x * direction, or (1 - x) * start + x * end."""
+
+    x: Array = field(metadata=axes("x"))  # (n,)
+    loss: Array = field(metadata=axes("x"))  # (n,) NaN where not computed, else what came out, also inf
+    error: Array | None = field(metadata=axes("x"))  # (n,)
+    standard_error: Array | None = field(metadata=axes("x"))  # (n,) of the loss, when data are a subset
+    done: NDArray[np.bool_] = field(metadata=axes("x"))  # (n,)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Loss and error over base + x_i * d1 + y_j * d2; arrays are indexed [i, j]."""
+
+    x: Array = field(metadata=axes("x"))  # (nx,)
+    y: Array = field(metadata=axes("y"))  # (ny,)
+    loss: Array = field(metadata=axes("x", "y"))  # (nx, ny) NaN where not computed
+    error: Array | None = field(metadata=axes("x", "y"))  # (nx, ny)
+    standard_error: Array | None = field(metadata=axes("x", "y"))  # (nx, ny)
+    done: NDArray[np.bool_] = field(metadata=axes("x", "y"))  # (nx, ny)
+    cosine: float  # between the two directions
+
+
+@dataclass(frozen=True)
+class Height:
+    """The three barriers of one quantity (loss or error) along one path."""
+
+    linear: float  # max_x L(x) - ((1 - x) L(0) + x L(1)), Entezari et al. 2022
+    mean: float  # max_x L(x) - (L(0) + L(1)) / 2, Frankle et al. 2020
+    max: float  # max_x L(x) - max(L(0), L(1)), the height of the saddle
+    where: float  # x of the highest point
+    linear_where: float  # x of the highest excess over the chord
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """A path between two models with its barriers in loss and, for class labels, in error."""
+
+    path: Line
+    loss: Height
+    error: Height | None
+    refined: Array = field(metadata=axes("refinement", "quantity"))  # (m, 3) rows of x, loss, error beyond the grid
+
+
+def _standard_error(samples: Array) -> float:
+    return float(samples.std(ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else float("nan")

@@ -1,0 +1,37 @@
+"""Keyed randomness: a generator is a function of (seed, purpose, ...), never of what ran before it."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def key(seed: int, *parts: str | int) -> int:
+    """Mix a seed and any names or numbers into 63 bits, the same on every machine."""
+    words = ":".join([str(int(seed)), *(f"{type(part).__name__}={part}" for part in parts)])
+    digest = hashlib.blake2b(words.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1  # torch and NumPy both take any non-negative 63-bit seed
+
+
+def torch_generator(seed: int, *parts: str | int) -> torch.Generator:
+    """A CPU generator: seeds then mean the same numbers whatever the device of the model."""
+    return torch.Generator().manual_seed(key(seed, *parts))
+
+
+def numpy_generator(seed: int, *parts: str | int) -> np.random.Generator:
+    """The NumPy counterpart, for partitions and samplers."""
+    return np.random.Generator(np.random.PCG64(key(seed, *parts)))
+
+
+def normal(shape: tuple[int, ...], seed: int, *parts: str | int) -> Tensor:
+    """Standard Gaussian numbers, drawn in float64 so that every precision starts from the same vector."""
+    return torch.randn(shape, generator=torch_generator(seed, *parts), dtype=torch.float64)
+
+
+def rademacher(shape: tuple[int, ...], seed: int, *parts: str | int) -> Tensor:
+    """Independent signs, +1 or -1."""
+    bits = torch.randint(0, 2, shape, generator=torch_generator(seed, *parts), dtype=torch.int8)
+    return bits.double().mul_(2).sub_(1)

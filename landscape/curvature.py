@@ -14,8 +14,9 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -35,7 +36,8 @@ ENGINES = ("auto", "retained", "recompute", "forward")
 BLOCK = 8  # vectors multiplied per visit to a chunk: bounds the memory of results in flight
 
 
-class Graph(NamedTuple):
+@dataclass(frozen=True)
+class Graph:
     """What a chunk keeps so that a product is only a backward pass."""
 
     multiply: Callable[[Sequence[Tensor]], Sequence[Tensor]]
@@ -143,9 +145,7 @@ class _Curvature(Operator):
             yield from ordered_map(lambda chunk: self._recompute(chunk, rows), rest, workers)
 
     def _multiply(self, rows: Tensor, graph: Graph) -> tuple[Tensor, float]:
-        products = [
-            torch.cat([part.reshape(-1) for part in graph.multiply(self._shaped(row))]) for row in rows
-        ]
+        products = [torch.cat([part.reshape(-1) for part in graph.multiply(self._shaped(row))]) for row in rows]
         return torch.stack(products), graph.count
 
     def _recompute(self, chunk: Batch, rows: Tensor) -> tuple[Tensor, float]:
@@ -183,9 +183,7 @@ class HessianOperator(_Curvature):
 
     def _build(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> Graph:
         sums = self.objective._sums(replica, chunk)
-        gradient = torch.autograd.grad(
-            sums.loss, leaves, create_graph=True, allow_unused=True, materialize_grads=True
-        )
+        gradient = torch.autograd.grad(sums.loss, leaves, create_graph=True, allow_unused=True, materialize_grads=True)
         curved = [index for index, part in enumerate(gradient) if part.requires_grad]
 
         def multiply(vectors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -220,9 +218,7 @@ class HessianOperator(_Curvature):
             try:
                 gradient = torch.func.grad(summed, argnums=tuple(range(len(self._entries))))
                 leaves = tuple(leaf.detach() for leaf in self._leaves[: len(self._entries)])
-                products = [
-                    torch.func.jvp(gradient, leaves, tuple(self._shaped(row)))[1] for row in rows
-                ]
+                products = [torch.func.jvp(gradient, leaves, tuple(self._shaped(row)))[1] for row in rows]
             finally:
                 replica.bind(replica.leaves)
         return torch.stack([torch.cat([part.reshape(-1) for part in parts]) for parts in products]), count
@@ -283,9 +279,7 @@ def _differentiable() -> Iterator[None]:
     """Kernels that have second derivatives: attention by plain matrix products, RNNs without cuDNN."""
     with ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        if torch.backends.cudnn.is_available():
+        if torch.cuda.is_available():
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         stack.enter_context(torch.enable_grad())
         yield
-
-

@@ -18,16 +18,12 @@ def read(data: Any, device: torch.device, dtype: torch.dtype) -> list[Batch]:
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         inputs, targets = data
         if len(inputs) != len(targets):
-            raise ValueError(
-                f"inputs and targets must have equal length, got {len(inputs)} and {len(targets)}"
-            )
+            raise ValueError(f"inputs and targets must have equal length, got {len(inputs)} and {len(targets)}")
         batches: list[Batch] = [data]
     elif isinstance(data, Iterable):
         batches = list(_in_order(data))
     else:
-        raise ValueError(
-            f"data must be (inputs, targets), a list of batches or a loader, got {type(data).__name__}"
-        )
+        raise ValueError(f"data must be (inputs, targets), a list of batches or a loader, got {type(data).__name__}")
     batches = [batch for batch in (move(batch, device, dtype) for batch in batches) if examples(batch) != 0]
     if not batches:
         raise ValueError("data is empty: there is nothing to average over")

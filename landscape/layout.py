@@ -49,9 +49,7 @@ class Layout:
     entries: tuple[Entry, ...]
 
     @classmethod
-    def of(
-        cls, model: nn.Module, parameters: str | Sequence[str] | None = None, statistics: bool = False
-    ) -> Layout:
+    def of(cls, model: nn.Module, parameters: str | Sequence[str] | None = None, statistics: bool = False) -> Layout:
         """Lay out the trainable parameters of `model`, tied ones once.
 
         parameters: glob patterns ("conv*", "head.*") that restrict the vector to some tensors.
@@ -120,9 +118,7 @@ class Layout:
     def check(self, vector: Tensor, what: str = "theta") -> Tensor:
         """Return `vector` if its last axis fits this layout."""
         if vector.ndim == 0 or vector.shape[-1] != self.size:
-            raise ValueError(
-                f"{what} must have {self.size} entries on its last axis, got shape {tuple(vector.shape)}"
-            )
+            raise ValueError(f"{what} must have {self.size} entries on its last axis, got shape {tuple(vector.shape)}")
         return vector
 
     def segment(self, vector: Tensor, name: str) -> Tensor:
@@ -131,9 +127,8 @@ class Layout:
 
     def view(self, vector: Tensor, entry: Entry) -> Tensor:
         """View of one entry inside a flat vector, or inside every row of a stack (..., size)."""
-        return self.check(vector)[..., entry.start : entry.stop].unflatten(-1, entry.shape or (1,)).reshape(
-            *vector.shape[:-1], *entry.shape
-        )
+        part = self.check(vector)[..., entry.start : entry.stop]
+        return part.view(*vector.shape[:-1], *entry.shape)
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Named views of a flat vector; tied tensors appear under their first name."""

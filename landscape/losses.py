@@ -6,7 +6,8 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,8 @@ CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)
 CLASS_MODULES = (nn.CrossEntropyLoss, nn.NLLLoss)
 
 
-class Sums(NamedTuple):
+@dataclass(frozen=True)
+class Sums:
     """What one chunk contributes; totals are divided once, at the end."""
 
     loss: Tensor  # () sum of losses
@@ -43,7 +45,7 @@ class SummedLoss:
         inner, given = (loss.func, loss.keywords) if isinstance(loss, functools.partial) else (loss, {})
         if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
             module = copy.deepcopy(loss)
-            module.reduction = "none"
+            module.reduction = "none"  # type: ignore[assignment]
             self.elementwise = module
             if isinstance(loss, CLASS_MODULES):
                 self.weight, self.ignore_index = loss.weight, loss.ignore_index

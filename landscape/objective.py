@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +23,7 @@ from landscape.curvature import GaussNewtonOperator, HessianOperator
 from landscape.data import Batch
 from landscape.errors import finite, whole
 from landscape.layout import Layout
-from landscape.losses import Loss, Sums, SummedLoss, class_labels
+from landscape.losses import Loss, SummedLoss, Sums, class_labels
 from landscape.memory import parse_bytes
 from landscape.replica import Replica, Replicas, prepare, recompute_statistics
 from landscape.results import Evaluation
@@ -187,8 +188,7 @@ class Objective:
         whole("size", size)
         inputs, targets = batches_of.join(self.chunks)
         return [
-            self._on(inputs[i : i + size], targets[i : i + size], population=None)
-            for i in range(0, len(inputs), size)
+            self._on(inputs[i : i + size], targets[i : i + size], population=None) for i in range(0, len(inputs), size)
         ]
 
     def _on(self, inputs: Tensor, targets: Tensor, population: int | None) -> Objective:
@@ -235,7 +235,7 @@ class Objective:
         leaves = replica.leaves[: len(self.layout.parameters)]
         sums = self._sums(replica, chunk)
         parts = torch.autograd.grad(sums.loss, leaves, allow_unused=True, materialize_grads=True)
-        return sums._replace(loss=sums.loss.detach()), torch.cat([part.reshape(-1) for part in parts])
+        return replace(sums, loss=sums.loss.detach()), torch.cat([part.reshape(-1) for part in parts])
 
     def _sums(self, replica: Replica, chunk: Batch) -> Sums:
         if self._batch_loss is None:

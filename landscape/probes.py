@@ -39,11 +39,7 @@ def check_deterministic(objective: Objective, replica: Replica, batches: Sequenc
     if not math.isfinite(first):
         raise ValueError(f"the loss of the first {examples(batch)} examples is {first}: are the inputs finite?")
     if abs(first - second) > 1e-6 + 5e-5 * abs(first):
-        active = [
-            name
-            for name, part in replica.module.named_modules()
-            if isinstance(part, DROPOUTS) and part.training
-        ]
+        active = [name for name, part in replica.module.named_modules() if isinstance(part, DROPOUTS) and part.training]
         suspect = (
             f"layers in training mode: {', '.join(active[:3])}"
             if active
@@ -67,7 +63,7 @@ def fitting_chunk(objective: Objective, replica: Replica, batch: Batch, most: in
     with counting_saved([replica.flat, *piece]) as saved:
         objective._sums(replica, piece)
     each = max(sum(saved.values()) / examples(piece), 1)
-    return max(min(2 ** int(math.log2(max(CACHE / each, 8))), most), 1)
+    return min(1 << int(math.log2(max(CACHE / each, 8))), most)
 
 
 def _try(objective: Objective, replica: Replica, batch: Batch, batches: Sequence[Batch]) -> float:

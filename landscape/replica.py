@@ -55,7 +55,7 @@ class Replica:
         for places, entry, tensor in zip(self.places, self.layout.entries, tensors, strict=True):
             for module, leaf in places:
                 slot = module._buffers if entry.kind == "statistic" else module._parameters
-                slot[leaf] = tensor  # type: ignore[assignment]  # any tensor computes; Parameter is a tag
+                slot[leaf] = tensor  # any tensor computes; Parameter is only a tag
         for recurrent in self.recurrent:  # RNNs keep a second list of references to their weights
             recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
 
@@ -109,7 +109,7 @@ def prepare(model: nn.Module, batchnorm: str, mode: str) -> nn.Module:
         if batchnorm == "batch":
             # without running statistics a norm layer uses its batch, in eval mode too, and writes nothing
             norm.track_running_stats = False
-            norm.running_mean = norm.running_var = norm.num_batches_tracked = None  # type: ignore[assignment]
+            norm.running_mean = norm.running_var = norm.num_batches_tracked = None
         elif norm.running_mean is None:
             raise ValueError(
                 f"batchnorm='{batchnorm}' needs running statistics, but layer '{name}' keeps none: "

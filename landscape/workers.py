@@ -18,9 +18,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def ordered_map(
-    task: Callable[[Item], Result], items: Iterable[Item], workers: int
-) -> Iterator[Result]:
+def ordered_map(task: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
     """Yield `task(item)` in the order of `items`; at most 2 * workers results wait in memory."""
     threads = torch.get_num_threads()
     try:

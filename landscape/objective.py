@@ -181,17 +181,16 @@ class Objective:
         inputs, targets = batches_of.join(self.chunks)
         whole("count", count, most=len(inputs))
         chosen = batches_of.stratified(class_labels(targets), len(inputs), count, numpy_generator(seed, "subset"))
-        return self._on(inputs[chosen], targets[chosen], population=len(inputs))
+        return self.on(inputs[chosen], targets[chosen], population=len(inputs))
 
     def split(self, size: int) -> list[Objective]:
         """Disjoint objectives of `size` examples each, in order; the last may be smaller."""
         whole("size", size)
         inputs, targets = batches_of.join(self.chunks)
-        return [
-            self._on(inputs[i : i + size], targets[i : i + size], population=None) for i in range(0, len(inputs), size)
-        ]
+        return [self.on(inputs[i : i + size], targets[i : i + size]) for i in range(0, len(inputs), size)]
 
-    def _on(self, inputs: Tensor, targets: Tensor, population: int | None) -> Objective:
+    def on(self, inputs: Tensor, targets: Tensor, population: int | None = None) -> Objective:
+        """The same model, loss and policies on other examples; `population`: how many they were drawn from."""
         other = copy.copy(self)  # replicas are shared: they hold no data
         largest = max(batches_of.examples(chunk) for chunk in self.chunks)
         other.chunks = batches_of.split([(inputs, targets)], largest)

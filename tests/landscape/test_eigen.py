@@ -1,0 +1,225 @@
+"""Lanczos against dense eigenvalues: order, sign, clusters, copies, restarts, warm starts, honest residuals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from landscape import Objective, eigenpairs
+from landscape.operators import MatrixOperator, Operator
+from landscape.results import Outcome
+from tests.landscape.cases import make
+
+
+def matrix(values, seed=0, dtype=torch.float64):
+    """A random symmetric matrix with exactly these eigenvalues."""
+    generator = torch.Generator().manual_seed(seed)
+    size = len(values)
+    Q = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))[0]
+    A = (Q * torch.tensor(np.asarray(values, dtype=float))) @ Q.T
+    return ((A + A.T) / 2).to(dtype)
+
+
+def check(A, result, expected, atol=1e-9):
+    """Values as expected, vectors orthonormal, and reported residuals not below the true ones."""
+    np.testing.assert_allclose(result.values, expected, rtol=0, atol=atol)
+    V = result.vectors.double()
+    torch.testing.assert_close(V @ V.T, torch.eye(len(V), dtype=torch.float64), rtol=0, atol=1e-5)
+    true = (V @ A.double() - torch.from_numpy(result.values)[:, None] * V).norm(dim=1).numpy()
+    assert (true <= result.residuals * (1 + 1e-3) + 1e-12).all(), (true, result.residuals)
+
+
+SPECTRUM = 1.0 / np.arange(1, 201)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 17])
+@pytest.mark.parametrize("block", [1, 3])
+def test_decaying_spectrum(k, block):
+    A = matrix(SPECTRUM)
+    result = eigenpairs(MatrixOperator(A), k=k, tol=1e-8, block=block)
+    check(A, result, SPECTRUM[:k])
+    assert result.outcome is Outcome.CONVERGED
+    assert result.converged.all()
+
+
+INDEFINITE = np.r_[-10.0, -9.0, np.linspace(-1, 3, 60), 4.0]
+
+
+@pytest.mark.parametrize(
+    ("which", "k", "expected"),
+    [
+        ("largest", 2, [4.0, 3.0]),
+        ("smallest", 3, [-1.0, -9.0, -10.0]),
+        ("both", 3, [4.0, 3.0, -10.0]),
+        ("both", 2, [4.0, -10.0]),
+        ("magnitude", 3, [4.0, -9.0, -10.0]),
+    ],
+)
+def test_sign_and_order_on_an_indefinite_matrix(which, k, expected):
+    A = matrix(INDEFINITE)
+    check(A, eigenpairs(MatrixOperator(A), k=k, tol=1e-7, which=which), expected)
+
+
+def test_clustered_eigenvalues_without_ghosts_or_misses():
+    values = np.r_[1.0, 1 - 1e-5, 1 - 2e-5, np.linspace(0, 0.5, 150)]
+    A = matrix(values)
+    check(A, eigenpairs(MatrixOperator(A), k=4, tol=1e-9), np.sort(values)[::-1][:4])
+
+
+def test_many_steps_leave_no_ghosts():
+    """200 products on a matrix whose top converges after ten: every eigenvalue is still found once."""
+    values = np.r_[100.0, 50.0, np.linspace(0, 1, 148)]
+    A = matrix(values)
+    check(A, eigenpairs(MatrixOperator(A), k=100, tol=1e-7, max_products=500), np.sort(values)[::-1][:100], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("values", "k"),
+    [([5.0, 5.0, 5.0, 1.0] + [0.0] * 40, 5), ([2.0] * 30, 3), ([0.0] * 10, 2), ([3.0] + [0.0] * 30, 2)],
+)
+def test_repeated_eigenvalues_and_low_rank_when_the_krylov_space_closes(values, k):
+    A = matrix(values)
+    check(A, eigenpairs(MatrixOperator(A), k=k, tol=1e-8), np.sort(values)[::-1][:k])
+
+
+def test_repeated_eigenvalue_in_a_wide_spectrum():
+    values = np.r_[5.0, 5.0, 4.5, np.linspace(0, 4, 300)]
+    A = matrix(values)
+    missed = eigenpairs(MatrixOperator(A), k=2, tol=1e-3)
+    assert missed.values[1] < 4.9  # what one Krylov sequence cannot see, and why `verify` and `block` exist
+    for options in ({"verify": True}, {"block": 2}):
+        check(A, eigenpairs(MatrixOperator(A), k=2, tol=1e-3, **options), [5.0, 5.0], 1e-4)
+
+
+@pytest.mark.parametrize("which", ["largest", "both"])
+def test_thick_restart_reaches_the_same_answer_in_little_memory(which):
+    values = np.r_[-3.0, np.linspace(0, 1, 300), 1.5, 1.4, 1.3]
+    A = matrix(values)
+    small = eigenpairs(MatrixOperator(A), k=3, tol=1e-7, which=which, max_basis=14, max_products=2000)
+    large = eigenpairs(MatrixOperator(A), k=3, tol=1e-7, which=which, max_products=2000)
+    check(A, small, large.values, 1e-8)
+    assert small.products > 14
+
+
+def test_whole_spectrum_is_exact():
+    A = matrix([3.0, -2.0, 1.0])
+    result = eigenpairs(MatrixOperator(A), k=3)
+    check(A, result, [3.0, 1.0, -2.0], 1e-13)
+    assert result.outcome is Outcome.EXACT
+
+
+def test_warm_start_saves_products():
+    A = matrix(SPECTRUM)
+    cold = eigenpairs(MatrixOperator(A), k=5, tol=1e-4)
+    noise = torch.randn(200, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    nearby = A + 1e-4 * (noise + noise.T)
+    warm = eigenpairs(MatrixOperator(nearby), k=5, tol=1e-4, start=cold.vectors)
+    check(nearby, warm, np.linalg.eigvalsh(nearby.numpy())[::-1][:5], 1e-6)
+    again = eigenpairs(MatrixOperator(nearby), k=5, tol=1e-4)
+    assert warm.products < again.products
+    assert eigenpairs(MatrixOperator(A), k=5, tol=1e-3, start=cold.vectors, block=5).products == 5
+
+
+def test_the_gradient_as_a_hint_saves_products():
+    operator = MatrixOperator(matrix(SPECTRUM))
+    plain = eigenpairs(operator, k=1, tol=1e-6)
+    operator.hint = plain.vectors[0] + 0.1 * plain.vectors[0].roll(1)
+    assert eigenpairs(operator, k=1, tol=1e-6).products < plain.products
+
+
+def test_float32_reports_its_rounding():
+    A = matrix(SPECTRUM, dtype=torch.float32)
+    fine = eigenpairs(MatrixOperator(A), k=5, tol=1e-3)
+    check(A, fine, SPECTRUM[:5], 1e-6)
+    tight = eigenpairs(MatrixOperator(A), k=5, tol=1e-12)
+    assert tight.outcome is Outcome.NOISE
+    assert not tight.converged.any()
+    assert tight.residuals.min() > 1e-7
+
+
+def test_running_out_of_products_is_a_value_with_advice():
+    result = eigenpairs(MatrixOperator(matrix(SPECTRUM)), k=5, tol=1e-10, max_products=8)
+    assert result.outcome is Outcome.MAX_ITERATIONS
+    assert "allow more products" in result.outcome.value
+    assert not result.converged.all()
+    assert result.products == 8
+
+
+def test_deterministic_signed_and_seeded():
+    A = matrix(SPECTRUM)
+    first, second = (eigenpairs(MatrixOperator(A), k=3, seed=1) for _ in range(2))
+    assert torch.equal(first.vectors, second.vectors)
+    largest = first.vectors.gather(1, first.vectors.abs().argmax(1, keepdim=True))
+    assert (largest > 0).all()
+    assert not torch.equal(first.vectors, eigenpairs(MatrixOperator(A), k=3, seed=2).vectors)
+
+
+def test_on_a_network_against_the_dense_hessian():
+    case = make("mlp")
+    objective = Objective(case.model, case.data, chunk_size=32)
+    dense = case.dense_hessian()
+    values = torch.linalg.eigvalsh(dense).flip(0).numpy()
+    check(dense, eigenpairs(objective.hessian(objective.theta), k=5, tol=1e-9), values[:5])
+    both = eigenpairs(objective.hessian(objective.theta), k=4, tol=1e-9, which="both")
+    check(dense, both, np.r_[values[:2], values[-2:]])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    values=st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=25),
+    k=st.integers(1, 4),
+    block=st.integers(1, 2),
+)
+def test_any_spectrum_with_copies(values, k, block):
+    k, block = min(k, len(values)), min(block, len(values))
+    A = matrix(values)
+    result = eigenpairs(MatrixOperator(A), k=k, tol=1e-8, block=block, verify=True, max_products=200)
+    np.testing.assert_allclose(result.values, np.linalg.eigvalsh(A.numpy())[::-1][:k], rtol=0, atol=1e-6)
+
+
+class _Skew(Operator):
+    size, dtype, device = 30, torch.float64, torch.device("cpu")
+
+    def __init__(self, skewness):
+        noise = torch.randn(30, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        self.A = matrix(SPECTRUM[:30]) + skewness * (noise - noise.T)
+
+    def _product(self, rows):
+        return rows @ self.A.T
+
+
+def test_an_operator_that_is_not_symmetric_is_refused():
+    with pytest.raises(ValueError, match="the operator is not symmetric"):
+        eigenpairs(_Skew(0.01), k=2)
+    assert eigenpairs(_Skew(0.0), k=2).converged.all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 0}, "k must be a whole number, between 1 and 200; got 0"),
+        ({"k": 201}, "between 1 and 200; got 201"),
+        ({"tol": 0.0}, "tol must be positive"),
+        ({"which": "larges"}, "did you mean 'largest'"),
+        ({"start": torch.zeros(3, 7)}, "start must have 200 entries"),
+        ({"start": torch.zeros(2, 200)}, "linearly independent"),
+        ({"start": torch.ones(2, 200)}, "linearly independent"),
+        ({"start": torch.full((200,), torch.nan)}, "start has 200 non-finite"),
+        ({"max_basis": 3}, "max_basis must be a whole number, at least"),
+        ({"block": 0}, "block must be"),
+        ({"max_products": 0}, "max_products must be"),
+    ],
+)
+def test_bad_input(options, message):
+    with pytest.raises(ValueError, match=message):
+        eigenpairs(MatrixOperator(matrix(SPECTRUM)), **options)
+
+
+def test_progress_is_reported():
+    seen = []
+    result = eigenpairs(MatrixOperator(matrix(SPECTRUM)), k=2, progress=lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == list(range(1, result.products + 1))
+    assert {total for _, total in seen} == {140}

@@ -67,7 +67,7 @@ def eigenpairs(
     budget = whole("max_products", max_products) if max_products is not None else 100 + 20 * k
     space = _Space(operator, _capacity(operator, k, block, max_basis), _first_block(operator, start, block, seed))
     spent = looks = 0
-    looking = 0  # steps left of a second look
+    looking, settled = 0, np.empty(0)  # steps left of a second look, and the values found before it
     suspicious = verify  # a closed sequence, or one that missed a copy before, gets a second look
     while True:
         spent += space.width
@@ -83,8 +83,8 @@ def eigenpairs(
             break
         closed = not space.advance(max(floor, 0.1 * tol * float(np.abs(values[wanted]).min())), floor)
         if looking and done:
-            looking -= 1
-            if looking == 0 or closed:
+            looking = 0 if closed else looking - 1
+            if not looking and np.allclose(values[wanted], settled, rtol=tol, atol=100 * floor):
                 break
         elif looking:
             looking, suspicious = 0, True  # something new turned up: converge it, then look again
@@ -92,10 +92,12 @@ def eigenpairs(
             break
         if closed or (done and not looking):
             looks += 1
-            looking = SECOND_LOOK if done else 0
+            looking, settled = (SECOND_LOOK, values[wanted]) if done else (0, settled)
             space.renew(normal((1, size), seed, "second look", looks))
         if space.known + space.width > space.capacity:
             space.restart(values, vectors, pick, k)
+    if progress is not None:
+        progress(spent, spent)
     outcome = Outcome.CONVERGED if done else Outcome.MAX_ITERATIONS
     converged = residuals <= tol * np.abs(values[wanted])
     if space.known == size:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -126,7 +126,7 @@ class Objective:
         vector = self._own(theta)
         return self._totals(list(self._each_chunk(vector, self._forward)), vector)
 
-    def evaluate_each(self, points: Iterable[Callable[[Tensor], object]]) -> Iterator[Evaluation]:
+    def evaluate_each(self, points: Iterable[Callable[[Tensor], object]]) -> Generator[Evaluation]:
         """Evaluate at many points, several at once: each is a function that writes its vector into a tensor.
 
         A whole point is one worker's job, so the vector is written once for all of its data. Non-finite
@@ -218,9 +218,13 @@ class Objective:
         """BatchNorm statistics re-estimated at this vector, or None where the policy is another."""
         if self.batchnorm != "recomputed":
             return None
-        with self._replicas.borrow() as replica:
-            replica.load(vector)
-            return self._recompute(replica)
+
+        def gather(theta: Tensor) -> list[Tensor]:
+            with self._replicas.borrow() as replica:
+                replica.load(theta)
+                return self._recompute(replica)
+
+        return next(ordered_map(gather, [vector], workers=1))  # one thread, like all other work: the same bits
 
     def _recompute(self, replica: Replica) -> list[Tensor]:
         counted = ((batches_of.examples(chunk), chunk) for chunk in self.chunks)
@@ -256,7 +260,7 @@ class Objective:
         if self.population is not None:
             elements = sum(part.elements for part in sums)
             square = math.fsum(part.squares for part in sums) / elements
-            variance = max(square - loss**2, 0.0) * elements / max(elements - 1, 1)
+            variance = max(square - loss * loss, 0.0) * elements / max(elements - 1, 1)
             # the subset is drawn without replacement from a finite population
             spread = math.sqrt(variance / elements * (1 - self.count / self.population))
         if self.weight_decay:

@@ -128,7 +128,8 @@ def recompute_statistics(
     """
     flags = [(norm, norm.training, norm.momentum) for norm in replica.norms]
     seen = 0
-    fresh = [buffer.clone() for buffer in running_statistics(replica.module).values()]
+    # zeros, not the old values: the first batch weighs 1, but 0 * NaN of a diverged point would stay for ever
+    fresh = [torch.zeros_like(buffer) for buffer in running_statistics(replica.module).values()]
     replica.bind_statistics(fresh)
     try:
         with torch.no_grad():

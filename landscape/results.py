@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from landscape.errors import choose, positive
+
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], object]  # (units done, units in all); called from the thread that asked
 
@@ -61,21 +63,53 @@ class Density:
     def moment(self, power: int) -> tuple[float, float]:
         """Mean of lambda^power over the spectrum, with its standard error over probes."""
         each = np.nansum(self.weights * self.nodes**power, axis=1)
-        return float(each.mean()), _standard_error(each)
+        return float(each.mean()), standard_error(each)
 
-    def curve(self, grid: Array, width: float | None = None) -> tuple[Array, Array]:
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """Smallest and largest node: the ends of the spectrum are at least this far out."""
+        return float(np.nanmin(self.nodes)), float(np.nanmax(self.nodes))
+
+    def curve(self, grid: Array, width: float | str = "resolution") -> tuple[Array, Array]:
         """Density on a grid by a Gaussian of standard deviation `width`, and its standard error over probes.
 
-        The default width is the span of the nodes over the number of steps: the resolution of the quadrature.
+        A width may be a number or one of WIDTHS. Curves compare only when drawn with one width.
         """
-        span = float(np.nanmax(self.nodes) - np.nanmin(self.nodes))
-        width = width or max(span, 1e-12) / self.nodes.shape[1]
+        if isinstance(width, str):
+            width = WIDTHS[choose("width", width, WIDTHS)](self)
+        positive("width", width)
         nodes, weights = np.nan_to_num(self.nodes), np.nan_to_num(self.weights)
         distance = (np.asarray(grid)[:, None, None] - nodes[None]) / width
         kernel = np.exp(-0.5 * distance**2) / (width * np.sqrt(2 * np.pi))
         each = (kernel * weights[None]).sum(axis=2)  # (grid, probes)
         error = each.std(axis=1, ddof=1) / np.sqrt(each.shape[1]) if each.shape[1] > 1 else np.full(len(each), np.nan)
         return each.mean(axis=1), error
+
+
+def _resolution(density: Density) -> float:
+    """Span of the nodes over their number: what the quadrature can tell apart."""
+    low, high = density.extremes
+    return max(high - low, 1e-12) / int(np.isfinite(density.nodes).sum(axis=1).max())
+
+
+def _pyhessian(density: Density) -> float:
+    """PyHessian (Yao et al. 2020): 1e-5 max(1, range) is a variance; the range is a mean over probes, 0.01 wider."""
+    ends = np.nanmax(density.nodes, axis=1) - np.nanmin(density.nodes, axis=1)
+    return float(np.sqrt(1e-5 * max(1.0, ends.mean() + 0.02)))
+
+
+def _papyan(density: Density) -> float:
+    """Papyan 2020 with kappa = 3, on a spectrum mapped to [-1, 1] with a margin of 5 % at either end."""
+    low, high = density.extremes
+    steps = int(np.isfinite(density.nodes).sum(axis=1).max())
+    return 0.5 * 1.1 * max(high - low, 1e-12) * 2 / (max(steps - 1, 1) * float(np.sqrt(8 * np.log(3))))
+
+
+WIDTHS: dict[str, Callable[[Density], float]] = {
+    "resolution": _resolution,
+    "pyhessian": _pyhessian,
+    "papyan": _papyan,
+}
 
 
 @dataclass(frozen=True)
@@ -94,12 +128,16 @@ class Sharpness:
 
     value: float
     base: float  # loss at theta, on the same data
-    gradient_norm: float  # away from a critical point radius * gradient_norm dominates `value`
+    gradient_norm: (
+        float  # (its mean over batches for m-sharpness); away from a critical point radius times it dominates
+    )
     radius: float
     kind: str
     standard_error: float  # over samples or batches; NaN for a single deterministic answer
     perturbation: Tensor | None = field(default=None, metadata=axes("parameter"))  # (size,) or None for averages
     evaluations: int = 0  # gradient or loss evaluations spent
+    p: float = 2.0  # norm of the constraint; always infinite for the box of Keskar
+    m: int | None = None  # examples per batch of m-sharpness; None: all data at once
 
 
 @dataclass(frozen=True)
@@ -133,7 +171,7 @@ class Height:
     linear: float  # max_x L(x) - ((1 - x) L(0) + x L(1)), Entezari et al. 2022
     mean: float  # max_x L(x) - (L(0) + L(1)) / 2, Frankle et al. 2020
     max: float  # max_x L(x) - max(L(0), L(1)), the height of the saddle
-    where: float  # x of the highest point
+    where: float  # x of the highest point; NaN losses make every height NaN
     linear_where: float  # x of the highest excess over the chord
 
 
@@ -147,5 +185,42 @@ class Barrier:
     refined: Array = field(metadata=axes("refinement", "quantity"))  # (m, 3) rows of x, loss, error beyond the grid
 
 
-def _standard_error(samples: Array) -> float:
+@dataclass(frozen=True)
+class Frame:
+    """An orthonormal frame of the plane through three models: model k sits at base + x_k * u + y_k * v."""
+
+    base: Tensor = field(metadata=axes("parameter"))  # (size,) the first model
+    u: Tensor = field(metadata=axes("parameter"))  # (size,) unit vector towards the second model
+    v: Tensor = field(metadata=axes("parameter"))  # (size,) unit vector orthogonal to u, on the side of the third
+    coordinates: Array = field(metadata=axes("model", "axis"))  # (3, 2) weight distances
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The plane through the last checkpoint that holds most of a run's motion, and where each checkpoint falls."""
+
+    base: Tensor = field(metadata=axes("parameter"))  # (size,) the last checkpoint
+    u: Tensor = field(metadata=axes("parameter"))  # (size,) first principal direction, unit norm
+    v: Tensor = field(metadata=axes("parameter"))  # (size,) second one, orthogonal to u
+    coordinates: Array = field(metadata=axes("checkpoint", "axis"))  # (T, 2) of the projections
+    explained: Array = field(metadata=axes("axis"))  # (2,) share of the squared distance to the last checkpoint
+    distance: Array = field(metadata=axes("checkpoint"))  # (T,) from each checkpoint to the plane
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A trained path of low loss between two models, and its loss statistics (Garipov et al. 2018)."""
+
+    kind: str  # "bezier" or "polygon"
+    bend: Tensor = field(metadata=axes("parameter"))  # (size,) the control point that was trained
+    path: Line  # x is the curve's parameter t
+    length: float  # weight distance along the sampled points
+    min: float
+    max: float
+    mean: float  # over evenly spaced t
+    arc_mean: float  # over arc length: slow stretches of the parametrisation do not count twice
+
+
+def standard_error(samples: Array) -> float:
+    """Of the mean of independent samples; one sample says nothing about it."""
     return float(samples.std(ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else float("nan")

@@ -8,7 +8,7 @@ One thread per piece also makes results independent of the number of workers, to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def ordered_map(task: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+def ordered_map(task: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result]:
     """Yield `task(item)` in the order of `items`; at most 2 * workers results wait in memory."""
     threads = torch.get_num_threads()
     try:

@@ -209,6 +209,31 @@ def test_batchnorm_policies():
         Objective(without, (X, y))
 
 
+def test_recomputed_statistics_forget_a_diverged_point_and_the_number_of_threads():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.BatchNorm1d(256), nn.Linear(256, 3))
+    X, y = torch.randn(500, 64), torch.randint(0, 3, (500,))
+    objective = Objective(model, (X, y), batchnorm="recomputed", workers=2)
+    theta = objective.theta
+    once = objective.loss(theta)
+    points = [lambda out: out.copy_(theta), lambda out: out.fill_(torch.nan), lambda out: out.copy_(theta)]
+    first, diverged, again = (evaluation.loss for evaluation in objective.evaluate_each(points))
+    assert np.isnan(diverged)
+    assert (first, again, objective.loss(theta)) == (once, once, once)
+    torch.set_num_threads(2)
+    try:
+        assert objective.loss(theta) == once
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_huge_loss_of_a_subset_is_a_number():
+    model = nn.Linear(2, 1, bias=False).double()
+    X, y = torch.ones(10, 2).double(), torch.zeros(10, 1).double()
+    part = Objective(model, (X, y), functional.mse_loss).subset(5)
+    assert part.loss(torch.full((2,), 1e100, dtype=torch.float64)) == pytest.approx(4e200)
+
+
 def test_subset_is_fixed_stratified_and_knows_its_error():
     torch.manual_seed(0)
     X, y = torch.randn(3000, 4).double(), torch.tensor([0, 0, 1]).repeat(1000)

@@ -1,0 +1,297 @@
+"""Interpolation, barriers and curves against parabolas, hand-made BatchNorm passes and closed-form bends."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from landscape.objective import Objective
+from landscape.paths import barrier, curve, interpolate
+from landscape.rng import normal, torch_generator
+
+LABELS = torch.randint(0, 3, (37,), generator=torch_generator(0, "labels"))
+INPUTS = normal((37, 4), 0, "inputs")
+
+
+def classifier(dtype: torch.dtype = torch.float64, **options: Any) -> Objective:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).to(dtype)
+    return Objective(model, (INPUTS.to(dtype), LABELS), chunk_size=8, **options)
+
+
+def of_one_weight(function: Any, **options: Any) -> Objective:
+    """An objective L(w) = function(w) of a single weight, so that paths have losses known by hand."""
+    model = nn.Linear(1, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    data = (torch.ones(3, 1, dtype=torch.float64), torch.zeros(3, 1, dtype=torch.float64))
+    return Objective(model, data, lambda outputs, _: function(outputs[:, 0]), **options)
+
+
+def point(value: float) -> Tensor:
+    return torch.tensor([value], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("low", "high", "steps"), [(0.0, 1.0, 31), (-1.0, 2.0, 31), (-0.2, 1.2, 15), (0.0, 1.0, 2)])
+def test_end_points_are_the_models_to_the_bit(dtype: torch.dtype, low: float, high: float, steps: int) -> None:
+    objective = classifier(dtype)
+    a, b = (objective.theta + normal((2, objective.size), 2).to(dtype)).to(dtype)
+    found = interpolate(objective, a, b, low=low, high=high, steps=steps)
+    assert found.error is not None
+    for mark, model in ((0.0, a), (1.0, b)):
+        (place,) = np.flatnonzero(found.x == mark)
+        assert found.loss[place] == objective.loss(model)
+        assert found.error[place] == objective.error(model)
+    inside = int(steps // 3)
+    there = (1 - found.x[inside]) * a.double() + found.x[inside] * b.double()
+    assert found.loss[inside] == pytest.approx(objective.loss(there), rel=1e-5 if dtype == torch.float32 else 1e-12)
+    assert found.done.all()
+
+
+def test_an_interpolation_of_a_parabola_is_a_parabola() -> None:
+    objective = of_one_weight(torch.square)
+    found = interpolate(objective, point(2.0), point(-1.0), low=-1.0, high=2.0, steps=7)
+    np.testing.assert_allclose(found.loss, (2 - 3 * found.x) ** 2, atol=1e-14)
+    assert found.error is None
+
+
+def test_the_three_barriers_of_a_cap_off_the_grid() -> None:
+    # L(w) = 2 - (w - 0.37)^2 + 0.5 w; the excess over the chord is x (1 - x), largest at 1/2
+    objective = of_one_weight(lambda w: 2 - (w - 0.37) ** 2 + 0.5 * w)
+    found = barrier(objective, point(0.0), point(1.0), steps=4, refine=20)
+    at = [2 - 0.37**2, 2 - 0.63**2 + 0.5]
+    top = 2 + 0.5 * 0.37 + 0.25**2  # at w = 0.37 + 0.25
+    assert found.loss.where == pytest.approx(0.62, abs=1e-3)
+    assert found.loss.linear_where == pytest.approx(0.5, abs=1e-3)
+    assert found.loss.linear == pytest.approx(0.25, abs=1e-6)
+    assert found.loss.mean == pytest.approx(top - sum(at) / 2, abs=1e-6)
+    assert found.loss.max == pytest.approx(top - max(at), abs=1e-6)
+    assert found.error is None
+    assert np.isnan(found.refined[:, 2]).all()
+    assert 20 < len(found.refined) <= 40
+    np.testing.assert_allclose(found.refined[:, 1], 2 - (found.refined[:, 0] - 0.37) ** 2 + 0.5 * found.refined[:, 0])
+    assert (np.diff(found.refined[:, 0]) > 0).all()
+    coarse = barrier(objective, point(0.0), point(1.0), steps=4, refine=0)
+    assert coarse.refined.shape == (0, 3)
+    assert coarse.loss.linear == pytest.approx(2 / 9, abs=1e-12)  # the grid alone: x = 1/3
+    assert found.loss.linear > coarse.loss.linear
+
+
+def test_the_default_refinement_finds_a_cap_within_a_hundredth_of_a_grid_step() -> None:
+    objective = of_one_weight(lambda w: -((w - 0.6123) ** 2))
+    found = barrier(objective, point(0.0), point(1.0), steps=11)
+    assert abs(found.loss.where - 0.6123) < 0.01
+    assert len(found.refined) <= 16
+
+
+def test_a_path_that_only_falls_or_sags_has_no_barrier() -> None:
+    found = barrier(of_one_weight(torch.square), point(2.0), point(0.5), steps=5)
+    assert found.loss.linear == 0.0
+    assert found.loss.max == 0.0
+    assert found.loss.where == 0.0
+    assert found.loss.mean == pytest.approx((4 - 0.25) / 2)
+    level = barrier(of_one_weight(torch.square), point(0.3), point(0.3))
+    assert level.loss.linear == pytest.approx(0.0, abs=1e-15)
+    assert level.loss.max == pytest.approx(0.0, abs=1e-15)
+
+
+def test_a_peak_between_the_first_two_points_is_found() -> None:
+    objective = of_one_weight(lambda w: torch.exp(-(((w - 0.1) / 0.1) ** 2)))
+    found = barrier(objective, point(0.0), point(1.0), steps=3, refine=12)
+    assert found.loss.where == pytest.approx(0.1, abs=2e-2)
+    assert found.loss.max > 0.6
+
+
+def test_errors_have_their_own_barriers() -> None:
+    objective = classifier(workers=2)
+    a, b = objective.theta + 2 * normal((2, objective.size), 3)
+    counts: list[tuple[int, int]] = []
+    found = barrier(objective, a, b, steps=7, refine=3, progress=lambda done, total: counts.append((done, total)))
+    assert counts == [(done, 13) for done in range(1, 14)]
+    assert found.path.error is not None
+    assert found.error is not None
+    x = np.concatenate([found.path.x, found.refined[:, 0]])
+    for height, values, ends in (
+        (found.loss, np.concatenate([found.path.loss, found.refined[:, 1]]), [objective.loss(a), objective.loss(b)]),
+        (
+            found.error,
+            np.concatenate([found.path.error, found.refined[:, 2]]),
+            [objective.error(a), objective.error(b)],
+        ),
+    ):
+        excess = values - (1 - x) * ends[0] - x * ends[1]
+        assert height.linear == pytest.approx(excess.max(), abs=1e-15)
+        assert height.mean == values.max() - sum(ends) / 2
+        assert height.max == values.max() - max(ends)
+        assert values[x == height.where].max() == values.max()
+    for place, loss, error in found.refined:
+        there = (1 - place) * a + place * b
+        assert (loss, error) == (objective.loss(there), objective.error(there))
+
+
+def test_an_infinite_loss_makes_infinite_heights_without_refinement() -> None:
+    inside = of_one_weight(lambda w: torch.where((w - 0.5).abs() < 0.1, torch.inf, w))
+    found = barrier(inside, point(0.0), point(1.0), steps=5)
+    assert (found.loss.linear, found.loss.mean, found.loss.max) == (np.inf, np.inf, np.inf)
+    assert found.loss.where == 0.5
+    assert len(found.refined) == 0
+    for bad in (
+        lambda w: torch.where(w > 0.9, torch.inf, w),
+        lambda w: torch.where((w - 0.5).abs() < 0.1, torch.nan, w),
+    ):
+        found = barrier(of_one_weight(bad), point(0.0), point(1.0), steps=5)
+        assert np.isnan([found.loss.linear, found.loss.max]).all()
+
+
+def scale_shifted(factor: float) -> tuple[Any, Any]:
+    """Two networks of one function: the second has its first layer, and BatchNorm's statistics, scaled."""
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        first: Any = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, eps=1e-12), nn.ReLU(), nn.Linear(6, 3)).double()
+    with torch.no_grad():
+        hidden = first[0](INPUTS)
+        first[1].running_mean.copy_(hidden.mean(0))
+        first[1].running_var.copy_(hidden.var(0))
+        second = copy.deepcopy(first)
+        second[0].weight.mul_(factor)
+        second[0].bias.mul_(factor)
+        second[1].running_mean.mul_(factor)
+        second[1].running_var.mul_(factor**2)
+    return first, second
+
+
+def by_hand(model: Any, scale: float, mean: Tensor, variance: Tensor) -> float:
+    """The loss with the first layer scaled and these statistics, written out."""
+    with torch.no_grad():
+        hidden = (scale * model[0](INPUTS) - mean) / (variance + 1e-12).sqrt()
+        hidden = (hidden * model[1].weight + model[1].bias).relu()
+        return float(functional.cross_entropy(model[3](hidden), LABELS))
+
+
+@pytest.mark.parametrize("batchnorm", ["frozen", "interpolated", "recomputed"])
+def test_batchnorm_policies_on_a_scale_shifted_network(batchnorm: str) -> None:
+    factor = 3.0
+    first, second = scale_shifted(factor)
+    objective = Objective(first, (INPUTS, LABELS), batchnorm=batchnorm)
+    found = barrier(objective, objective.flatten(first), objective.flatten(second), steps=5, refine=2)
+    mean, variance = first[1].running_mean, first[1].running_var
+    own = by_hand(first, 1.0, mean, variance)
+    expected = []
+    for x in found.path.x:
+        scale = 1 - x + x * factor
+        statistics = {
+            "frozen": (mean, variance),  # those of the first model, wrong for every other point
+            # statistics of the mixture are not the mixture of statistics: variances should go with scale^2
+            "interpolated": (scale * mean, (1 - x + x * factor**2) * variance),
+            "recomputed": (scale * mean, scale**2 * variance),
+        }[batchnorm]
+        expected.append(by_hand(first, scale, *statistics))
+    np.testing.assert_allclose(found.path.loss, expected, rtol=1e-9)
+    assert expected[0] == pytest.approx(own, rel=1e-12)
+    if batchnorm == "recomputed":
+        assert found.loss.linear < 1e-9  # one function all the way
+    if batchnorm == "interpolated":
+        assert found.path.loss[-1] == pytest.approx(own, rel=1e-9)
+        assert abs(found.path.loss[2] - own) > 1e-3
+    if batchnorm == "frozen":
+        assert abs(found.path.loss[-1] - own) > 1e-2
+
+
+def quadratic() -> tuple[Objective, Tensor, Tensor, Tensor]:
+    X, y = normal((29, 5), 1), normal((29, 1), 2)
+    objective = Objective(nn.Linear(5, 1, bias=False).double(), (X, y), functional.mse_loss)
+    a, b = normal((2, 5), 3)
+    return objective, a, b, torch.linalg.lstsq(X, y).solution[:, 0]
+
+
+@pytest.mark.parametrize("kind", ["bezier", "polygon"])
+def test_the_bend_of_a_quadratic_goes_to_its_closed_form(kind: str) -> None:
+    objective, a, b, minimum = quadratic()
+    # the gradient of E L(phi(t)) vanishes where E[w_bend phi] = E[w_bend] minimum
+    best = {
+        "bezier": (minimum / 3 - (a + b) / 10) * 15 / 2,  # E w = 1/3, E w^2 = 2/15, E w w_end = 1/10
+        "polygon": (minimum / 2 - (a + b) / 12) * 3,  # E w = 1/2, E w^2 = 1/3, E w w_end = 1/12
+    }[kind]
+    found = curve(objective, a, b, kind=kind, iterations=600)
+    start = float((0.5 * (a + b) - best).norm())
+    assert float((found.bend - best).norm()) < 0.05 * start
+    straight = interpolate(objective, a, b)
+    assert found.mean < 0.9 * straight.loss.mean()
+    assert found.path.loss[0] == objective.loss(a)
+    assert found.path.loss[-1] == objective.loss(b)
+
+
+def test_a_hundred_steps_at_the_default_rate_remove_a_barrier() -> None:
+    # L = ((x^2 + y^2 - 1))^2: a ring of minima with a hill of height one between two opposite points
+    model = nn.Linear(2, 1, bias=False).double()
+
+    def ring(module: Any, batch: Tensor) -> tuple[Tensor, int]:
+        return (module.weight.square().sum() - 1).square() * len(batch), len(batch)
+
+    objective = Objective(model, [torch.ones(3, 1)], batch_loss=ring)
+    a, b = torch.tensor([[1.0, 0.05], [-1.0, 0.05]], dtype=torch.float64)
+    assert barrier(objective, a, b).loss.max > 0.9
+    found = curve(objective, a, b)
+    assert found.max < 0.2
+    assert torch.equal(curve(objective, a, b, seed=0).bend, found.bend)
+    assert not torch.equal(curve(objective, a, b, seed=1).bend, found.bend)
+
+
+@pytest.mark.parametrize("kind", ["bezier", "polygon"])
+def test_statistics_along_a_curve_are_those_of_its_points(kind: str) -> None:
+    objective, a, b, _ = quadratic()
+    counts: list[tuple[int, int]] = []
+    found = curve(
+        objective, a, b, kind=kind, iterations=5, points=9, progress=lambda done, total: counts.append((done, total))
+    )
+    assert counts == [(done, 14) for done in range(1, 15)]
+    t = np.linspace(0, 1, 9)[:, None]
+    A, B, M = (vector.numpy() for vector in (a, b, found.bend))
+    bezier = (1 - t) ** 2 * A + 2 * t * (1 - t) * M + t**2 * B
+    polygon = np.where(t <= 0.5, A + 2 * t * (M - A), M + (2 * t - 1) * (B - M))
+    points = bezier if kind == "bezier" else polygon
+    losses = np.array([objective.loss(torch.from_numpy(theta)) for theta in points])
+    np.testing.assert_allclose(found.path.loss, losses, rtol=1e-12)
+    pieces = np.linalg.norm(np.diff(points, axis=0), axis=1)
+    assert found.length == pytest.approx(pieces.sum(), rel=1e-12)
+    assert found.arc_mean == pytest.approx(np.average((losses[1:] + losses[:-1]) / 2, weights=pieces), rel=1e-12)
+    assert (found.min, found.max) == (found.path.loss.min(), found.path.loss.max())
+    assert found.mean == pytest.approx(losses.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["bezier", "polygon"])
+def test_an_untrained_curve_is_the_straight_path(kind: str) -> None:
+    objective, a, b, _ = quadratic()
+    found = curve(objective, a, b, kind=kind, iterations=0, points=6)
+    np.testing.assert_allclose(found.path.loss, interpolate(objective, a, b, steps=6).loss, rtol=1e-12)
+    assert found.length == pytest.approx(float((b - a).norm()), rel=1e-12)
+    assert not found.bend.requires_grad
+
+
+def test_bad_input_is_refused() -> None:
+    objective, a, b, _ = quadratic()
+    with pytest.raises(ValueError, match="end must have 5 entries"):
+        interpolate(objective, a, b[1:])
+    with pytest.raises(ValueError, match="low < high"):
+        interpolate(objective, a, b, low=1.0, high=0.0)
+    with pytest.raises(ValueError, match="start has 5 non-finite"):
+        barrier(objective, a * torch.nan, b)
+    with pytest.raises(ValueError, match="steps must be a whole number, at least 3"):
+        barrier(objective, a, b, steps=2)
+    with pytest.raises(ValueError, match="refine must be a whole number, at least 0"):
+        barrier(objective, a, b, refine=-1)
+    with pytest.raises(ValueError, match="did you mean 'bezier'"):
+        curve(objective, a, b, kind="bezir")
+    with pytest.raises(ValueError, match="two different models"):
+        curve(objective, a, a)
+    with pytest.raises(ValueError, match="lr must be positive"):
+        curve(objective, a, b, lr=0.0)
+    with pytest.raises(ValueError, match=r"step \d+ of the curve: .* Try lr below 1e\+200"):
+        curve(objective, a, b, lr=1e200)

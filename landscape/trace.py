@@ -13,8 +13,9 @@ from landscape.operators import Operator
 from landscape.results import Array, Progress, Trace, standard_error
 from landscape.rng import rademacher
 
-BLOCK = 8  # vectors per product: one graph serves them all, and few results are in memory at once
-LEAST = 8  # samples before a standard error is believed: two lucky ones must not stop the estimate
+# Vectors per product: one graph serves them all. It is also the least number of samples whose standard error is
+# believed: two lucky ones must not stop an estimate.
+BLOCK = 8
 
 Multiply = Callable[[Tensor], Tensor]
 
@@ -68,7 +69,7 @@ def trace(
         v = signs(operator, range(len(samples), last), seed)
         rest = _without(multiply(_without(v, basis)), basis)
         samples = np.concatenate([samples, _inner(v, rest, places)])
-        if target is not None and len(samples) >= LEAST and standard_error(samples.sum(axis=1)) <= target:
+        if target is not None and standard_error(samples.sum(axis=1)) <= target:
             break
 
     values = known + samples.mean(axis=0)

@@ -1,0 +1,48 @@
+"""Every code block of the README runs, in order, as a reader would run it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_python_blocks_run_one_after_the_other(capsys):
+    names: dict[str, object] = {}
+    for language, code in BLOCKS:
+        if language == "python":
+            exec(compile(code, "README.md", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "CONVERGED" in printed
+    assert "everyone" in printed
+
+
+@pytest.mark.parametrize("command", [line for kind, code in BLOCKS if kind == "sh" for line in code.splitlines()])
+def test_shell_lines_name_real_targets(command):
+    words = command.split("#")[0].split()
+    assert words[0] == "make"
+    subprocess.run([*words, "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_only_known_languages_so_that_no_block_escapes():
+    assert {language for language, _ in BLOCKS} == {"python", "sh"}
+
+
+def test_files_that_the_readme_names_exist():
+    text = (ROOT / "README.md").read_text()
+    for path in re.findall(r"\]\(([\w/.]+)\)", text) + re.findall(r"`((?:landscape|tests|training)/[\w/]+\.py)`", text):
+        assert (ROOT / path).exists(), path
+    for table, path in [
+        ("KINDS", "landscape/sharpness.py"),
+        ("METHODS", "landscape/trace.py"),
+        ("CURVES", "landscape/paths.py"),
+        ("CASES", "tests/landscape/cases.py"),
+        ("GROUPS", "tests/benchmarks/__main__.py"),
+    ]:
+        assert f"`{table}`" in text
+        assert re.search(rf"^{table}\b", (ROOT / path).read_text(), re.MULTILINE)

@@ -1,0 +1,1 @@
+"""The federated-learning engine: data, partitions, rounds, checkpoints."""

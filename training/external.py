@@ -1,0 +1,60 @@
+"""A user's own function, named 'module:function', and settings checked before a function is called."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from landscape.errors import choose
+
+
+def imported(kind: str, name: str) -> Callable[..., Any]:
+    """The function that 'module:function' names; `kind` ("model", "data set") is for the messages."""
+    path, _, attribute = name.partition(":")
+    if not path or not attribute:
+        raise ValueError(f"{kind} '{name}': write 'module:function', for example 'mypackage.mymodule:myfunction'")
+    try:
+        module = importlib.import_module(path)
+    except Exception as error:  # a user's module may fail in any way while it is imported
+        raise ValueError(
+            f"{kind} '{name}': module '{path}' cannot be imported ({type(error).__name__}: {error}). "
+            "Install it, or write PYTHONPATH=FOLDER with the folder that holds it"
+        ) from error
+    public: dict[str, Callable[..., Any]] = {key: value for key, value in vars(module).items() if callable(value)}
+    return public[choose(f"function of {kind} module '{path}'", attribute, public)]
+
+
+def call(
+    kind: str,
+    name: str,
+    function: Callable[..., Any],
+    settings: Mapping[str, Any],
+    *,
+    required: Mapping[str, Any] | None = None,
+    offered: Mapping[str, Any] | None = None,
+) -> Any:
+    """Call function(**required, **settings), naming any setting that it does not know or still needs.
+
+    required: arguments that the function must take. offered: arguments passed only if it takes them.
+    """
+    required, offered = required or {}, offered or {}
+    parameters = inspect.signature(function).parameters
+    anything = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = {key for key, one in parameters.items() if one.kind in named}
+    untaken = [key for key in required if key not in known]
+    if untaken and not anything:
+        raise ValueError(f"{kind} '{name}' is called with {', '.join(required)} but does not take {', '.join(untaken)}")
+    free = known - set(required) - set(offered)
+    for key in settings:
+        if key not in free and not anything:
+            if not free:
+                raise ValueError(f"{kind} '{name}' takes no settings, got '{key}'")
+            choose(f"setting of {kind} '{name}'", key, free)
+    given = {**required, **{key: value for key, value in offered.items() if key in known}, **settings}
+    missing = [key for key in known if parameters[key].default is inspect.Parameter.empty and key not in given]
+    if missing:
+        raise ValueError(f"{kind} '{name}' needs the setting {', '.join(sorted(missing))}")
+    return function(**given)

@@ -128,9 +128,7 @@ class Sharpness:
 
     value: float
     base: float  # loss at theta, on the same data
-    gradient_norm: (
-        float  # (its mean over batches for m-sharpness); away from a critical point radius times it dominates
-    )
+    gradient_norm: float  # mean over batches if m is set; away from critical points radius times it dominates
     radius: float
     kind: str
     standard_error: float  # over samples or batches; NaN for a single deterministic answer

@@ -52,7 +52,7 @@ def sharpness(
                       radius^2 trace(H) / 2
     average_adaptive  the same with e ~ N(0, radius^2 diag(w^2))
     keskar            100 max (L(theta + z) - L(theta)) / (1 + L(theta)) over |z_i| <= radius (|w_i| + 1), in per
-                      cent (Keskar et al. 2017, with projected ascent for L-BFGS-B)
+                      cent (Keskar et al. 2017, with projected ascent for L-BFGS-B; their radius is 1e-3)
 
     m: m-sharpness, the mean over disjoint batches of m examples, each with its own e; its standard error is over
     batches. Smaller batches give larger values. Adaptive radii are about ten times those of sam.

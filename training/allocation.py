@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Prior = Callable[[NDArray[np.bool_]], Floats]  # classes not exhausted -> unnormalised class weights of every client
 
 # Redraws of `dirichlet_by_class` before examples are moved instead; the public codes redraw for ever. One attempt in 4
-# succeeds at alpha = 0.1 with 100 clients and 10 classes, one in 60 with 200 clients, one in 40,000 at alpha = 0.05.
+# succeeds at alpha = 0.1 with 100 clients and 10 classes, one in 30 with 200 clients, one in 40,000 at alpha = 0.05.
 ATTEMPTS = 1000
 SHARES = 1_000_000  # drawn over all attempts, which bounds the time (under a second) for many clients as well
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from landscape import Objective, density
 from landscape.density import quadrature, spectral_density
-from landscape.operators import MatrixOperator, Operator
+from landscape.operators import MatrixOperator, Operator, ShiftedOperator
 from landscape.results import Density
 from landscape.trace import trace
 
@@ -105,6 +105,15 @@ def test_no_ghosts_after_outliers_converge() -> None:
     found = spectral_density(MatrixOperator(with_spectrum(values, 3)), steps=60, probes=2)
     for row in found.nodes:
         np.testing.assert_allclose(row, values.sort().values, atol=1e-7)
+
+
+def test_basis_stays_orthonormal_through_cancellation() -> None:
+    """A shift of 1e10 leaves one part in 1e10 of every product; a single Gram-Schmidt pass is then not enough."""
+    operator = ShiftedOperator(MatrixOperator(symmetric(30, 11)), 1e10)
+    run = density._Run(torch.ones(30, dtype=torch.float64), 25)
+    while not run.closed:
+        run.extend(operator.matvec(run.newest))
+    torch.testing.assert_close(run.basis @ run.basis.T, torch.eye(25, dtype=torch.float64), rtol=0, atol=1e-13)
 
 
 def test_a_closed_krylov_space_ends_the_probe_exactly() -> None:

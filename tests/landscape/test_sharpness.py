@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -120,6 +121,8 @@ def test_maximum_inside_the_ball() -> None:
     answer = sharpness(away, w, radius=10.0, kind="sam_max", steps=200)
     assert answer.value == pytest.approx(float(-0.5 * w @ A @ w), rel=1e-3)  # steps of 20, halved 8 times
     assert sharpness(away, w, radius=10.0, kind="sam").value < 0
+    for steps in range(1, 6):  # standing still is allowed, so a maximum is never negative
+        assert sharpness(away, w, radius=10.0, kind="sam_max", steps=steps).value >= 0
     at_top = sharpness(quadratic(A, w, w), w, radius=10.0, kind="sam_max")
     assert 0 <= at_top.value < 1e-9
 
@@ -259,6 +262,22 @@ def test_m_sharpness_is_the_mean_over_batches_of_their_own_rise() -> None:
     assert even.standard_error == pytest.approx(np.std(halves, ddof=1) / np.sqrt(2), rel=1e-9)
 
 
+def test_every_batch_draws_its_own_noise() -> None:
+    inputs, targets = data(5)
+    twice = Objective(network(), (torch.cat([inputs, inputs]), torch.cat([targets, targets])))
+    assert sharpness(twice, twice.theta, 0.1, "sam", m=5).standard_error == pytest.approx(0, abs=1e-12)
+    assert sharpness(twice, twice.theta, 0.1, "average", m=5, samples=3).standard_error > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["average", "average_adaptive", "sam_max", "keskar"])
+def test_running_statistics_stay(kind: str) -> None:
+    """Noise of this size would turn running variances negative, and the loss into NaN."""
+    model = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 3)).double()
+    objective = Objective(model, data(), batchnorm="interpolated")
+    assert objective.size == 18
+    assert math.isfinite(sharpness(objective, objective.theta, 5.0, kind, samples=20).value)
+
+
 def test_smaller_batches_are_sharper() -> None:
     """A mean of maxima is at least the maximum of the mean."""
     objective = Objective(network(), data(12))
@@ -369,6 +388,7 @@ def test_one_step_at_a_critical_point_is_zero(kind: str, p: float) -> None:
     answer = sharpness(quadratic(indefinite(4, 17), w, w), w, 0.1, kind, p=p)
     assert answer.value == 0
     assert answer.perturbation.tolist() == [0.0] * 4
+    assert answer.evaluations == 1
 
 
 def test_adaptive_maximum_where_every_weight_is_zero() -> None:
@@ -385,6 +405,15 @@ def test_a_loss_that_overflows_is_an_answer() -> None:
     for kind in ("sam", "sam_max", "keskar"):
         assert sharpness(objective, objective.theta, 1e4, kind).value == INF
     assert math.isfinite(sharpness(objective, objective.theta, 0.1, "sam_max").value)
+
+
+def test_a_loss_that_is_undefined_is_an_answer() -> None:
+    objective = Objective(
+        Point(torch.zeros(1)), (torch.ones(4, 1), torch.zeros(4)), loss=lambda out, _: -torch.log(1 - out)
+    )
+    for kind in ("sam", "sam_max"):
+        assert math.isnan(sharpness(objective, objective.theta, 2.0, kind).value)
+        assert sharpness(objective, objective.theta, 0.5, kind).value == pytest.approx(math.log(2), rel=1e-5)
 
 
 def test_progress_is_reported() -> None:
@@ -432,6 +461,38 @@ def test_ascent_keeps_the_best_point_it_met() -> None:
     best, spent = ascend(climb, start, 1.0, steps=4)
     assert float(best.abs()) <= 0.01
     assert spent == 5
+
+
+def scripted(losses: list[float]) -> tuple[Callable[[Tensor], tuple[float, Tensor]], list[float]]:
+    """A climb whose losses are given in advance and whose gradient always points right; and the points it saw."""
+    seen: list[float] = []
+
+    def climb(point: Tensor) -> tuple[float, Tensor]:
+        seen.append(float(point))
+        return losses[len(seen) - 1], torch.ones(1)
+
+    return climb, seen
+
+
+def test_ascent_halves_its_steps_when_too_few_rise() -> None:
+    climb, seen = scripted([9.0, 1, 0, 1, 0, 0, 3, 3])  # checkpoint after step 5 of 20
+    with pytest.raises(IndexError):
+        ascend(climb, torch.tensor([-0.5]), 1.0, steps=20)
+    # steps of 2 end at the wall; the first step after the checkpoint is 3/4 of 1, from the best point, at rest
+    assert seen[:8] == pytest.approx([-0.5, 0.625, 1, 1, 1, 1, 0.25, 1])
+
+
+def test_ascent_halves_its_steps_when_the_best_stays_behind() -> None:
+    climb, seen = scripted([9.0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0])  # rising, but never to where it began
+    with pytest.raises(IndexError):
+        ascend(climb, torch.tensor([-0.5]), 1.0, steps=20)
+    assert seen[6:11] == pytest.approx([1, 1, 1, 1, 0.25])  # checkpoints after steps 5 and 9
+
+
+def test_ascent_ends_where_the_loss_is_not_finite() -> None:
+    climb, seen = scripted([0.0, 1.0, INF])
+    best, spent = ascend(climb, torch.tensor([-0.5]), 1.0, steps=20)
+    assert (float(best), spent) == (seen[2], 3)
 
 
 @pytest.mark.parametrize(

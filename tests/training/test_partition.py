@@ -473,6 +473,15 @@ def test_a_scheme_that_loses_examples_is_refused(monkeypatch: pytest.MonkeyPatch
         partition("iid", [0] * 10, 2, seed=0)
 
 
+def test_a_scheme_may_return_its_examples_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [np.array([8, 1, 3]), np.array([9, 0, 2, 7, 6, 5, 4])]
+    monkeypatch.setitem(PARTITIONS, "iid", lambda labels, clients, generator: drawn)
+    assert [part.tolist() for part in partition("iid", [0] * 10, 2, seed=0).indices] == [
+        [1, 3, 8],
+        [0, 2, 4, 5, 6, 7, 9],
+    ]
+
+
 @pytest.mark.parametrize(("name", "chosen"), CASES)
 def test_save_and_load_give_the_same_partition(name, chosen, tmp_path) -> None:
     made = partition(name, ragged([30, 21, 17, 25], 0), 7, seed=11, **chosen)

@@ -1,0 +1,47 @@
+"""python -m tests.benchmarks [GROUP ...] [--quick]: measure, print, and write results.md."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.benchmarks import eigen, surface, tables
+from tests.benchmarks.processes import prepare_peers
+from tests.benchmarks.session import Session
+
+IMAGES = 512  # the most that any group looks at
+GROUPS: dict[str, Callable[[Session], tables.Section]] = {
+    "eigen": eigen.measure,
+    "surface": surface.measure,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"{', '.join(GROUPS)}; all unless named")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to check the harness; writes no results")
+    options = parser.parse_args()
+    unknown = [name for name in options.groups if name not in GROUPS]
+    if unknown:
+        parser.error(f"unknown group {', '.join(unknown)}; choose from {', '.join(GROUPS)}")
+    prepare_peers()
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        session = Session(Path(folder), options.quick, time.monotonic())
+        session.say("training the network")
+        made = session.task("create", count=IMAGES)
+        session.say(f"loss {made['loss']:.4f}, error {made['error']:.1%}")
+        sections = [GROUPS[name](session) for name in options.groups or GROUPS]
+    console = Console(width=150)
+    for section in sections:
+        tables.show(section, console)
+        if not options.quick:
+            tables.record(section)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""What is added to the descent gradient so that clients do not drift apart, and what that needs remembered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from training.parts import Correction, Report, Vectors, Visit
+
+
+@dataclass(frozen=True)
+class Plain(Correction):
+    """u = g~."""
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient
+
+
+@dataclass(frozen=True)
+class Proximal(Correction):
+    """u = g~ + mu (w - w^t): stay near the model that was sent (FedProx, Li et al. 2020)."""
+
+    mu: float = 0.1
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient + self.mu * (w - visit.start) if self.mu else gradient
+
+
+@dataclass(frozen=True)
+class ControlVariate(Correction):
+    """u = g~ - c_k + c; afterwards c_k <- c_k - c - D_k / (lr K) and c <- c + (1/N) sum of the changes.
+
+    SCAFFOLD, option II (Karimireddy et al. 2020). c stays the mean of all c_k.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("control",)
+    down: ClassVar[int] = 1
+    up: ClassVar[int] = 1
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient - visit.state["control"] + visit.message["global_control"]
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"global_control": torch.zeros_like(w)}
+
+    def message(self, server: Vectors) -> Vectors:
+        return {"global_control": server["global_control"]}
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        moved = (w - visit.start) / (visit.lr * visit.steps)
+        return {"control": visit.state["control"] - visit.message["global_control"] - moved}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"global_control": server["global_control"] + report.changes["control"] / report.clients}
+
+
+@dataclass(frozen=True)
+class Dual(Correction):
+    """u = g~ - l_k + alpha (w - w^t); afterwards l_k <- l_k - alpha D_k (FedDyn, Acar et al. 2021).
+
+    The server keeps sigma = (1/N) sum_k l_k / alpha, which `SubtractDual` takes off the mean model. alpha -> 0 is not
+    FedAvg: sigma does not vanish with alpha.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("dual",)
+    alpha: float = 0.01
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient - visit.state["dual"] + self.alpha * (w - visit.start)
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"sigma": torch.zeros_like(w)}
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        return {"dual": visit.state["dual"] - self.alpha * (w - visit.start)}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"sigma": server["sigma"] + report.changes["dual"] / (report.clients * self.alpha)}
+
+
+@dataclass(frozen=True)
+class ClientMomentum(Correction):
+    """u = a g~ + (1 - a) Gbar, where Gbar is the last round's pseudo-gradient (FedCM, Xu et al. 2021)."""
+
+    down: ClassVar[int] = 1
+    a: float = 0.1
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        if self.a == 1:
+            return gradient
+        return self.a * gradient + (1 - self.a) * visit.message["momentum"]
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"momentum": torch.zeros_like(w)}
+
+    def message(self, server: Vectors) -> Vectors:
+        return {"momentum": server["momentum"]}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"momentum": report.pseudo_gradient}

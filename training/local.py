@@ -1,0 +1,191 @@
+"""Local training of one client: one step and one loop, shared by every method and every back-end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from landscape.layout import Layout, running_statistics
+from landscape.replica import Replica
+from landscape.rng import key, numpy_generator, torch_generator
+from training.augment import augment, mixup
+from training.config import Recipe
+from training.datasets import Dataset
+from training.parts import Method, Vectors, Visit, norm
+
+Gradient = Callable[[Tensor, bool], Tensor]  # (point, whether this is the step's first pass) -> gradient there
+
+
+class Diverged(RuntimeError):
+    """A loss that is not finite: the run stops, keeps its last good checkpoint, and says where it happened."""
+
+    def __init__(self, round: int, client: int, step: int, lr: float):
+        self.round, self.client, self.step = round, client, step
+        super().__init__(
+            f"the loss of client {client} is not finite in round {round}, local step {step} (lr {lr:g}). "
+            "Try a smaller local.lr or server step, local.clip = 10, or a smaller radius"
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a participant hands back."""
+
+    client: int
+    w: Tensor  # (d,) where local training ended
+    statistics: Tensor  # (b,) running statistics of norm layers, empty if there are none
+    state: Vectors  # the client's new vectors
+    uploads: Vectors
+    steps: int
+    examples: int
+    loss: float  # mean of the mini-batch losses before each step
+    gradients: int  # gradient evaluations
+
+
+@dataclass
+class Workshop:
+    """All that local training needs and that never changes in a run; each worker process builds its own."""
+
+    recipe: Recipe
+    dataset: Dataset
+    parts: tuple[np.ndarray, ...]  # training examples of every client
+    method: Method
+    model: nn.Module
+    layout: Layout = field(init=False)
+    replica: Replica = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dtype = torch.float32 if self.recipe.dtype == "float32" else torch.float64
+        self.layout = Layout.of(self.model)
+        self.replica = Replica(self.model.train(), self.layout, self.dtype, torch.device("cpu"))
+        self.statistics = list(running_statistics(self.replica.module).values())
+        convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
+        self.format = torch.channels_last if convolves else torch.contiguous_format
+
+    def steps(self, client: int) -> int:
+        """K, the number of local steps of a client."""
+        local = self.recipe.local
+        return local.steps or local.epochs * math.ceil(len(self.parts[client]) / local.batch_size)
+
+    def orders(self, client: int, round: int) -> Iterator[np.ndarray]:
+        """The examples of each local step: a fresh keyed order for every epoch."""
+        own, size, epoch, taken = self.parts[client], self.recipe.local.batch_size, 0, 0
+        while True:
+            order = numpy_generator(self.recipe.seed, "order", round, client, epoch).permutation(own)
+            for start in range(0, len(order), size):
+                yield order[start : start + size]
+                taken += 1
+                if taken == self.steps(client):
+                    return
+            epoch += 1
+
+    def batch(self, chosen: np.ndarray, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
+        """Augmented, normalised images and their labels; the draw is keyed, so both passes of SAM see the same."""
+        places = torch.from_numpy(chosen)
+        generator = torch_generator(self.recipe.seed, "augment", round, client, step)
+        images = augment(
+            self.dataset.train_images[places], generator, self.recipe.augment, dataset=self.dataset, dtype=self.dtype
+        )
+        labels = self.dataset.train_labels[places]
+        if self.recipe.augment.mixup:
+            images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
+        return images.contiguous(memory_format=self.format), labels
+
+    def gradient(self, inputs: Tensor, targets: Tensor, w: Tensor, first: bool) -> tuple[float, Tensor]:
+        """Mean loss and its gradient at w. Norm layers learn their statistics in the first pass of a step only."""
+        replica = self.replica
+        with torch.no_grad():
+            replica.flat.copy_(w)
+        kept = [] if first else [(norm_layer, norm_layer.momentum) for norm_layer in replica.norms]
+        for norm_layer, _ in kept:
+            norm_layer.momentum = 0.0
+        loss = functional.cross_entropy(replica.module(inputs), targets)
+        parts = torch.autograd.grad(loss, replica.leaves, allow_unused=True, materialize_grads=True)
+        for norm_layer, momentum in kept:
+            norm_layer.momentum = momentum
+        return float(loss.detach()), torch.cat([part.reshape(-1) for part in parts])
+
+
+def local_step(
+    method: Method,
+    gradient: Gradient,
+    w: Tensor,
+    velocity: Tensor | None,
+    visit: Visit,
+    recipe: Recipe,
+) -> tuple[Tensor, Tensor | None]:
+    """One step of any method: perturb, take the gradient there, correct, decay, move.
+
+    Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD.
+    """
+    local = recipe.local
+    plain = gradient(w, True) if method.gradients_per_step > 1 else None
+    e = method.perturbation(w, plain, visit)
+    if e is not None:
+        descent = gradient(w + e, plain is None)
+    else:
+        descent = plain if plain is not None else gradient(w, True)
+    u = method.correction(descent, plain, w, visit)
+    if local.clip is not None:
+        u = u * torch.clamp(local.clip / norm(u), max=1.0)
+    if local.weight_decay:
+        u = u + local.weight_decay * w
+    if local.momentum:
+        velocity = u if velocity is None else local.momentum * velocity + u
+        u = velocity
+    return w - visit.lr * u, velocity
+
+
+def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) -> Result:
+    """Run a client's local steps from the point that was sent."""
+    w, velocity = visit.start, None
+    _put(shop.statistics, statistics)
+    losses: list[float] = []
+    evaluations = 0
+    with torch.random.fork_rng(devices=[]):
+        # dropout, where a model has it, draws from the global generator
+        torch.default_generator.manual_seed(key(shop.recipe.seed, "dropout", visit.round, client))
+        for step, chosen in enumerate(shop.orders(client, visit.round)):
+            inputs, targets = shop.batch(chosen, client, visit.round, step)
+
+            def gradient(
+                point: Tensor, first: bool, inputs: Tensor = inputs, targets: Tensor = targets, step: int = step
+            ) -> Tensor:
+                nonlocal evaluations
+                loss, slope = shop.gradient(inputs, targets, point, first)
+                evaluations += 1
+                if not math.isfinite(loss):
+                    raise Diverged(visit.round, client, step, visit.lr)
+                if first:
+                    losses.append(loss)
+                return slope
+
+            w, velocity = local_step(shop.method, gradient, w, velocity, visit, shop.recipe)
+    return Result(
+        client=client,
+        w=w,
+        statistics=_take(shop.statistics, statistics),
+        state={**visit.state, **shop.method.finish(visit, w)},
+        uploads=shop.method.upload(visit, w),
+        steps=shop.steps(client),
+        examples=len(shop.parts[client]),
+        loss=float(np.mean(losses)),
+        gradients=evaluations,
+    )
+
+
+def _put(buffers: list[Tensor], values: Tensor) -> None:
+    start = 0
+    for buffer in buffers:
+        buffer.copy_(values[start : start + buffer.numel()].view(buffer.shape))
+        start += buffer.numel()
+
+
+def _take(buffers: list[Tensor], like: Tensor) -> Tensor:
+    return torch.cat([buffer.reshape(-1) for buffer in buffers]) if buffers else like.clone()

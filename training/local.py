@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch.nn import functional
 from landscape.layout import Layout, running_statistics
 from landscape.replica import Replica
 from landscape.rng import key, numpy_generator, torch_generator
+from training.allocation import Ints
 from training.augment import augment, mixup
 from training.config import Recipe
 from training.datasets import Dataset
@@ -22,7 +23,7 @@ from training.parts import Method, Vectors, Visit, norm
 Gradient = Callable[[Tensor, bool], Tensor]  # (point, whether this is the step's first pass) -> gradient there
 
 
-class Diverged(RuntimeError):
+class DivergenceError(RuntimeError):
     """A loss that is not finite: the run stops, keeps its last good checkpoint, and says where it happened."""
 
     def __init__(self, round: int, client: int, step: int, lr: float):
@@ -48,13 +49,32 @@ class Result:
     gradients: int  # gradient evaluations
 
 
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The examples of every client as one array with bounds: a million clients cost no more than their examples."""
+
+    flat: Ints
+    bounds: Ints  # (clients + 1,)
+
+    @classmethod
+    def of(cls, parts: Sequence[Ints]) -> Parts:
+        sizes = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
+        return cls(np.concatenate(parts), np.concatenate([[0], np.cumsum(sizes)]))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, client: int) -> Ints:
+        return self.flat[self.bounds[client] : self.bounds[client + 1]]
+
+
 @dataclass
 class Workshop:
     """All that local training needs and that never changes in a run; each worker process builds its own."""
 
     recipe: Recipe
     dataset: Dataset
-    parts: tuple[np.ndarray, ...]  # training examples of every client
+    parts: Parts  # training examples of every client
     method: Method
     model: nn.Module
     layout: Layout = field(init=False)
@@ -73,7 +93,7 @@ class Workshop:
         local = self.recipe.local
         return local.steps or local.epochs * math.ceil(len(self.parts[client]) / local.batch_size)
 
-    def orders(self, client: int, round: int) -> Iterator[np.ndarray]:
+    def orders(self, client: int, round: int) -> Iterator[Ints]:
         """The examples of each local step: a fresh keyed order for every epoch."""
         own, size, epoch, taken = self.parts[client], self.recipe.local.batch_size, 0, 0
         while True:
@@ -85,7 +105,7 @@ class Workshop:
                     return
             epoch += 1
 
-    def batch(self, chosen: np.ndarray, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
+    def batch(self, chosen: Ints, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
         """Augmented, normalised images and their labels; the draw is keyed, so both passes of SAM see the same."""
         places = torch.from_numpy(chosen)
         generator = torch_generator(self.recipe.seed, "augment", round, client, step)
@@ -127,10 +147,9 @@ def local_step(
     local = recipe.local
     plain = gradient(w, True) if method.gradients_per_step > 1 else None
     e = method.perturbation(w, plain, visit)
-    if e is not None:
-        descent = gradient(w + e, plain is None)
-    else:
-        descent = plain if plain is not None else gradient(w, True)
+    descent = plain if e is None else gradient(w + e, plain is None)
+    if descent is None:
+        descent = gradient(w, True)
     u = method.correction(descent, plain, w, visit)
     if local.clip is not None:
         u = u * torch.clamp(local.clip / norm(u), max=1.0)
@@ -161,7 +180,7 @@ def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) 
                 loss, slope = shop.gradient(inputs, targets, point, first)
                 evaluations += 1
                 if not math.isfinite(loss):
-                    raise Diverged(visit.round, client, step, visit.lr)
+                    raise DivergenceError(visit.round, client, step, visit.lr)
                 if first:
                     losses.append(loss)
                 return slope

@@ -1,0 +1,71 @@
+"""Which executor serves a run: named, or chosen by measuring one step. The choice is kept with the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from landscape.errors import choose, whole
+from training import checkpoint
+from training.config import Recipe
+from training.executor import BACKENDS, Broadcast, Executor, Processes, Serial, Task
+from training.local import Workshop
+from training.parts import Vectors
+from training.stacked import Stacked, refuse
+
+SPAWNING = 8.0  # seconds that starting processes and importing torch in them may take
+
+
+def open_executor(
+    backend: str, shop: Workshop, recipe: Recipe, workers: int | None, run: Path, say: Callable[[str], object]
+) -> Executor:
+    """The executor of a run. An automatic choice is stored, so that a resumed run rounds as the first part did."""
+    choose("backend", backend, BACKENDS)
+    cores = whole("workers", workers) if workers is not None else torch.get_num_threads()
+    record = run / "provenance.json"
+    facts = json.loads(record.read_text())
+    if backend == "auto":
+        backend = facts.get("backend") or fastest(shop, recipe, cores)
+    elif facts.get("backend", backend) != backend and "vmap" in (backend, facts["backend"]):
+        say(f"this run was begun with {facts['backend']}; going on with {backend} agrees to rounding only")
+    checkpoint.write_text(record, json.dumps({**facts, "backend": backend}, indent=2))
+    if backend == "vmap":
+        return Stacked(shop)
+    workers = min(cores, recipe.rounds.participants)
+    return Processes(shop, workers) if backend == "processes" and workers > 1 else Serial(shop)
+
+
+def fastest(shop: Workshop, recipe: Recipe, cores: int) -> str:
+    """Time one local step of a client alone and of a stacked cohort, and think the rest of the run from there."""
+    cohort = list(range(min(recipe.rounds.participants, len(shop.parts))))
+    alone = _seconds(Serial(shop), shop, cohort[:1])
+    steps = recipe.rounds.count * sum(shop.steps(client) for client in cohort)
+    parallel = min(cores, len(cohort))
+    estimates = {"serial": alone * steps}
+    if parallel > 1:
+        estimates["processes"] = alone * steps / parallel + SPAWNING
+    try:
+        refuse(shop)
+        together = _seconds(Stacked(shop), shop, cohort)
+        estimates["vmap"] = together * steps / len(cohort)
+    except (ValueError, RuntimeError, NotImplementedError):
+        pass  # a model that cannot be stacked
+    return min(estimates, key=lambda name: estimates[name])
+
+
+def _seconds(executor: Executor, shop: Workshop, clients: list[int]) -> float:
+    """Seconds per local step of these clients, on the second of two tries."""
+    w = shop.layout.flatten(shop.model).to(shop.dtype)
+    server = shop.method.server_init(w)
+    zeros: Vectors = dict.fromkeys(shop.method.client_vectors, torch.zeros_like(w))
+    statistics = torch.cat([buffer.reshape(-1) for buffer in shop.statistics]) if shop.statistics else w[:0]
+    broadcast = Broadcast(w, shop.method.message(server), statistics, 1e-8, 0)
+    for _ in range(2):
+        began = time.perf_counter()
+        results = list(executor.run(broadcast, [Task(client, zeros) for client in clients]))
+        elapsed = time.perf_counter() - began
+    return elapsed / max(result.steps for result in results)

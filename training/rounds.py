@@ -1,0 +1,344 @@
+"""The federated rounds: draw a cohort, let it train, fold what comes back into the global model, save, repeat."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from landscape import Objective
+from landscape.layout import running_statistics
+from landscape.rng import numpy_generator
+from training import catalog, checkpoint, datasets, models, partition
+from training.backends import open_executor
+from training.checkpoint import Checkpoint
+from training.config import Recipe
+from training.executor import Broadcast, Executor, Task
+from training.local import DivergenceError, Parts, Result, Workshop
+from training.parts import Report, Vectors
+
+Record = dict[str, Any]
+Watch = Callable[[Record], object]  # called with the metrics of each finished round
+
+
+@dataclass
+class State:
+    """The federation between two rounds."""
+
+    round: int  # rounds finished
+    w: Tensor  # (d,) the server's model
+    statistics: Tensor  # (b,) running statistics of norm layers
+    server: Vectors
+    clients: dict[int, Vectors] = field(default_factory=dict)  # only those that ever took part
+    mean: Tensor | None = None  # plain mean of the last participants
+    swa: Tensor | None = None
+    captured: int = 0  # models in the SWA average
+
+
+@dataclass
+class Tally:
+    """Running sums over the participants of a round, in float64, in cohort order: no list of models is kept."""
+
+    start: Tensor
+    lr: float
+    weights: dict[int, float]  # participant -> p_k
+
+    def __post_init__(self) -> None:
+        zero = torch.zeros_like(self.start, dtype=torch.float64)
+        self.displacement, self.pseudo, self.directions = zero.clone(), zero.clone(), zero.clone()
+        self.uploads: Vectors = {}
+        self.changes: Vectors = {}
+        self.statistics: Tensor | None = None
+        self.drift = self.loss = 0.0
+        self.gradients = self.count = 0
+
+    def add(self, result: Result, before: Vectors) -> None:
+        p = self.weights[result.client]
+        D = result.w.double() - self.start.double()
+        self.displacement += p * D
+        self.pseudo -= p / (self.lr * result.steps) * D
+        length = float(D.norm())
+        self.directions += D / length if length else D
+        self.drift += length
+        self.loss += p * result.loss
+        self.gradients += result.gradients
+        self.count += 1
+        for name, vector in result.uploads.items():
+            self.uploads[name] = self.uploads.get(name, 0.0) + p * vector.double()
+        for name, vector in result.state.items():
+            change = vector.double() - before[name].double()
+            self.changes[name] = self.changes.get(name, 0.0) + change
+        share = p * result.statistics.double()
+        self.statistics = share if self.statistics is None else self.statistics + share
+
+    def report(self, clients: int, round: int) -> Report:
+        like = self.start.dtype
+        return Report(
+            start=self.start,
+            displacement=self.displacement.to(like),
+            pseudo_gradient=self.pseudo.to(like),
+            uploads={name: vector.to(like) for name, vector in self.uploads.items()},
+            changes={name: vector.to(like) for name, vector in self.changes.items()},
+            clients=clients,
+            round=round,
+        )
+
+    @property
+    def cosine(self) -> float:
+        """Mean cosine between the displacements of two participants: ||sum of unit vectors||^2 = S + S(S-1) mean."""
+        if self.count < 2:
+            return float("nan")
+        return (float(self.directions.square().sum()) - self.count) / (self.count * (self.count - 1))
+
+
+class Federation:
+    """A run in memory: its recipe, data, method and evaluation."""
+
+    def __init__(self, recipe: Recipe, stored: partition.Partition | None = None):
+        self.recipe = recipe
+        self.method = catalog.method(recipe.algorithm.name, recipe.algorithm.settings)
+        data = recipe.data
+        dataset = datasets.load(data.name, root=data.root, download=data.download, **data.settings)
+        self.dataset = datasets.pooled(dataset) if data.pooled else dataset
+        self.partition = stored or draw_partition(recipe, self.dataset)
+        parts, self.tests = list(self.partition.indices), None
+        if data.pooled:
+            splits = [partition.split_client(own, seed=recipe.seed, client=k) for k, own in enumerate(parts)]
+            parts, self.tests = [train for train, _ in splits], [test for _, test in splits]
+        self.parts = Parts.of(parts)
+        model = models.build(
+            recipe.model.name,
+            classes=self.dataset.classes,
+            channels=self.dataset.channels,
+            size=self.dataset.size,
+            seed=recipe.seed,
+            **recipe.model.settings,
+        )
+        self.shop = Workshop(recipe, self.dataset, self.parts, self.method, model)
+        self.objective = self._objective()
+
+    def _objective(self) -> Objective | None:
+        images, labels = self.dataset.test_images, self.dataset.test_labels
+        if self.tests is not None:  # pooled data: everyone's test parts together
+            places = torch.from_numpy(np.concatenate(self.tests))
+            images, labels = self.dataset.train_images[places], self.dataset.train_labels[places]
+        if len(labels) == 0:
+            return None
+        inputs = datasets.normalise(images, self.dataset, self.shop.dtype)
+        return Objective(self.shop.model, (inputs, labels), dtype=self.shop.dtype, batchnorm=self._policy)
+
+    @property
+    def _policy(self) -> str:
+        return "interpolated" if self.shop.statistics else "batch"
+
+    def begin(self) -> State:
+        """The state before the first round."""
+        w = self.shop.layout.flatten(self.shop.model).to(self.shop.dtype)
+        buffers = [buffer.reshape(-1) for buffer in running_statistics(self.shop.model).values()]
+        statistics = torch.cat(buffers).to(self.shop.dtype) if buffers else w.new_zeros(0)
+        return State(0, w, statistics, self.method.server_init(w))
+
+    def cohort(self, round: int) -> list[int]:
+        """The participants of a round, a function of seed and round alone."""
+        N, S = len(self.parts), self.recipe.rounds.participants
+        if self.recipe.rounds.sampling == "fixed":
+            drawn = numpy_generator(self.recipe.seed, "cohort", round).choice(N, S, replace=False)
+            return sorted(int(client) for client in drawn)
+        for attempt in range(1000):
+            chosen = numpy_generator(self.recipe.seed, "cohort", round, attempt).random(N) < S / N
+            if chosen.any():
+                return [int(client) for client in np.flatnonzero(chosen)]
+        raise ValueError(f"no participant in 1000 draws: {S} of {N} expected, write more rounds.participants")
+
+    def lr(self, round: int) -> float:
+        """The local rate of a round: decayed, or cyclic once SWA has begun (FedSAM paper, eq. 7)."""
+        local, swa = self.recipe.local, self.recipe.swa
+        if swa is not None and round >= self.swa_start and swa.cycle > 1:
+            share = (round % swa.cycle + 1) / swa.cycle
+            return (1 - share) * local.lr + share * swa.lr_end
+        return local.lr * local.lr_decay**round
+
+    @property
+    def swa_start(self) -> int:
+        return int(self.recipe.swa.start * self.recipe.rounds.count) if self.recipe.swa else self.recipe.rounds.count
+
+    def advance(self, state: State, executor: Executor) -> tuple[State, Record, dict[int, Tensor]]:
+        """One round: the next state, its metrics, and every participant's model."""
+        began = time.perf_counter()
+        recipe, method, round = self.recipe, self.method, state.round
+        cohort, lr = self.cohort(round), self.lr(round)
+        start = method.server.start(state.w, state.server)
+        sizes = {k: len(self.parts[k]) if recipe.rounds.aggregation == "size" else 1 for k in cohort}
+        tally = Tally(start, lr, {k: size / sum(sizes.values()) for k, size in sizes.items()})
+        zero = torch.zeros_like(start)
+        remembered = {k: state.clients.get(k, dict.fromkeys(method.client_vectors, zero)) for k in cohort}
+        broadcast = Broadcast(start, method.message(state.server), state.statistics, lr, round)
+        local_models, clients = {}, dict(state.clients)
+        for result in executor.run(broadcast, [Task(k, remembered[k]) for k in cohort]):
+            tally.add(result, remembered[result.client])
+            if method.client_vectors:
+                clients[result.client] = result.state
+            local_models[result.client] = result.w
+        report = tally.report(len(self.parts), round)
+        w, server = method.advance(state.w, state.server, report)
+        if not bool(torch.isfinite(w).all()):
+            raise DivergenceError(round, -1, -1, lr)
+        statistics = state.statistics if tally.statistics is None else tally.statistics.to(start.dtype)
+        following = State(round + 1, w, statistics, server, clients, report.mean_model, state.swa, state.captured)
+        self._average(following)
+        down, up = method.traffic
+        bytes_each = start.numel() * start.element_size()
+        record: Record = {
+            "round": round + 1,
+            "lr": lr,
+            "participants": len(cohort),
+            "train_loss": tally.loss,
+            "norm": float(w.double().norm()),
+            "update": float(report.displacement.double().norm()),
+            "drift": tally.drift / len(cohort),
+            "cosine": tally.cosine,
+            "gradients": tally.gradients,
+            "bytes_down": down * bytes_each * len(cohort),
+            "bytes_up": up * bytes_each * len(cohort),
+        }
+        if (round + 1) % recipe.evaluation.every == 0 or round + 1 == recipe.rounds.count:
+            record.update(self.evaluate(following))
+        record["seconds"] = time.perf_counter() - began
+        return following, record, local_models
+
+    def _average(self, state: State) -> None:
+        """Server-side SWA: captures the model at the end of a cycle, or where the published code does."""
+        swa, round = self.recipe.swa, state.round - 1
+        if swa is None or round < self.swa_start:
+            return
+        if state.swa is None:
+            state.swa = state.w
+        at_end = (round + 1) % swa.cycle == 0
+        as_code = round > self.swa_start and (round - self.swa_start) % swa.cycle == 0
+        if at_end if swa.capture == "cycle_end" else as_code:
+            n = state.captured if swa.count_from == "zero" else (round + 1) // swa.cycle
+            state.swa = (n * state.swa + state.w) / (n + 1)
+            state.captured += 1
+
+    def evaluate(self, state: State) -> Record:
+        """Test loss and accuracy of the server's model, the participants' mean and the SWA model."""
+        if self.objective is None:
+            return {}
+        record: Record = {}
+        for name, w in (("", state.w), ("mean_", state.mean), ("swa_", state.swa)):
+            if w is not None:
+                vector = torch.cat([w, state.statistics]) if self._policy == "interpolated" else w
+                found = self.objective.evaluate(vector)
+                record[f"{name}test_loss"] = found.loss
+                record[f"{name}accuracy"] = None if found.error is None else 1 - found.error
+        return record
+
+
+def draw_partition(recipe: Recipe, dataset: datasets.Dataset) -> partition.Partition:
+    """The recipe's partition of a data set; superclasses come with the data."""
+    settings = recipe.partition.settings
+    if recipe.partition.name == "pachinko" and "coarse" not in settings:
+        if dataset.coarse is None:
+            raise ValueError(f"partition pachinko needs superclasses; data set '{dataset.name}' has none")
+        settings["coarse"] = dataset.coarse
+    labels = dataset.train_labels.numpy()
+    return partition.partition(recipe.partition.name, labels, recipe.partition.clients, seed=recipe.seed, **settings)
+
+
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    backend: str = "auto",
+    workers: int | None = None,
+    watch: Watch | None = None,
+    say: Callable[[str], object] = print,
+) -> Path:
+    """Train a recipe to its end in its directory under `out`, going on from the newest intact checkpoint."""
+    path = out / recipe.slug
+    stored = partition.load(path / "partition.npz") if (path / "config.toml").exists() else None
+    federation = Federation(recipe, stored)
+    facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
+    path = checkpoint.open_run(out, recipe, federation.partition, facts)
+    found, problems = checkpoint.newest(path)
+    for problem in problems:
+        say(f"damaged, passed over: {problem}")
+    if found is None:
+        state = federation.begin()
+        save(path, federation, state, {}, [])
+    else:
+        state = restore(found)
+    checkpoint.rewind_metrics(path, state.round)
+    if state.round >= recipe.rounds.count:
+        _status(path, "finished", state.round)
+        return path
+    if state.round:
+        say(f"going on from round {state.round}")
+    executor = open_executor(backend, federation.shop, recipe, workers, path, say)
+    _status(path, "running", state.round)
+    try:
+        while state.round < recipe.rounds.count:
+            try:
+                following, record, local_models = federation.advance(state, executor)
+            except DivergenceError as error:
+                save(path, federation, state, {}, [])
+                _status(path, "diverged", state.round, str(error))
+                say(f"diverged: {error}")
+                return path
+            cohort, state = federation.cohort(state.round), following
+            checkpoint.append_metrics(path, record)
+            final = state.round == recipe.rounds.count
+            if final or state.round % recipe.checkpoints.every == 0:
+                wanted = recipe.checkpoints.keep_locals
+                keep = wanted == "all" or (wanted == "last" and final)
+                save(path, federation, state, local_models if keep else {}, cohort)
+            if watch is not None:
+                watch(record)
+    finally:
+        executor.close()
+    _status(path, "finished", state.round)
+    return path
+
+
+def save(path: Path, federation: Federation, state: State, local_models: dict[int, Tensor], cohort: list[int]) -> None:
+    """Checkpoint a state."""
+    models_ = {"server": state.w, "mean": state.mean, "swa": state.swa, "statistics": state.statistics}
+    found = Checkpoint(
+        round=state.round,
+        models={name: vector for name, vector in models_.items() if vector is not None},
+        locals=local_models,
+        server=state.server,
+        clients=state.clients,
+        extra={
+            "cohort": cohort,
+            "sizes": [len(federation.parts[client]) for client in cohort],
+            "captured": state.captured,
+        },
+    )
+    checkpoint.save(path, found)
+
+
+def restore(found: Checkpoint) -> State:
+    """The state that a checkpoint holds."""
+    return State(
+        round=found.round,
+        w=found.models["server"],
+        statistics=found.models["statistics"],
+        server=found.server,
+        clients=found.clients,
+        mean=found.models.get("mean"),
+        swa=found.models.get("swa"),
+        captured=found.extra["captured"],
+    )
+
+
+def _status(path: Path, state: str, round: int, message: str = "") -> None:
+    text = json.dumps({"state": state, "round": round, "message": message}, indent=2)
+    checkpoint.write_text(path / "status.json", text)

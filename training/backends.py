@@ -13,9 +13,9 @@ from landscape.errors import choose, whole
 from training import checkpoint
 from training.config import Recipe
 from training.executor import BACKENDS, Broadcast, Executor, Processes, Serial, Task
-from training.local import Workshop
+from training.local import DivergenceError, Workshop
 from training.parts import Vectors
-from training.stacked import Stacked, refuse
+from training.stacked import Stacked
 
 SPAWNING = 8.0  # seconds that starting processes and importing torch in them may take
 
@@ -26,13 +26,12 @@ def open_executor(
     """The executor of a run. An automatic choice is stored, so that a resumed run rounds as the first part did."""
     choose("backend", backend, BACKENDS)
     cores = whole("workers", workers) if workers is not None else torch.get_num_threads()
-    record = run / "provenance.json"
-    facts = json.loads(record.read_text())
+    facts = checkpoint.read_provenance(run)
     if backend == "auto":
         backend = facts.get("backend") or fastest(shop, recipe, cores)
     elif facts.get("backend", backend) != backend and "vmap" in (backend, facts["backend"]):
         say(f"this run was begun with {facts['backend']}; going on with {backend} agrees to rounding only")
-    checkpoint.write_text(record, json.dumps({**facts, "backend": backend}, indent=2))
+    checkpoint.write_text(run / "provenance.json", json.dumps({**facts, "backend": backend}, indent=2))
     if backend == "vmap":
         return Stacked(shop)
     workers = min(cores, recipe.rounds.participants)
@@ -42,30 +41,33 @@ def open_executor(
 def fastest(shop: Workshop, recipe: Recipe, cores: int) -> str:
     """Time one local step of a client alone and of a stacked cohort, and think the rest of the run from there."""
     cohort = list(range(min(recipe.rounds.participants, len(shop.parts))))
-    alone = _seconds(Serial(shop), shop, cohort[:1])
-    steps = recipe.rounds.count * sum(shop.steps(client) for client in cohort)
-    parallel = min(cores, len(cohort))
-    estimates = {"serial": alone * steps}
-    if parallel > 1:
-        estimates["processes"] = alone * steps / parallel + SPAWNING
+    steps = [recipe.rounds.count * shop.steps(client) for client in cohort]
+    short = recipe.model_copy(update={"local": recipe.local.model_copy(update={"steps": 1})})
+    probe = Workshop(short, shop.dataset, shop.parts, shop.method, shop.model)
     try:
-        refuse(shop)
-        together = _seconds(Stacked(shop), shop, cohort)
-        estimates["vmap"] = together * steps / len(cohort)
+        alone = _seconds(Serial(probe), probe, cohort[:1])
+    except DivergenceError:
+        return "serial"  # the first round will say so
+    parallel = min(cores, len(cohort))
+    estimates = {"serial": alone * sum(steps)}
+    if parallel > 1:
+        estimates["processes"] = alone * sum(steps) / parallel + SPAWNING
+    try:
+        together = _seconds(Stacked(probe), probe, cohort)
+        estimates["vmap"] = together * max(steps)  # who is done early waits for the others
     except (ValueError, RuntimeError, NotImplementedError):
         pass  # a model that cannot be stacked
     return min(estimates, key=lambda name: estimates[name])
 
 
 def _seconds(executor: Executor, shop: Workshop, clients: list[int]) -> float:
-    """Seconds per local step of these clients, on the second of two tries."""
+    """Seconds that these clients take for one local step, the second time that they do it."""
     w = shop.layout.flatten(shop.model).to(shop.dtype)
-    server = shop.method.server_init(w)
+    message = shop.method.message(shop.method.server_init(w))
     zeros: Vectors = dict.fromkeys(shop.method.client_vectors, torch.zeros_like(w))
-    statistics = torch.cat([buffer.reshape(-1) for buffer in shop.statistics]) if shop.statistics else w[:0]
-    broadcast = Broadcast(w, shop.method.message(server), statistics, 1e-8, 0)
+    broadcast = Broadcast(w, message, shop.take_statistics(), lr=shop.recipe.local.lr, round=0)
     for _ in range(2):
         began = time.perf_counter()
-        results = list(executor.run(broadcast, [Task(client, zeros) for client in clients]))
+        list(executor.run(broadcast, [Task(client, zeros) for client in clients]))
         elapsed = time.perf_counter() - began
-    return elapsed / max(result.steps for result in results)
+    return elapsed

@@ -39,18 +39,23 @@ def method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     >>> method("fedsam", {"rho": 0.1}).perturbation
     SAM(rho=0.1)
     """
-    base, *others = name.split("+")
+    base, plus, other = name.partition("+")
     chosen = ALGORITHMS[choose("algorithm", base, ALGORITHMS)]
-    for other in others:
+    if plus:
         rule = PERTURBATIONS[choose(f"perturbation after '{base}+'", other, PERTURBATIONS)]()
         chosen = dataclasses.replace(chosen, name=name, perturbation=rule)
     known = options(chosen)
     changes: dict[str, dict[str, Any]] = {}
     for key, value in (settings or {}).items():
+        if not known:
+            raise ValueError(f"{name} takes no settings, got '{key}'; leave it out")
         place = known[choose(f"setting of {name}", key, known)]
         default = getattr(getattr(chosen, place), key)
         changes.setdefault(place, {})[key] = _like(f"{name}: {key}", value, default)
-    rules = {place: dataclasses.replace(getattr(chosen, place), **values) for place, values in changes.items()}
+    try:
+        rules = {place: dataclasses.replace(getattr(chosen, place), **values) for place, values in changes.items()}
+    except ValueError as error:  # a rule knows its ranges, not the method that it serves
+        raise ValueError(f"{name}: {error}") from None
     return dataclasses.replace(chosen, **rules)
 
 
@@ -69,17 +74,10 @@ def values(chosen: Method) -> dict[str, Any]:
 
 
 def _like(what: str, value: Any, default: Any) -> Any:
-    """The value in the type of the default, in range."""
-    if isinstance(default, bool) or isinstance(value, bool):
-        if isinstance(default, bool) and isinstance(value, bool):
-            return value
-        raise ValueError(
-            f"{what} must be {'true or false' if isinstance(default, bool) else 'a number'}, got {value!r}"
-        )
-    if isinstance(default, str):
-        return str(value)
-    if not isinstance(value, (int, float)):
-        raise ValueError(f"{what} must be a number, got {value!r}")
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{what} must be zero or positive and finite, got {value}")
-    return type(default)(value)
+    """The value in the type of the default; its range is the rule's own affair."""
+    if type(value) is type(default):
+        return value
+    if type(default) is float and type(value) is int:
+        return float(value)
+    kinds = {bool: "true or false", str: "a word", float: "a number", int: "a whole number"}
+    raise ValueError(f"{what} must be {kinds[type(default)]}, got {value!r}")

@@ -4,18 +4,16 @@
           checkpoints/round_000100/{global, locals, state}.safetensors  meta.json
 
 A checkpoint appears under its name only when it is complete and flushed; a process killed at any moment leaves the
-previous ones as they were.
+previous ones as they were, and at most files named .*.tmp, which the next start removes. meta.json holds the hashes
+of a checkpoint's files, status.json those of the small files beside it; both are sealed by a hash of their own.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +21,12 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
-from safetensors.torch import save as format_tensors
 from torch import Tensor
 
-from training import config, partition
+from training import config, files, partition
 from training.config import Recipe
+from training.files import DamagedError as DamagedError  # part of what this file offers
+from training.files import write_text as write_text
 from training.parts import Vectors
 
 FILES = ("global", "locals", "state")
@@ -45,35 +44,53 @@ class Checkpoint:
     extra: dict[str, Any]  # small numbers: cohort, sizes, SWA count, last participation
 
 
-class DamagedError(ValueError):
-    """A file that is not what was written."""
-
-
 def open_run(root: Path, recipe: Recipe, split: partition.Partition, facts: Mapping[str, Any]) -> Path:
-    """The directory of this recipe under `root`, new or found; one that holds another recipe is refused."""
+    """The directory of this recipe under `root`, new or found; one of another recipe or of other data is refused.
+
+    facts: digests of the data and the partition, by name.
+    """
     path = root / recipe.slug
     settings = path / "config.toml"
-    if settings.exists():
-        found = config.load(settings)[0]
-        if found.digest != recipe.digest:
-            raise ValueError(
-                f"{path} holds a run of another recipe (digest {found.digest[:8]}, wanted {recipe.digest[:8]}): "
-                "choose another --out, or remove it"
-            )
-        return path
+    found = settings.exists()
+    if found:
+        _refuse_another(path, recipe, facts)
     (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-    partition.save(split, path / "partition.npz")
-    packages = {name: version(name) for name in ("fl-landscape", "torch", "numpy", "safetensors")}
-    about = {"digest": recipe.digest, "packages": packages, "python": platform.python_version(), **facts}
-    write_text(path / "provenance.json", json.dumps(about, indent=2))
-    write_text(settings, config.dump(recipe))  # last: a directory without it is begun anew
+    for folder in (path, path / "checkpoints"):
+        files.remove_leftovers(folder)
+    if not found or not (path / "partition.npz").exists():
+        with files.explained("partition.npz"):
+            partition.save(split, path / "partition.npz")
+    if not found or not (path / "provenance.json").exists():
+        packages = {name: version(name) for name in ("fl-landscape", "torch", "numpy", "safetensors")}
+        about = {"digest": recipe.digest, "packages": packages, "python": platform.python_version(), **facts}
+        write_text(path / "provenance.json", json.dumps(about, indent=2))
+    if not found:
+        write_text(settings, config.dump(recipe))  # last: a directory without it is begun anew
     return path
 
 
+def _refuse_another(path: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+    digest = config.load(path / "config.toml")[0].digest
+    if digest != recipe.digest:
+        raise ValueError(
+            f"{path} holds a run of another recipe (digest {digest[:8]}, wanted {recipe.digest[:8]}): "
+            "choose another --out, or remove it"
+        )
+    about = read_provenance(path) if (path / "provenance.json").exists() else {}
+    changed = [key for key, value in facts.items() if about.get(key, value) != value]
+    if changed:
+        raise ValueError(
+            f"{path} was begun with other data ({', '.join(changed)} differs): give the data.root it was begun with, "
+            "or choose another --out"
+        )
+
+
 def save(run: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint aside, flush it, rename it."""
-    target = run / "checkpoints" / f"round_{checkpoint.round:06d}"
-    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    """Write a checkpoint aside, flush it, rename it. An intact one of the same round is left as it is."""
+    target = at(run, checkpoint.round)
+    if target.exists() and not problem(target):
+        return target
+    aside = files.beside(target)
     contents = {
         "global": checkpoint.models,
         "locals": {f"{client}": w for client, w in checkpoint.locals.items()},
@@ -82,25 +99,25 @@ def save(run: Path, checkpoint: Checkpoint) -> Path:
             **{f"{k}/{name}": vector for k, vectors in checkpoint.clients.items() for name, vector in vectors.items()},
         },
     }
-    with explained(f"checkpoint of round {checkpoint.round}"):
+    with files.explained(f"the checkpoint of round {checkpoint.round} in {target.parent}"):
         try:
-            shutil.rmtree(aside, ignore_errors=True)
+            files.remove(aside)
             aside.mkdir(parents=True)
-            files = {}
-            for name, vectors in contents.items():
-                if name == "locals" and not vectors:
-                    continue
-                data = format_tensors({key: vector.contiguous() for key, vector in vectors.items()})
-                write_bytes(aside / f"{name}.safetensors", data)
-                files[f"{name}.safetensors"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-            meta = {"round": checkpoint.round, "files": files, **checkpoint.extra}
-            write_text(aside / "meta.json", json.dumps({**meta, "sha256": _seal(meta)}, indent=2))
-            if target.exists():
-                shutil.rmtree(target)  # an earlier one of the same round, damaged or from a resumed run
+            written = {
+                f"{name}.safetensors": files.write_tensors(aside / f"{name}.safetensors", vectors)
+                for name, vectors in contents.items()
+                if vectors or name != "locals"
+            }
+            meta = {"round": checkpoint.round, "files": written, **checkpoint.extra}
+            files.write_bytes(aside / "meta.json", files.sealed(meta).encode())
+            files.flush(aside)
+            if checkpoint.round:
+                files.flush(run / "metrics.jsonl")  # a checkpoint says that the rounds before it are on record
+            files.remove(target)  # a damaged one
             os.replace(aside, target)
-            _flush_directory(target.parent)
+            files.flush(target.parent)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            files.remove(aside)
     return target
 
 
@@ -108,15 +125,9 @@ def load(path: Path) -> Checkpoint:
     """Read one checkpoint and verify every byte of it."""
     meta = read_meta(path)
     contents: dict[str, dict[str, Tensor]] = {name: {} for name in FILES}
-    for file, facts in meta["files"].items():
+    for file, wanted in meta.pop("files").items():
         try:
-            data = (path / file).read_bytes()
-        except OSError as error:
-            raise DamagedError(f"{path / file}: cannot be read ({error.strerror})") from None
-        if len(data) != facts["bytes"] or hashlib.sha256(data).hexdigest() != facts["sha256"]:
-            raise DamagedError(f"{path / file}: {len(data)} bytes that do not match the hash written with them")
-        try:
-            contents[Path(file).stem] = parse_tensors(data)
+            contents[Path(file).stem] = parse_tensors(files.read_intact(path / file, wanted))
         except SafetensorError as error:
             raise DamagedError(f"{path / file}: not a safetensors file ({error})") from None
     server: Vectors = {}
@@ -127,36 +138,42 @@ def load(path: Path) -> Checkpoint:
             server[name] = vector
         else:
             clients.setdefault(int(owner), {})[name] = vector
-    known = {"round", "files", "sha256"}
     return Checkpoint(
-        round=meta["round"],
+        round=meta.pop("round"),
         models=contents["global"],
         locals={int(client): w for client, w in contents["locals"].items()},
         server=server,
         clients=clients,
-        extra={key: value for key, value in meta.items() if key not in known},
+        extra=meta,
     )
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """The description of a checkpoint, sealed by its own hash."""
-    try:
-        meta: dict[str, Any] = json.loads((path / "meta.json").read_text())
-        sealed = meta.pop("sha256")
-    except (OSError, ValueError, KeyError):
-        raise DamagedError(f"{path / 'meta.json'}: missing or not readable") from None
-    if sealed != _seal(meta):
-        raise DamagedError(f"{path / 'meta.json'}: its content does not match its hash")
+    """The description of a checkpoint, sealed by its own hash: round, files, and what small numbers came with it."""
+    meta = files.read_sealed(path / "meta.json")
+    if path.name != at(path, meta["round"]).name:
+        raise DamagedError(f"{path}: holds round {meta['round']}, not the one that its name says")
     return meta
 
 
 def rounds(run: Path) -> list[int]:
     """Rounds that have a checkpoint, ascending."""
-    return sorted(int(path.name.removeprefix("round_")) for path in (run / "checkpoints").glob("round_*"))
+    numbers = [path.name.removeprefix("round_") for path in (run / "checkpoints").glob("round_*")]
+    return sorted(int(number) for number in numbers if number.isdecimal() and number == f"{int(number):06d}")
 
 
 def at(run: Path, round: int) -> Path:
+    """The place of a round's checkpoint."""
     return run / "checkpoints" / f"round_{round:06d}"
+
+
+def problem(path: Path) -> str:
+    """What is wrong with a checkpoint, in words; nothing if it is intact."""
+    try:
+        load(path)
+    except DamagedError as error:
+        return str(error)
+    return ""
 
 
 def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -171,100 +188,105 @@ def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def check(run: Path) -> list[str]:
-    """Every problem of a run directory in words; none if it is sound."""
-    problems = []
+    """Every problem of a run directory in words; none if it is sound, be it finished or stopped on the way."""
+    problems: list[str] = []
+    status: dict[str, Any] = {}
     try:
-        config.load(run / "config.toml")
-    except ValueError as error:
-        problems.append(str(error))
-    try:
-        partition.load(run / "partition.npz")
-    except (ValueError, OSError) as error:
-        problems.append(str(error))
-    for name in ("provenance.json", "status.json"):
-        try:
-            json.loads((run / name).read_text())
-        except (OSError, ValueError):
-            problems.append(f"{run / name}: missing or not readable")
-    found = rounds(run)
-    if not found:
-        problems.append(f"{run / 'checkpoints'}: no checkpoint")
-    for round in found:
-        try:
-            load(at(run, round))
-        except DamagedError as error:
-            problems.append(str(error))
-    try:
-        done = [line["round"] for line in read_metrics(run)]
+        status = files.read_sealed(run / "status.json")
     except DamagedError as error:
         problems.append(str(error))
-    else:
-        if done != list(range(1, len(done) + 1)):
-            problems.append(f"{run / 'metrics.jsonl'}: rounds are missing or out of order")
-    return problems
+    for name, read in SMALL.items():
+        try:
+            files.read_intact(run / name, status.get("files", {}).get(name))
+            read(run)
+        except ValueError as error:
+            problems.append(str(error))
+    found = rounds(run)
+    named = {at(run, round).name for round in found}
+    for path in sorted((run / "checkpoints").glob("[!.]*")):
+        text = problem(path) if path.name in named else f"{path}: not a checkpoint"
+        problems += [text] if text else []
+    return problems or list(_gaps(run, status, found))
+
+
+def _gaps(run: Path, status: Mapping[str, Any], found: list[int]) -> Iterator[str]:
+    """What should be there and is not, in a run whose files are all intact."""
+    every = config.load(run / "config.toml")[0].checkpoints.every
+    last = max(found, default=0) if status["state"] == "running" else status["round"]
+    wanted = {0, *range(0, last + 1, every), last}
+    yield from (f"{at(run, round)}: missing" for round in sorted(wanted - set(found)))
+    done = len(read_metrics(run))
+    if done < last:
+        yield f"{run / 'metrics.jsonl'}: ends at round {done}, but round {last} was reached"
+
+
+def read_provenance(run: Path) -> dict[str, Any]:
+    """Where a run comes from: digests, versions, back-end."""
+    path = run / "provenance.json"
+    try:
+        return dict(json.loads(files.read_intact(path)))
+    except (ValueError, TypeError):
+        raise DamagedError(f"{path}: not readable; remove this file, and training writes it anew") from None
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     """One record per finished round; a last line cut short by a kill is left out."""
+    return [json.loads(line) for line in _metrics_lines(run)]
+
+
+def _metrics_lines(run: Path) -> list[bytes]:
     path = run / "metrics.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    records = []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
-        except ValueError:
-            if number == len(lines) and not line.endswith("\n"):
-                break
-            raise DamagedError(f"{path}: line {number} is not readable") from None
-    return records
+            right = json.loads(line)["round"] == number
+        except (ValueError, KeyError, TypeError):
+            right = False
+        if not right:
+            raise DamagedError(
+                f"{path}: line {number} is not the record of round {number}; end the file before it and remove the "
+                f"checkpoints from round {number} on, and training makes them again"
+            )
+    return lines
 
 
 def rewind_metrics(run: Path, round: int) -> None:
-    """Forget records after a round: they will be made again."""
-    records = [record for record in read_metrics(run) if record["round"] <= round]
-    write_text(run / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    """Forget records after a round: they will be made again. Those before it stay as they are, to the byte."""
+    path = run / "metrics.jsonl"
+    lines = _metrics_lines(run)
+    if len(lines) < round:
+        raise DamagedError(
+            f"{path}: ends at round {len(lines)}, but there is a checkpoint of round {round}; remove the checkpoints "
+            f"from round {len(lines) + 1} on, and training makes them again"
+        )
+    kept = b"".join(line + b"\n" for line in lines[:round])
+    if not path.exists() or path.read_bytes() != kept:
+        write_text(path, kept.decode())
 
 
 def append_metrics(run: Path, record: Mapping[str, Any]) -> None:
-    with explained("metrics"), open(run / "metrics.jsonl", "a") as file:
-        file.write(json.dumps(record) + "\n")
+    """Add the record of a round."""
+    with files.explained("metrics.jsonl"), open(run / "metrics.jsonl", "ab") as file:
+        file.write(f"{json.dumps(record)}\n".encode())
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a small file in one step."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def write_status(run: Path, state: str, round: int, message: str = "") -> None:
+    """Say how far a run is, with the fingerprints of its small files; metrics still grow while it is running."""
+    about = {"state": state, "round": round, "message": message}
     try:
-        write_bytes(aside, text.encode())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+        before = files.read_sealed(run / "status.json")
+    except DamagedError:
+        before = {}
+    if state != "running" and about == {key: before.get(key) for key in about}:
+        return  # said already: to hash the files again would bless what was damaged since
+    names = [name for name in SMALL if state != "running" or name != "metrics.jsonl"]
+    prints = {name: files.fingerprint((run / name).read_bytes()) for name in names}
+    write_text(run / "status.json", files.sealed({**about, "files": prints}))
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _seal(meta: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
-
-
-def _flush_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def explained(what: str) -> Iterator[None]:
-    """A full disk in words."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(
-            error.errno, f"{what} could not be written ({error.strerror}); earlier checkpoints are intact"
-        ) from error
+SMALL: dict[str, Callable[[Path], object]] = {
+    "config.toml": lambda run: config.load(run / "config.toml"),
+    "partition.npz": lambda run: partition.load(run / "partition.npz"),
+    "provenance.json": read_provenance,
+    "metrics.jsonl": read_metrics,
+}

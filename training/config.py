@@ -2,39 +2,81 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import inspect
 import itertools
 import json
-import math
+import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from landscape.errors import choose
-from training import catalog, partition
+from training import catalog, datasets, models, partition, toml
 from training.augment import Augment
 
 RECIPES = Path(__file__).parent / "recipes"
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+EXPECTED = {  # pydantic's kind of mistake -> what was expected
+    "int_type": KINDS[int],
+    "float_type": KINDS[float],
+    "bool_type": KINDS[bool],
+    "string_type": KINDS[str],
+    "model_type": "a table of settings",
+    "dataclass_exact_type": "a table of settings",
+    "finite_number": "finite",
+    "literal_error": "{expected}",
+    "greater_than": "above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "below {lt}",
+    "less_than_equal": "at most {le}",
+}
 
 
 class Settings(BaseModel):
     """Frozen, and strict about names and types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class OpenSettings(Settings):
-    """A name, and settings that belong to whatever carries that name; the table behind it checks them."""
+    """A name, and the settings of whatever carries that name, all of them spelled out once they are checked."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
     name: str
 
     @property
     def settings(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _settle(self) -> OpenSettings:
+        assert self.model_extra is not None
+        self.model_extra.update(self.settled({key: toml.plain(key, value) for key, value in self.model_extra.items()}))
+        return self
+
+    def settled(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The settings, checked as far as that goes without data."""
+        return given
+
+
+def _known(
+    kind: str, name: str, given: dict[str, Any], table: Mapping[str, Callable[..., Any]], *, brought: set[str]
+) -> dict[str, Any]:
+    """The settings, if the named function has parameters for them; `brought` are those that are not the recipe's."""
+    if ":" in name:
+        return given  # the user's own function is imported, and its settings checked, when the run begins
+    parameters = set(inspect.signature(table[choose(kind, name, table)]).parameters) - brought
+    parameters |= {"mean", "std"} if kind == "data set" else set()
+    for key in given:
+        if not parameters:
+            raise ValueError(f"{kind} '{name}' takes no settings, got '{key}'; leave it out")
+        choose(f"setting of {kind} '{name}'", key, parameters)
+    return given
 
 
 class Data(OpenSettings):
@@ -43,18 +85,32 @@ class Data(OpenSettings):
     download: bool = False
     pooled: bool = False  # train + test pooled, partitioned, then split 70/30 on every client (FedFSA)
 
+    def settled(self, given: dict[str, Any]) -> dict[str, Any]:
+        return _known("data set", self.name, given, datasets.DATASETS, brought={"root", "download"})
+
 
 class Partition(OpenSettings):
     name: str = "iid"
     clients: int = Field(10, ge=1)
 
+    def settled(self, given: dict[str, Any]) -> dict[str, Any]:
+        brought = {"coarse": [0]} if self.name == "pachinko" and "coarse" not in given else {}  # comes with the data
+        found = partition.settle(self.name, {**brought, **given})
+        return {key: value for key, value in found.items() if key not in brought}
+
 
 class Model(OpenSettings):
     name: str = "digits_cnn"
 
+    def settled(self, given: dict[str, Any]) -> dict[str, Any]:
+        return _known("model", self.name, given, models.MODELS, brought={"classes", "channels", "size"})
+
 
 class Algorithm(OpenSettings):
     name: str = "fedavg"
+
+    def settled(self, given: dict[str, Any]) -> dict[str, Any]:
+        return catalog.values(catalog.method(self.name, given))
 
 
 class Local(Settings):
@@ -97,13 +153,14 @@ class Checkpoints(Settings):
     keep_locals: Literal["none", "last", "all"] = "last"  # checkpoints that hold every participant's model
 
 
-def _augment(given: Any) -> Augment:
-    if isinstance(given, Augment):
-        return given
+def _augment(given: Any) -> Any:
+    """Augment from a table; its own checks are of ranges only."""
     if not isinstance(given, Mapping):
-        raise ValueError("augment must be a table")
-    for key in given:
-        choose("setting", key, Augment.__dataclass_fields__)
+        return given
+    for key, value in given.items():
+        default = getattr(Augment, choose("setting of augment", key, Augment.__dataclass_fields__))
+        if type(value) is not type(default) and not (isinstance(default, float) and type(value) is int):
+            raise ValueError(f"augment.{key} must be {KINDS[type(default)]}, got {toml.written(value)}")
     return Augment(**given)
 
 
@@ -119,7 +176,7 @@ class Recipe(Settings):
     augment: Annotated[Augment, BeforeValidator(_augment)] = Augment()
     local: Local = Local()
     rounds: Rounds = Rounds()
-    swa: Swa | None = None
+    swa: Annotated[Swa | None, BeforeValidator(lambda given: None if given is False else given)] = None
     evaluation: Evaluation = Evaluation()
     checkpoints: Checkpoints = Checkpoints()
 
@@ -130,11 +187,6 @@ class Recipe(Settings):
                 f"rounds.participants ({self.rounds.participants}) must not exceed "
                 f"partition.clients ({self.partition.clients})"
             )
-        catalog.method(self.algorithm.name, self.algorithm.settings)
-        settled = dict(self.partition.settings)
-        if self.partition.name == "pachinko":
-            settled.setdefault("coarse", [0])  # comes with the data set
-        partition.settle(self.partition.name, settled)
         return self
 
     @property
@@ -145,7 +197,7 @@ class Recipe(Settings):
             if key in self.partition.settings:
                 words[-1] += f"-{self.partition.settings[key]:g}"
         words += ["swa"] if self.swa else []
-        readable = "_".join(words).replace(":", "-").replace("/", "-")
+        readable = "_".join(re.sub(r"[^\w.+-]+", "-", word, flags=re.ASCII).lstrip(".")[:60] for word in words)
         return f"{readable}_s{self.seed}_{self.digest[:8]}"
 
     @property
@@ -158,36 +210,48 @@ class Recipe(Settings):
 
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
-    """The recipes of a file (or of a shipped recipe's name): one, or the cross product of its [sweep]."""
+    """The recipes of a file (or of a shipped recipe's name): one, or the cross product of its [sweep].
+
+    overrides: "key=value" with a dotted key. One that names a swept setting takes its place: "local.lr=0.1" fixes it,
+    "sweep.local.lr=[0.1, 0.2]" sweeps other values.
+    """
     path = Path(source)
     if path.suffix != ".toml":
         names = [found.stem for found in RECIPES.glob("*.toml")]
         path = RECIPES / f"{choose('recipe', str(source), names)}.toml"
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path}: not valid TOML: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from None
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            raise ValueError(f"--set wants key=value, for example local.lr=0.1; got '{override}'")
-        put(content, key.strip(), parse(value.strip()))
-    return [validate(single, str(path)) for single in swept(content)]
-
-
-def swept(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every combination of the lists in [sweep], whose keys are dotted: "local.lr" = [0.1, 0.01]."""
     sweep = content.pop("sweep", {})
-    flat = dict(_dotted(sweep))
-    for key, values in flat.items():
+    if not isinstance(sweep, dict):
+        raise ValueError(
+            f'{path}: sweep must be a table such as [sweep] "local.lr" = [0.1, 0.2], got {toml.written(sweep)}'
+        )
+    axes, fixed = dict(toml.dotted(sweep)), {}
+    for override in overrides:
+        key, equals, text = (part.strip() for part in override.partition("="))
+        if not equals or not all(key.split(".")):
+            raise ValueError(f"--set wants key=value, for example local.lr=0.1; got '{override}'")
+        if key.startswith("sweep."):
+            axes[key.removeprefix("sweep.")] = toml.parse(text)
+        else:
+            fixed[key] = toml.parse(text)
+            axes.pop(key, None)
+    return [validate(single, str(path)) for single in swept(content, axes, fixed)]
+
+
+def swept(content: Mapping[str, Any], axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every combination of the lists in `axes`, named by dotted keys: "local.lr" -> [0.1, 0.01]; `fixed` wins."""
+    for key, values in axes.items():
         if not isinstance(values, list) or not values:
-            raise ValueError(f"sweep.{key} must be a list of values, got {values!r}")
-    for combination in itertools.product(*flat.values()):
-        single = json.loads(json.dumps(content))
-        for key, value in zip(flat, combination, strict=True):
-            put(single, key, value)
+            raise ValueError(f"sweep.{key} must be a list of values such as [0.1, 0.2], got {toml.written(values)}")
+    for combination in itertools.product(*axes.values()):
+        single = copy.deepcopy(dict(content))
+        for key, value in [*zip(axes, combination, strict=True), *fixed.items()]:
+            toml.put(single, key, copy.deepcopy(value))
         yield single
 
 
@@ -199,60 +263,33 @@ def validate(content: Mapping[str, Any], source: str = "recipe") -> Recipe:
         raise ValueError("\n".join(f"{source}: {_explain(problem)}" for problem in error.errors())) from None
 
 
-def put(content: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key in nested dictionaries."""
-    *folders, leaf = key.split(".")
-    for folder in folders:
-        content = content.setdefault(folder, {})
-        if not isinstance(content, dict):
-            raise ValueError(f"{key}: '{folder}' is a value, not a table")
-    content[leaf] = value
-
-
-def parse(text: str) -> Any:
-    """A TOML value if it is one, else the text itself: 0.1, true, [1, 2], fedsam."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
 def dump(recipe: Recipe) -> str:
     """The recipe as TOML with every setting spelled out; loading it gives the same recipe."""
-    content = recipe.model_dump(mode="python", exclude_none=True)
-    lines = [f"{key} = {_value(value)}" for key, value in content.items() if not isinstance(value, dict)]
-    for key, table in content.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{key}]", *(f"{name} = {_value(value)}" for name, value in table.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(part) for part in value) + "]"
-    return json.dumps(value)
-
-
-def _dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return toml.document(recipe.model_dump(mode="python", exclude_none=True))
 
 
 def _explain(problem: Any) -> str:
-    place = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        folder: Any = Recipe
-        for part in problem["loc"][:-1]:
-            annotation = folder.model_fields[part].annotation
-            folder = Swa if part == "swa" else annotation
-        try:
-            choose("setting", str(problem["loc"][-1]), folder.model_fields)
-        except ValueError as error:
-            return f"{place}: {error}"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    return f"{place}: {message}, got {problem['input']!r}" if place else message
+    """One mistake in words: what was expected, what came."""
+    kind, place = problem["type"], ".".join(str(part) for part in problem["loc"])
+    if kind == "extra_forbidden":
+        return _unknown(*problem["loc"])
+    if kind == "value_error":
+        message = str(problem["ctx"]["error"])
+        return f"{place}: {message}" if place and place not in message else message
+    context = {key: f"{part:g}" if isinstance(part, float) else part for key, part in problem.get("ctx", {}).items()}
+    return f"{place} must be {EXPECTED[kind].format(**context)}, got {toml.written(problem['input'])}"
+
+
+def _unknown(*loc: str) -> str:
+    """A key that nobody knows, with the nearest that somebody does."""
+    fields = {name: getattr(field.annotation, "model_fields", {}) for name, field in Recipe.model_fields.items()}
+    fields |= {"swa": Swa.model_fields, "augment": Augment.__dataclass_fields__}
+    *section, leaf = loc
+    elsewhere = [f"{name}.{leaf}" for name, known in fields.items() if leaf in known]
+    if elsewhere and not section:
+        return f"setting: unknown '{leaf}'; did you mean '{elsewhere[0]}'?"
+    try:
+        choose(f"setting of {section[0]}" if section else "setting", leaf, fields[section[0]] if section else fields)
+    except ValueError as error:
+        return str(error)
+    raise AssertionError(f"{loc} is known")

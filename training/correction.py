@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from training.parts import Correction, Report, Vectors, Visit
+from landscape.errors import positive
+from training.parts import Correction, Report, Vectors, Visit, within
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,19 @@ class Proximal(Correction):
 
     mu: float = 0.1
 
+    def __post_init__(self) -> None:
+        within("mu", self.mu, "[0, inf)")
+
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
         return gradient + self.mu * (w - visit.start) if self.mu else gradient
 
 
 @dataclass(frozen=True)
 class ControlVariate(Correction):
-    """u = g~ - c_k + c; afterwards c_k <- c_k - c - D_k / (lr K) and c <- c + (1/N) sum of the changes.
+    """u = g~ - c_k + c; afterwards c_k <- c_k - c - D_k / (lr a_k) and c <- c + (1/N) sum of the changes.
 
-    SCAFFOLD, option II (Karimireddy et al. 2020). c stays the mean of all c_k.
+    SCAFFOLD, option II (Karimireddy et al. 2020). a_k is K, or its counterpart where there is local momentum, which
+    the paper does without. c stays the mean of all c_k.
     """
 
     client_vectors: ClassVar[tuple[str, ...]] = ("control",)
@@ -50,7 +55,7 @@ class ControlVariate(Correction):
         return {"global_control": server["global_control"]}
 
     def finish(self, visit: Visit, w: Tensor) -> Vectors:
-        moved = (w - visit.start) / (visit.lr * visit.steps)
+        moved = (w - visit.start) / (visit.lr * visit.effective_steps)
         return {"control": visit.state["control"] - visit.message["global_control"] - moved}
 
     def update(self, server: Vectors, report: Report) -> Vectors:
@@ -67,6 +72,9 @@ class Dual(Correction):
 
     client_vectors: ClassVar[tuple[str, ...]] = ("dual",)
     alpha: float = 0.01
+
+    def __post_init__(self) -> None:
+        positive("alpha", self.alpha)
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
         return gradient - visit.state["dual"] + self.alpha * (w - visit.start)
@@ -88,9 +96,10 @@ class ClientMomentum(Correction):
     down: ClassVar[int] = 1
     a: float = 0.1
 
+    def __post_init__(self) -> None:
+        within("a", self.a, "(0, 1]")
+
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        if self.a == 1:
-            return gradient
         return self.a * gradient + (1 - self.a) * visit.message["momentum"]
 
     def server_init(self, w: Tensor) -> Vectors:

@@ -6,10 +6,15 @@ same steps for all clients at once and agrees to rounding (about 1e-12 relative 
 
 from __future__ import annotations
 
+import pickle
+import signal
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +44,16 @@ class Task:
 
     client: int
     state: Vectors
+
+
+@dataclass(eq=False)
+class Worker:
+    """One worker process as its parent sees it."""
+
+    process: BaseProcess
+    pipe: Connection
+    desk: Vectors  # shared places for the vectors of the task in hand
+    busy: bool = False
 
 
 class Executor(ABC):
@@ -73,71 +88,97 @@ class Processes(Executor):
 
     def __init__(self, shop: Workshop, workers: int):
         context = mp.get_context("spawn")
-        for tensor in (shop.dataset.train_images, shop.dataset.train_labels):
-            _shared(tensor)
-        self._workers = []
+        self._workers: list[Worker] = []
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            arguments = (theirs, shop.recipe, shop.dataset, shop.parts, shop.method, shop.model)
-            process = context.Process(target=_serve, args=arguments, daemon=True)
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
             process.start()
             theirs.close()
-            self._workers.append((process, ours))
+            self._workers.append(Worker(process, ours, {}))
+        try:
+            self.employ(shop)
+        except BaseException:
+            self.close()
+            raise
+
+    def employ(self, shop: Workshop) -> None:
+        """Let the workers, already there, serve another run: starting them takes seconds."""
+        self._settle()
+        for tensor in (shop.dataset.train_images, shop.dataset.train_labels):
+            _shared(tensor)
         self._board: Vectors = {}  # shared copies of what is broadcast
-        self._desks: list[Vectors] = [{} for _ in self._workers]  # shared places for a task's own vectors
+        try:
+            for worker in self._workers:
+                worker.desk = {}
+                self._send(worker, ("shop", shop.recipe, shop.dataset, shop.parts, shop.method, shop.model))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"backend processes: the model cannot be sent to other processes ({error}). Define its classes and "
+                "functions at the top of their module, or use serial"
+            ) from error
 
     def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+        self._settle()
         self._post(broadcast)
-        idle = list(range(len(self._workers)))
-        busy: dict[Connection, tuple[int, int]] = {}
-        finished: dict[int, Result] = {}
+        places: dict[Connection, tuple[Worker, int]] = {}
+        finished: dict[int, Result | Exception] = {}
         sent = handed = 0
         while handed < len(tasks):
-            while idle and sent < len(tasks):
-                worker = idle.pop(0)
-                busy[self._hand(worker, tasks[sent])] = (worker, sent)
-                sent += 1
-            for pipe in wait(list(busy)):
-                worker, place = busy.pop(pipe)  # type: ignore[call-overload]
-                finished[place] = self._collect(worker)
-                idle.append(worker)
+            for worker in self._workers:
+                if not worker.busy and sent < len(tasks):
+                    self._hand(worker, tasks[sent])
+                    places[worker.pipe] = worker, sent
+                    sent += 1
+            for pipe in wait(list(places)):
+                worker, place = places.pop(pipe)  # type: ignore[call-overload]
+                finished[place] = self._receive(worker)
             while handed in finished:
-                yield finished.pop(handed)
+                answer = finished.pop(handed)
+                if isinstance(answer, Exception):
+                    raise answer  # only now: of several the first in order, as in a serial run
+                yield answer
                 handed += 1
+
+    def _settle(self) -> None:
+        """Wait for whoever still works on a round that was given up; nobody wants the answers."""
+        for worker in self._workers:
+            if worker.busy:
+                self._receive(worker)
 
     def _post(self, broadcast: Broadcast) -> None:
         vectors = {"start": broadcast.start, "statistics": broadcast.statistics, **broadcast.message}
         if not self._board:
             self._board = {name: _shared(vector.clone()) for name, vector in vectors.items()}
-            for _, pipe in self._workers:
-                pipe.send(("board", self._board))
+            for worker in self._workers:
+                self._send(worker, ("board", self._board))
         for name, vector in vectors.items():
             self._board[name].copy_(vector)
-        for _, pipe in self._workers:
-            pipe.send(("round", broadcast.lr, broadcast.round))
+        for worker in self._workers:
+            self._send(worker, ("round", broadcast.lr, broadcast.round))
 
-    def _hand(self, worker: int, task: Task) -> Connection:
-        _, pipe = self._workers[worker]
-        desk = self._desks[worker]
-        if not desk:
-            desk.update({name: _shared(vector.clone()) for name, vector in task.state.items()})
-            pipe.send(("desk", dict(desk)))
+    def _hand(self, worker: Worker, task: Task) -> None:
+        if worker.desk.keys() != task.state.keys():
+            worker.desk = {name: _shared(vector.clone()) for name, vector in task.state.items()}
+            self._send(worker, ("desk", worker.desk))
         for name, vector in task.state.items():
-            desk[name].copy_(vector)
-        pipe.send(("task", task.client))
-        return pipe
+            worker.desk[name].copy_(vector)
+        self._send(worker, ("task", task.client))
+        worker.busy = True
 
-    def _collect(self, worker: int) -> Result:
-        process, pipe = self._workers[worker]
+    def _send(self, worker: Worker, order: tuple[Any, ...]) -> None:
         try:
-            answer: Result | BaseException = pipe.recv()
-        except EOFError:
-            process.join(1)
-            raise RuntimeError(
-                f"a worker process ended (exit code {process.exitcode}): out of memory? Use fewer --workers"
-            ) from None
-        if isinstance(answer, BaseException):
-            raise answer
+            worker.pipe.send(order)
+        except OSError:
+            raise _gone(worker) from None
+
+    def _receive(self, worker: Worker) -> Result | Exception:
+        try:
+            answer: Result | Exception = worker.pipe.recv()
+        except (EOFError, OSError):
+            raise _gone(worker) from None
+        worker.busy = False
+        if isinstance(answer, Exception):
+            return answer
         # private copies: a tensor received from a process holds a file handle for as long as it lives
         return replace(
             answer,
@@ -148,11 +189,19 @@ class Processes(Executor):
         )
 
     def close(self) -> None:
-        for process, pipe in self._workers:
-            pipe.close()  # the worker sees the end of its pipe and leaves
-            process.join(5)
-            if process.is_alive():
-                process.terminate()
+        for worker in self._workers:
+            worker.pipe.close()  # the worker sees the end of its pipe and leaves
+        for worker in self._workers:
+            worker.process.join(5)
+            if worker.process.is_alive():
+                worker.process.terminate()
+
+
+def _gone(worker: Worker) -> RuntimeError:
+    worker.process.join(1)
+    return RuntimeError(
+        f"a worker process ended (exit code {worker.process.exitcode}): out of memory? Use fewer --workers"
+    )
 
 
 def _shared(tensor: Tensor) -> Tensor:
@@ -160,18 +209,22 @@ def _shared(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _serve(pipe: Connection, recipe, dataset, parts, method, model) -> None:  # type: ignore[no-untyped-def]
+def _serve(pipe: Connection) -> None:
+    """What a worker process does: answer tasks until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted parent closes the pipe, and speaks for all
     torch.set_num_threads(1)
-    shop = Workshop(recipe, dataset, parts, method, model)
+    shop: Workshop
     board: Vectors = {}
     desk: Vectors = {}
     lr, round = 0.0, 0
     while True:
         try:
             order, *content = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
-            return  # the parent is gone, or the user stops: the parent tells
-        if order == "board":
+        except (EOFError, OSError):
+            return
+        if order == "shop":
+            shop, desk = Workshop(*content), {}
+        elif order == "board":
             (board,) = content
         elif order == "desk":
             (desk,) = content
@@ -179,12 +232,20 @@ def _serve(pipe: Connection, recipe, dataset, parts, method, model) -> None:  # 
             lr, round = content
         else:
             message = {name: vector for name, vector in board.items() if name not in ("start", "statistics")}
-            broadcast = Broadcast(board["start"].clone(), message, board["statistics"], lr, round)
-            task = Task(content[0], {name: vector.clone() for name, vector in desk.items()})
+            broadcast = Broadcast(board["start"], message, board["statistics"], lr, round)
+            task = Task(content[0], desk)
+            answer: Result | Exception
             try:
-                pipe.send(_train(shop, broadcast, task))
+                answer = _train(shop, broadcast, task)
             except DivergenceError as error:
-                pipe.send(error)
+                answer = error
+            except Exception:
+                # of any type, so perhaps one that cannot be sent: as text, with the place where it happened
+                answer = RuntimeError(f"client {task.client} failed in a worker process:\n{traceback.format_exc()}")
+            try:
+                pipe.send(answer)
+            except OSError:
+                return
 
 
 def _train(shop: Workshop, broadcast: Broadcast, task: Task) -> Result:
@@ -194,6 +255,7 @@ def _train(shop: Workshop, broadcast: Broadcast, task: Task) -> Result:
         message=broadcast.message,
         state=dict(task.state),
         lr=broadcast.lr,
+        momentum=shop.recipe.local.momentum,
         steps=shop.steps(task.client),
         round=broadcast.round,
     )

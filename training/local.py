@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,13 +25,24 @@ Gradient = Callable[[Tensor, bool], Tensor]  # (point, whether this is the step'
 
 
 class DivergenceError(RuntimeError):
-    """A loss that is not finite: the run stops, keeps its last good checkpoint, and says where it happened."""
+    """Numbers that are not finite: the run stops, keeps its last good checkpoint, and says where it happened.
 
-    def __init__(self, round: int, client: int, step: int, lr: float):
-        self.round, self.client, self.step = round, client, step
-        super().__init__(
-            f"the loss of client {client} is not finite in round {round}, local step {step} (lr {lr:g}). "
-            "Try a smaller local.lr or server step, local.clip = 10, or a smaller radius"
+    Rounds and steps count from one, as the metrics do. client: None means the model that the server made.
+    """
+
+    def __init__(self, round: int, client: int | None, step: int | None, lr: float):
+        super().__init__(round, client, step, lr)  # as they came: worker processes send this by pickle
+        self.round, self.client, self.step, self.lr = round, client, step, lr
+
+    def __str__(self) -> str:
+        if self.client is None:
+            return (
+                f"the server's model diverged in round {self.round} (local lr {self.lr:g}). "
+                "Try a smaller local.lr, or smaller steps of the server"
+            )
+        return (
+            f"client {self.client} diverged in round {self.round}, local step {self.step} (lr {self.lr:g}). "
+            "Try a smaller local.lr, local.clip = 10, or a smaller radius of the perturbation"
         )
 
 
@@ -84,7 +96,7 @@ class Workshop:
         self.dtype = torch.float32 if self.recipe.dtype == "float32" else torch.float64
         self.layout = Layout.of(self.model)
         self.replica = Replica(self.model.train(), self.layout, self.dtype, torch.device("cpu"))
-        self.statistics = list(running_statistics(self.replica.module).values())
+        self._statistics = list(running_statistics(self.replica.module).values())
         convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
         self.format = torch.channels_last if convolves else torch.contiguous_format
 
@@ -113,22 +125,31 @@ class Workshop:
             self.dataset.train_images[places], generator, self.recipe.augment, dataset=self.dataset, dtype=self.dtype
         )
         labels = self.dataset.train_labels[places]
-        if self.recipe.augment.mixup:
-            images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
+        images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
         return images.contiguous(memory_format=self.format), labels
+
+    def take_statistics(self) -> Tensor:
+        """Running statistics of the norm layers as one vector (b,), empty if there are none."""
+        return torch.cat([self.replica.flat[:0], *(buffer.reshape(-1) for buffer in self._statistics)])
+
+    def put_statistics(self, values: Tensor) -> None:
+        """Let the norm layers start from these statistics, their batch counters from zero."""
+        start = 0
+        for buffer in self._statistics:
+            buffer.copy_(values[start : start + buffer.numel()].view(buffer.shape))
+            start += buffer.numel()
+        for layer in self.replica.norms:
+            if layer.num_batches_tracked is not None:
+                layer.num_batches_tracked.zero_()
 
     def gradient(self, inputs: Tensor, targets: Tensor, w: Tensor, first: bool) -> tuple[float, Tensor]:
         """Mean loss and its gradient at w. Norm layers learn their statistics in the first pass of a step only."""
         replica = self.replica
         with torch.no_grad():
             replica.flat.copy_(w)
-        kept = [] if first else [(norm_layer, norm_layer.momentum) for norm_layer in replica.norms]
-        for norm_layer, _ in kept:
-            norm_layer.momentum = 0.0
-        loss = functional.cross_entropy(replica.module(inputs), targets)
+        with nullcontext() if first else _statistics_at_rest(replica):
+            loss = functional.cross_entropy(replica.module(inputs), targets)
         parts = torch.autograd.grad(loss, replica.leaves, allow_unused=True, materialize_grads=True)
-        for norm_layer, momentum in kept:
-            norm_layer.momentum = momentum
         return float(loss.detach()), torch.cat([part.reshape(-1) for part in parts])
 
 
@@ -164,7 +185,7 @@ def local_step(
 def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) -> Result:
     """Run a client's local steps from the point that was sent."""
     w, velocity = visit.start, None
-    _put(shop.statistics, statistics)
+    shop.put_statistics(statistics)
     losses: list[float] = []
     evaluations = 0
     with torch.random.fork_rng(devices=[]):
@@ -180,7 +201,7 @@ def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) 
                 loss, slope = shop.gradient(inputs, targets, point, first)
                 evaluations += 1
                 if not math.isfinite(loss):
-                    raise DivergenceError(visit.round, client, step, visit.lr)
+                    raise DivergenceError(visit.round + 1, client, step + 1, visit.lr)
                 if first:
                     losses.append(loss)
                 return slope
@@ -189,7 +210,7 @@ def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) 
     return Result(
         client=client,
         w=w,
-        statistics=_take(shop.statistics, statistics),
+        statistics=shop.take_statistics(),
         state={**visit.state, **shop.method.finish(visit, w)},
         uploads=shop.method.upload(visit, w),
         steps=shop.steps(client),
@@ -199,12 +220,15 @@ def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) 
     )
 
 
-def _put(buffers: list[Tensor], values: Tensor) -> None:
-    start = 0
-    for buffer in buffers:
-        buffer.copy_(values[start : start + buffer.numel()].view(buffer.shape))
-        start += buffer.numel()
-
-
-def _take(buffers: list[Tensor], like: Tensor) -> Tensor:
-    return torch.cat([buffer.reshape(-1) for buffer in buffers]) if buffers else like.clone()
+@contextmanager
+def _statistics_at_rest(replica: Replica) -> Iterator[None]:
+    """Norm layers normalise by the batch but learn nothing from it."""
+    kept = [(layer, layer.momentum) for layer in replica.norms]
+    for layer, _ in kept:
+        # BatchNorm goes by the flag, which also spares its batch counter; InstanceNorm by the momentum
+        layer.track_running_stats, layer.momentum = False, 0.0
+    try:
+        yield
+    finally:
+        for layer, momentum in kept:
+            layer.track_running_stats, layer.momentum = True, momentum

@@ -3,7 +3,8 @@
 A method is three rules: a perturbation (where the descent gradient is taken), a correction (what is added to it)
 and a server rule (how the global model moves). Vectors live on the last axis, so the same arithmetic serves one
 client (d,) or a stack of clients (C, d). Notation as in the papers: w^t is the point sent, w_k where client k ends,
-D_k = w_k - w^t, G = -D / (lr K) the pseudo-gradient.
+D_k = w_k - w^t, a_k how many gradients' worth of steps lie in it (K without local momentum), G = -D / (lr a) the
+pseudo-gradient.
 """
 
 from __future__ import annotations
@@ -29,8 +30,13 @@ class Visit:
     message: Vectors  # (d,) each: what the server sent beside it
     state: Vectors  # (d,) or (C, d) each: the client's own vectors
     lr: float
+    momentum: float  # of local SGD
     steps: Tensor | int  # K; (C, 1) for a stack of clients
     round: int
+
+    @property
+    def effective_steps(self) -> Tensor | float:
+        return effective_steps(self.steps, self.momentum)
 
 
 @dataclass(frozen=True)
@@ -39,10 +45,12 @@ class Report:
 
     start: Tensor  # (d,) the point that was sent
     displacement: Tensor  # (d,) D = sum p_k D_k
-    pseudo_gradient: Tensor  # (d,) G = sum p_k (w^t - w_k) / (lr K_k)
+    pseudo_gradient: Tensor  # (d,) G = sum p_k (w^t - w_k) / (lr a_k)
+    effective_steps: float  # sum p_k a_k
     uploads: Vectors  # sum p_k of everything else that was sent up
     changes: Vectors  # sum over participants of (new - old) of each client vector, unweighted
     clients: int  # N, all there are
+    lr: float
     round: int
 
     @property
@@ -161,6 +169,30 @@ class Method:
         for rule in self.rules:
             updated.update(rule.update(updated, report))
         return self.server.step(w, updated, report), updated
+
+
+def effective_steps(K: Tensor | int, momentum: float) -> Tensor | float:
+    """a, how many gradients lie in the displacement of K steps: D = -lr a g if every gradient were g.
+
+    K for plain SGD, (K - r (1 - r^K) / (1 - r)) / (1 - r) with momentum r (FedNova, Wang et al. 2020). Dividing by K
+    instead would blow up the pseudo-gradients of SCAFFOLD and FedCM by up to 1 / (1 - r).
+    """
+    r = momentum
+    return (K - r * (1 - r**K) / (1 - r)) / (1 - r)
+
+
+def within(name: str, value: float, interval: str) -> None:
+    """Raise unless the value lies in the interval.
+
+    >>> within("beta", 1.0, "[0, 1)")
+    Traceback (most recent call last):
+    ValueError: beta must lie in [0, 1), got 1.0
+    """
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    above = value >= low if interval[0] == "[" else value > low
+    below = value <= high if interval[-1] == "]" else value < high
+    if not (above and below):
+        raise ValueError(f"{name} must lie in {interval}, got {value}")
 
 
 def norm(vector: Tensor) -> Tensor:

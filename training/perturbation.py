@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from landscape.layout import Layout
-from training.parts import Perturbation, Visit, norm, unit
+from landscape.errors import choose
+from training.parts import Perturbation, Visit, norm, unit, within
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class SAM(Perturbation):
 
     gradients: ClassVar[int] = 1
     rho: float = 0.05
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
 
     def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
         if self.rho == 0:
@@ -47,27 +50,21 @@ class ASAM(Perturbation):
     eta: float = 0.2
     scope: str = "weights"
 
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
+        within("eta", self.eta, "[0, inf)")
+        choose("scope", self.scope, ("weights", "all"))
+
     def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
         if self.rho == 0:
             return None
         assert gradient is not None
-        T = w.abs() + self.eta
-        if self.scope == "weights":
-            T = torch.where(named_weight(visit.layout).to(w.device), T, 1.0)
+        T = torch.ones_like(w)
+        for entry in visit.layout.entries:
+            if self.scope == "all" or "weight" in entry.name:  # by the name, so norm layers' scales count as well
+                visit.layout.view(T, entry).copy_(visit.layout.view(w, entry).abs() + self.eta)
         length = norm(T * gradient)
-        scaled = T.square() * gradient / torch.where(length > 0, length, 1.0)
-        return self.rho * scaled
-
-
-def named_weight(layout: Layout) -> Tensor:
-    """True where the tensor's name contains "weight": the published code of ASAM goes by the name."""
-    mask = layout.__dict__.get("_named_weight")
-    if mask is None:
-        mask = torch.zeros(layout.size, dtype=torch.bool)
-        for entry in layout.entries:
-            mask[entry.start : entry.stop] = "weight" in entry.name
-        layout.__dict__["_named_weight"] = mask  # a cache, like the layout's own cached properties
-    return mask
+        return self.rho * T.square() * gradient / torch.where(length > 0, length, 1.0)
 
 
 PERTURBATIONS: dict[str, type[Perturbation]] = {"none": NoPerturbation, "sam": SAM, "asam": ASAM}

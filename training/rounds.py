@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import itertools
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ from torch import Tensor
 
 from landscape import Objective
 from landscape.layout import running_statistics
+from landscape.replica import NORM
 from landscape.rng import numpy_generator
 from training import catalog, checkpoint, datasets, models, partition
 from training.backends import open_executor
 from training.checkpoint import Checkpoint
 from training.config import Recipe
 from training.executor import Broadcast, Executor, Task
-from training.local import DivergenceError, Parts, Result, Workshop
-from training.parts import Report, Vectors
+from training.local import DivergenceError, Parts, Workshop
+from training.parts import Vectors
+from training.tally import Tally
 
 Record = dict[str, Any]
 Watch = Callable[[Record], object]  # called with the metrics of each finished round
@@ -39,63 +42,8 @@ class State:
     clients: dict[int, Vectors] = field(default_factory=dict)  # only those that ever took part
     mean: Tensor | None = None  # plain mean of the last participants
     swa: Tensor | None = None
+    swa_statistics: Tensor | None = None  # (b,) averaged like the models
     captured: int = 0  # models in the SWA average
-
-
-@dataclass
-class Tally:
-    """Running sums over the participants of a round, in float64, in cohort order: no list of models is kept."""
-
-    start: Tensor
-    lr: float
-    weights: dict[int, float]  # participant -> p_k
-
-    def __post_init__(self) -> None:
-        zero = torch.zeros_like(self.start, dtype=torch.float64)
-        self.displacement, self.pseudo, self.directions = zero.clone(), zero.clone(), zero.clone()
-        self.uploads: Vectors = {}
-        self.changes: Vectors = {}
-        self.statistics: Tensor | None = None
-        self.drift = self.loss = 0.0
-        self.gradients = self.count = 0
-
-    def add(self, result: Result, before: Vectors) -> None:
-        p = self.weights[result.client]
-        D = result.w.double() - self.start.double()
-        self.displacement += p * D
-        self.pseudo -= p / (self.lr * result.steps) * D
-        length = float(D.norm())
-        self.directions += D / length if length else D
-        self.drift += length
-        self.loss += p * result.loss
-        self.gradients += result.gradients
-        self.count += 1
-        for name, vector in result.uploads.items():
-            self.uploads[name] = self.uploads.get(name, 0.0) + p * vector.double()
-        for name, vector in result.state.items():
-            change = vector.double() - before[name].double()
-            self.changes[name] = self.changes.get(name, 0.0) + change
-        share = p * result.statistics.double()
-        self.statistics = share if self.statistics is None else self.statistics + share
-
-    def report(self, clients: int, round: int) -> Report:
-        like = self.start.dtype
-        return Report(
-            start=self.start,
-            displacement=self.displacement.to(like),
-            pseudo_gradient=self.pseudo.to(like),
-            uploads={name: vector.to(like) for name, vector in self.uploads.items()},
-            changes={name: vector.to(like) for name, vector in self.changes.items()},
-            clients=clients,
-            round=round,
-        )
-
-    @property
-    def cosine(self) -> float:
-        """Mean cosine between the displacements of two participants: ||sum of unit vectors||^2 = S + S(S-1) mean."""
-        if self.count < 2:
-            return float("nan")
-        return (float(self.directions.square().sum()) - self.count) / (self.count * (self.count - 1))
 
 
 class Federation:
@@ -136,7 +84,10 @@ class Federation:
 
     @property
     def _policy(self) -> str:
-        return "interpolated" if self.shop.statistics else "batch"
+        """BatchNorm in evaluation: running statistics travel with the weights; layers that keep none use the batch."""
+        if running_statistics(self.shop.model):
+            return "interpolated"
+        return "batch" if any(isinstance(module, NORM) for module in self.shop.model.modules()) else "frozen"
 
     def begin(self) -> State:
         """The state before the first round."""
@@ -151,23 +102,27 @@ class Federation:
         if self.recipe.rounds.sampling == "fixed":
             drawn = numpy_generator(self.recipe.seed, "cohort", round).choice(N, S, replace=False)
             return sorted(int(client) for client in drawn)
-        for attempt in range(1000):
-            chosen = numpy_generator(self.recipe.seed, "cohort", round, attempt).random(N) < S / N
-            if chosen.any():
-                return [int(client) for client in np.flatnonzero(chosen)]
-        raise ValueError(f"no participant in 1000 draws: {S} of {N} expected, write more rounds.participants")
+        draws = (numpy_generator(self.recipe.seed, "cohort", round, again).random(N) for again in itertools.count())
+        chosen = (np.flatnonzero(draw < S / N) for draw in draws)  # nobody at all: draw again
+        return [int(client) for client in next(cohort for cohort in chosen if len(cohort))]
 
     def lr(self, round: int) -> float:
-        """The local rate of a round: decayed, or cyclic once SWA has begun (FedSAM paper, eq. 7)."""
+        """The local rate of a round: decayed; once SWA has begun cyclic, or constant for cycles of one round.
+
+        (1 - s) lr + s lr_end, s = (round mod c + 1) / c (FedSAM paper, eq. 7), with the rate lr that decay has reached.
+        """
         local, swa = self.recipe.local, self.recipe.swa
-        if swa is not None and round >= self.swa_start and swa.cycle > 1:
-            share = (round % swa.cycle + 1) / swa.cycle
-            return (1 - share) * local.lr + share * swa.lr_end
-        return local.lr * local.lr_decay**round
+        if swa is None or round < self.swa_start:
+            return local.lr * local.lr_decay**round
+        reached = local.lr * local.lr_decay**self.swa_start
+        share = (round % swa.cycle + 1) / swa.cycle if swa.cycle > 1 else 0.0
+        return (1 - share) * reached + share * swa.lr_end
 
     @property
     def swa_start(self) -> int:
-        return int(self.recipe.swa.start * self.recipe.rounds.count) if self.recipe.swa else self.recipe.rounds.count
+        """Rounds before SWA begins: all of them where there is none."""
+        count = self.recipe.rounds.count
+        return math.floor(self.recipe.swa.start * count + 1e-9) if self.recipe.swa else count  # 0.29 * 100 is 28.99...
 
     def advance(self, state: State, executor: Executor) -> tuple[State, Record, dict[int, Tensor]]:
         """One round: the next state, its metrics, and every participant's model."""
@@ -176,25 +131,32 @@ class Federation:
         cohort, lr = self.cohort(round), self.lr(round)
         start = method.server.start(state.w, state.server)
         sizes = {k: len(self.parts[k]) if recipe.rounds.aggregation == "size" else 1 for k in cohort}
-        tally = Tally(start, lr, {k: size / sum(sizes.values()) for k, size in sizes.items()})
+        weights = {k: size / sum(sizes.values()) for k, size in sizes.items()}
         zero = torch.zeros_like(start)
         remembered = {k: state.clients.get(k, dict.fromkeys(method.client_vectors, zero)) for k in cohort}
         broadcast = Broadcast(start, method.message(state.server), state.statistics, lr, round)
+        tally = Tally(broadcast, recipe.local.momentum, weights)
         local_models, clients = {}, dict(state.clients)
         for result in executor.run(broadcast, [Task(k, remembered[k]) for k in cohort]):
             tally.add(result, remembered[result.client])
             if method.client_vectors:
                 clients[result.client] = result.state
             local_models[result.client] = result.w
-        report = tally.report(len(self.parts), round)
+        report = tally.report(len(self.parts))
         w, server = method.advance(state.w, state.server, report)
         if not bool(torch.isfinite(w).all()):
-            raise DivergenceError(round, -1, -1, lr)
-        statistics = state.statistics if tally.statistics is None else tally.statistics.to(start.dtype)
-        following = State(round + 1, w, statistics, server, clients, report.mean_model, state.swa, state.captured)
+            raise DivergenceError(round + 1, None, None, lr)
+        following = replace(
+            state,
+            round=round + 1,
+            w=w,
+            statistics=tally.statistics.to(start.dtype),
+            server=server,
+            clients=clients,
+            mean=report.mean_model,
+        )
         self._average(following)
-        down, up = method.traffic
-        bytes_each = start.numel() * start.element_size()
+        down, up = (vectors * start.numel() + state.statistics.numel() for vectors in method.traffic)
         record: Record = {
             "round": round + 1,
             "lr": lr,
@@ -205,39 +167,48 @@ class Federation:
             "drift": tally.drift / len(cohort),
             "cosine": tally.cosine,
             "gradients": tally.gradients,
-            "bytes_down": down * bytes_each * len(cohort),
-            "bytes_up": up * bytes_each * len(cohort),
+            "bytes_down": down * start.element_size() * len(cohort),
+            "bytes_up": up * start.element_size() * len(cohort),
         }
         if (round + 1) % recipe.evaluation.every == 0 or round + 1 == recipe.rounds.count:
             record.update(self.evaluate(following))
+            if not math.isfinite(record.get("test_loss", 0.0)):
+                raise DivergenceError(round + 1, None, None, lr)
         record["seconds"] = time.perf_counter() - began
         return following, record, local_models
 
     def _average(self, state: State) -> None:
-        """Server-side SWA: captures the model at the end of a cycle, or where the published code does."""
+        """Server-side SWA: capture the model at the end of a cycle, or where the published code does."""
         swa, round = self.recipe.swa, state.round - 1
         if swa is None or round < self.swa_start:
             return
-        if state.swa is None:
-            state.swa = state.w
+        if state.swa is None or state.swa_statistics is None:
+            state.swa, state.swa_statistics = state.w, state.statistics
         at_end = (round + 1) % swa.cycle == 0
         as_code = round > self.swa_start and (round - self.swa_start) % swa.cycle == 0
         if at_end if swa.capture == "cycle_end" else as_code:
             n = state.captured if swa.count_from == "zero" else (round + 1) // swa.cycle
             state.swa = (n * state.swa + state.w) / (n + 1)
+            state.swa_statistics = (n * state.swa_statistics + state.statistics) / (n + 1)
             state.captured += 1
 
     def evaluate(self, state: State) -> Record:
         """Test loss and accuracy of the server's model, the participants' mean and the SWA model."""
         if self.objective is None:
             return {}
+        points = (
+            ("", state.w, state.statistics),
+            ("mean_", state.mean, state.statistics),
+            ("swa_", state.swa, state.swa_statistics),
+        )
         record: Record = {}
-        for name, w in (("", state.w), ("mean_", state.mean), ("swa_", state.swa)):
-            if w is not None:
-                vector = torch.cat([w, state.statistics]) if self._policy == "interpolated" else w
-                found = self.objective.evaluate(vector)
-                record[f"{name}test_loss"] = found.loss
-                record[f"{name}accuracy"] = None if found.error is None else 1 - found.error
+        for name, w, statistics in points:
+            if w is None or statistics is None:
+                continue
+            if name != "mean_" or not torch.equal(w, state.w):  # FedAvg's mean is the server's model: look once
+                found = self.objective.evaluate(torch.cat([w, statistics]))
+            record[f"{name}test_loss"] = found.loss
+            record[f"{name}accuracy"] = None if found.error is None else 1 - found.error
         return record
 
 
@@ -277,19 +248,20 @@ def train(
         state = restore(found)
     checkpoint.rewind_metrics(path, state.round)
     if state.round >= recipe.rounds.count:
-        _status(path, "finished", state.round)
+        checkpoint.write_status(path, "finished", state.round)
         return path
     if state.round:
         say(f"going on from round {state.round}")
     executor = open_executor(backend, federation.shop, recipe, workers, path, say)
-    _status(path, "running", state.round)
+    checkpoint.write_status(path, "running", state.round)
     try:
         while state.round < recipe.rounds.count:
             try:
                 following, record, local_models = federation.advance(state, executor)
             except DivergenceError as error:
-                save(path, federation, state, {}, [])
-                _status(path, "diverged", state.round, str(error))
+                if not checkpoint.at(path, state.round).exists():
+                    save(path, federation, state, {}, federation.cohort(state.round - 1))
+                checkpoint.write_status(path, "diverged", state.round, str(error))
                 say(f"diverged: {error}")
                 return path
             cohort, state = federation.cohort(state.round), following
@@ -303,16 +275,22 @@ def train(
                 watch(record)
     finally:
         executor.close()
-    _status(path, "finished", state.round)
+    checkpoint.write_status(path, "finished", state.round)
     return path
 
 
 def save(path: Path, federation: Federation, state: State, local_models: dict[int, Tensor], cohort: list[int]) -> None:
     """Checkpoint a state."""
-    models_ = {"server": state.w, "mean": state.mean, "swa": state.swa, "statistics": state.statistics}
+    points = {
+        "server": state.w,
+        "mean": state.mean,
+        "swa": state.swa,
+        "statistics": state.statistics,
+        "swa_statistics": state.swa_statistics,
+    }
     found = Checkpoint(
         round=state.round,
-        models={name: vector for name, vector in models_.items() if vector is not None},
+        models={name: vector for name, vector in points.items() if vector is not None},
         locals=local_models,
         server=state.server,
         clients=state.clients,
@@ -335,10 +313,6 @@ def restore(found: Checkpoint) -> State:
         clients=found.clients,
         mean=found.models.get("mean"),
         swa=found.models.get("swa"),
+        swa_statistics=found.models.get("swa_statistics"),
         captured=found.extra["captured"],
     )
-
-
-def _status(path: Path, state: str, round: int, message: str = "") -> None:
-    text = json.dumps({"state": state, "round": round, "message": message}, indent=2)
-    checkpoint.write_text(path / "status.json", text)

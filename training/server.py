@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.parts import Report, Server, Vectors, Visit
+from landscape.errors import positive
+from training.parts import Report, Server, Vectors, within
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,9 @@ class Mean(Server):
     """w + eta_g D (FedAvg, McMahan et al. 2017)."""
 
     eta_g: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("eta_g", self.eta_g)
 
     def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
         return w + self.eta_g * report.displacement
@@ -30,6 +34,10 @@ class Momentum(Server):
     beta: float = 0.9
     eta_g: float = 1.0
     damped: bool = False
+
+    def __post_init__(self) -> None:
+        within("beta", self.beta, "[0, 1)")
+        positive("eta_g", self.eta_g)
 
     def server_init(self, w: Tensor) -> Vectors:
         return {"m": torch.zeros_like(w)}
@@ -54,6 +62,12 @@ class Adam(Server):
     b2: float = 0.99
     tau: float = 1e-3
 
+    def __post_init__(self) -> None:
+        within("b1", self.b1, "[0, 1)")
+        within("b2", self.b2, "[0, 1)")
+        positive("eta_g", self.eta_g)
+        positive("tau", self.tau)
+
     def server_init(self, w: Tensor) -> Vectors:
         return {"m": torch.zeros_like(w), "v": torch.full_like(w, self.tau**2)}
 
@@ -75,6 +89,10 @@ class Adagrad(Server):
     eta_g: float = 0.01
     tau: float = 1e-3
 
+    def __post_init__(self) -> None:
+        positive("eta_g", self.eta_g)
+        positive("tau", self.tau)
+
     def server_init(self, w: Tensor) -> Vectors:
         return {"v": torch.full_like(w, self.tau**2)}
 
@@ -89,20 +107,13 @@ class Adagrad(Server):
 class Normalised(Server):
     """w + tau_eff sum p_k D_k / a_k, tau_eff = sum p_k a_k (FedNova, Wang et al. 2020).
 
-    a_k is what K_k local steps add up to: K_k for plain SGD, (K - r (1 - r^K) / (1 - r)) / (1 - r) with local
-    momentum r. Clients that take more steps then pull no harder. One scalar travels up beside the model.
+    a_k is what K_k local steps add up to, local momentum included (`parts.effective_steps`); clients that take more
+    steps then pull no harder. One scalar, a_k, travels up beside the model. As G = -sum p_k D_k / (lr a_k), the rule is
+    one step along it.
     """
 
-    local_momentum: float = 0.0
-
-    def upload(self, visit: Visit, w: Tensor) -> Vectors:
-        K = torch.as_tensor(visit.steps, dtype=w.dtype, device=w.device).reshape(*w.shape[:-1], 1)
-        r = self.local_momentum
-        a = (K - r * (1 - r**K) / (1 - r)) / (1 - r)
-        return {"normalised": (w - visit.start) / a, "effective_steps": a}
-
     def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
-        return w + report.uploads["effective_steps"] * report.uploads["normalised"]
+        return w - report.lr * report.effective_steps * report.pseudo_gradient
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,11 @@ from training.executor import Broadcast, Executor, Task
 from training.local import DivergenceError, Result, Workshop, local_step
 from training.parts import Visit
 
+LARGEST = 2**27  # bytes of stacked weights: beyond that a step outweighs Python's share, and memory comes to matter
+
 
 class Stacked(Executor):
-    """Every participant at once, by vmap."""
+    """Every participant at once by vmap, or as many as stay within LARGEST."""
 
     name = "vmap"
 
@@ -32,9 +34,11 @@ class Stacked(Executor):
         self._names = [entry.name for entry in shop.layout.entries]
 
     def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
-        # in one piece on one thread, like a single client task: the same bits whatever the machine
-        (results,) = ordered_map(lambda group: self._train(broadcast, group), [tasks], workers=1)
-        yield from results
+        size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
+        groups = [tasks[first : first + size] for first in range(0, len(tasks), size)]
+        # on one thread, like a single client task: the same bits whatever the machine
+        for results in ordered_map(lambda group: self._train(broadcast, group), groups, workers=1):
+            yield from results
 
     def _train(self, broadcast: Broadcast, tasks: Sequence[Task]) -> list[Result]:
         shop, clients = self.shop, [task.client for task in tasks]
@@ -45,6 +49,7 @@ class Stacked(Executor):
             message=broadcast.message,
             state={name: torch.stack([task.state[name] for task in tasks]) for name in tasks[0].state},
             lr=broadcast.lr,
+            momentum=shop.recipe.local.momentum,
             steps=torch.tensor(steps, dtype=shop.dtype)[:, None],
             round=broadcast.round,
         )
@@ -68,7 +73,8 @@ class Stacked(Executor):
                 evaluations += 1
                 wrong = active & ~torch.isfinite(losses)
                 if bool(wrong.any()):
-                    raise DivergenceError(broadcast.round, clients[int(wrong.int().argmax())], step, visit.lr)
+                    first_wrong = clients[int(wrong.int().argmax())]
+                    raise DivergenceError(broadcast.round + 1, first_wrong, step + 1, visit.lr)
                 if first:
                     totals.add_(torch.where(active, losses, 0.0).double())
                 return slopes
@@ -84,10 +90,10 @@ class Stacked(Executor):
         return [
             Result(
                 client=client,
-                w=w[row],
+                w=w[row].clone(),  # a view would keep the whole stack alive for as long as the client's state
                 statistics=broadcast.statistics,
-                state={name: vector[row] for name, vector in state.items()},
-                uploads={name: vector[row] for name, vector in uploads.items()},
+                state={name: vector[row].clone() for name, vector in state.items()},
+                uploads={name: vector[row].clone() for name, vector in uploads.items()},
                 steps=steps[row],
                 examples=len(shop.parts[client]),
                 loss=float(totals[row]) / steps[row],

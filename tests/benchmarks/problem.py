@@ -17,7 +17,10 @@ BATCH = 64  # of every tool that takes batches; the counts are multiples of it, 
 CLASSES = 10
 FORMATS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
 TRAINING_COUNT = 1024
-EPOCHS = 6  # ten seconds; the loss is then about 0.2, and the spectrum has outliers over a bulk
+# With these the six largest eigenvalues, 41 29 22 20 17 15, are those of the same network trained on 10,000 images
+# of CIFAR-10 until the loss is 0.6 (43 29 27 22 19 15), so that solvers need as many steps as on real data.
+EPOCHS = 4
+NOISE = 5.0
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,11 @@ def create(folder: Path, count: int) -> None:
     coarse = normal((CLASSES, 3, 4, 4), 0, "benchmark prototypes").float()
     prototypes = functional.interpolate(coarse, size=(32, 32), mode="bicubic")
     classes = torch.arange(total) % CLASSES
-    inputs = prototypes[classes] + 5.0 * normal((total, 3, 32, 32), 0, "benchmark noise").float()
+    inputs = prototypes[classes] + NOISE * normal((total, 3, 32, 32), 0, "benchmark noise").float()
     inputs = (inputs / inputs.std()).contiguous(memory_format=torch.channels_last)
-    # every tenth label is wrong: the loss then stays off zero, and the Hessian away from the Gauss-Newton matrix
+    # a tenth of the labels is drawn at random: the loss stays off zero, and H away from the Gauss-Newton matrix
     wrong = torch.randint(CLASSES, (total,), generator=torch_generator(0, "benchmark labels"))
-    targets = torch.where(torch.arange(total) % 10 == 9, wrong, classes)
+    targets = torch.where(torch.arange(total) // CLASSES % 10 == 9, wrong, classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = lenet64()

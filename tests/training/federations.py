@@ -1,0 +1,170 @@
+"""Tiny federations for the tests: seven clients of unequal sizes, float64, and a loss written out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from landscape.rng import numpy_generator
+from training import catalog, config, datasets
+from training.correction import Proximal
+from training.executor import Executor, Serial
+from training.partition import Partition
+from training.parts import Method, Perturbation, Report, Server, Vectors, Visit, unit
+from training.rounds import Federation, Record, State
+
+SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
+NAMES = sorted(catalog.ALGORITHMS)
+COMPOSED = [f"{name}+{perturbation}" for name in NAMES for perturbation in ("sam", "asam")]
+PIXELS, HIDDEN, CLASSES = 4, 5, 3
+
+
+def federation(name: str = "fedavg", sizes: Sequence[int] = SIZES, **tables: Any) -> Federation:
+    """A federation whose client k holds sizes[k] examples; keyword arguments are tables (or keys) of a recipe."""
+    content: dict[str, Any] = {
+        "seed": 3,
+        "dtype": "float64",
+        "data": {"name": "synthetic", "examples": sum(sizes), "test_examples": 23, "classes": CLASSES},
+        "partition": {"name": "iid", "clients": len(sizes)},
+        "model": tables.pop("model", {"name": "mlp", "hidden": [HIDDEN]}),
+        "algorithm": {"name": name},
+        "local": {"lr": 0.2, "batch_size": 4, "epochs": 2},
+        "rounds": {"count": 10, "participants": min(3, len(sizes))},
+    }
+    content["data"]["shape"] = [1, 2, 2]
+    for key, table in tables.items():
+        content[key] = {**content.get(key, {}), **table} if isinstance(table, dict) else table
+    recipe = config.validate(content)
+    labels = datasets.load("synthetic", **recipe.data.settings).train_labels.numpy()
+    return Federation(recipe, by_hand(sizes, labels))
+
+
+def by_hand(sizes: Sequence[int], labels: np.ndarray) -> Partition:
+    order = np.random.default_rng(0).permutation(sum(sizes)).astype(np.int64)
+    parts = np.split(order, np.cumsum(sizes)[:-1])
+    return Partition("by hand", {}, 0, tuple(np.sort(part) for part in parts), labels)
+
+
+def play(
+    federation: Federation, rounds: int, executor: Executor | None = None, state: State | None = None
+) -> list[tuple[State, Record, dict[int, Tensor]]]:
+    """Some rounds from the beginning, or from a state: each round's state, metrics and local models."""
+    state, executor = state or federation.begin(), executor or Serial(federation.shop)
+    played = []
+    for _ in range(rounds):
+        played.append(federation.advance(state, executor))
+        state = played[-1][0]
+    return played
+
+
+def examples(federation: Federation, chosen: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+    """Training examples as the model sees them without augmentation, all of them by default."""
+    data = federation.dataset
+    images = data.train_images.double() / 255
+    inputs = ((images - data.mean[0]) / data.std[0]).flatten(1)
+    return (inputs, data.train_labels) if chosen is None else (inputs[chosen], data.train_labels[chosen])
+
+
+def batches(federation: Federation, client: int, round: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """A client's mini-batches in one round, from the key alone: a new order every epoch, a shorter last batch."""
+    recipe, own = federation.recipe, federation.parts[client]
+    size, steps = recipe.local.batch_size, recipe.local.steps
+    epochs = recipe.local.epochs if steps is None else steps
+    every = []
+    for epoch in range(epochs):
+        order = numpy_generator(recipe.seed, "order", round, client, epoch).permutation(own)
+        every += [order[start : start + size] for start in range(0, len(own), size)]
+    return (examples(federation, chosen) for chosen in every[:steps])
+
+
+def loss(w: Tensor, X: Tensor, y: Tensor) -> Tensor:
+    """Mean cross-entropy of the perceptron 4-5-3, its tensors cut from the flat vector by hand."""
+    W1, rest = w[: PIXELS * HIDDEN].view(HIDDEN, PIXELS), w[PIXELS * HIDDEN :]
+    b1, rest = rest[:HIDDEN], rest[HIDDEN:]
+    W2, b2 = rest[: HIDDEN * CLASSES].view(CLASSES, HIDDEN), rest[HIDDEN * CLASSES :]
+    scores = (X @ W1.T + b1).clamp(min=0) @ W2.T + b2
+    return (scores.logsumexp(1) - scores[torch.arange(len(y)), y]).mean()
+
+
+def gradient(w: Tensor, X: Tensor, y: Tensor) -> Tensor:
+    point = w.clone().requires_grad_()
+    return torch.autograd.grad(loss(point, X, y), point)[0]
+
+
+def named_weight(d: int) -> Tensor:
+    """True on the two weight matrices of the perceptron, False on its biases."""
+    places = torch.arange(d)
+    return (places < PIXELS * HIDDEN) | ((places >= PIXELS * HIDDEN + HIDDEN) & (places < d - CLASSES))
+
+
+def close(left: Tensor, right: Tensor, tolerance: float = 1e-12) -> bool:
+    """Equal up to rounding, relative to the longer of the two."""
+    return float((left - right).norm()) <= tolerance * max(float(left.norm()), float(right.norm()))
+
+
+def normed(classes: int, channels: int, size: int) -> nn.Module:
+    """A perceptron with BatchNorm: 'tests.training.federations:normed' in a recipe."""
+    inputs = channels * size * size
+    layers = [nn.Flatten(), nn.Linear(inputs, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, classes)]
+    return nn.Sequential(*layers)
+
+
+@dataclass(frozen=True)
+class Swirl(Perturbation):
+    """A made-up ascent that uses what no published one does at once: memory of every step, a message, an upload."""
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("swirl",)
+    down: ClassVar[int] = 1
+    up: ClassVar[int] = 1
+    gradients: ClassVar[int] = 1
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        visit.state["swirl"] = 0.5 * visit.state["swirl"] + gradient - 0.1 * visit.message["tide"]
+        return 0.1 * unit(visit.state["swirl"])
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"tide": torch.ones_like(w)}
+
+    def message(self, server: Vectors) -> Vectors:
+        return {"tide": server["tide"]}
+
+    def upload(self, visit: Visit, w: Tensor) -> Vectors:
+        return {"swirls": visit.state["swirl"] * visit.effective_steps}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"tide": report.uploads["swirls"]}
+
+
+@dataclass(frozen=True)
+class LookAhead(Server):
+    """Sends a point ahead of the model."""
+
+    def start(self, w: Tensor, server: Vectors) -> Tensor:
+        return w + 0.01 * server["tide"]
+
+    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+        return report.mean_model
+
+
+def made_up(**tables: Any) -> Federation:
+    """A federation whose method uses every hook that a rule has."""
+    fed = federation(**tables)
+    fed.method = fed.shop.method = Method("made up", Swirl(), Proximal(), LookAhead(), "")
+    return fed
+
+
+def dropping(classes: int, channels: int, size: int) -> nn.Module:
+    """The perceptron of `loss` with dropout."""
+    inputs = channels * size * size
+    layers = [nn.Flatten(), nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Dropout(0.5), nn.Linear(HIDDEN, classes)]
+    return nn.Sequential(*layers)
+
+
+def unremembering(classes: int, channels: int, size: int) -> nn.Module:
+    """A network whose norm layer keeps no running statistics."""
+    return nn.Sequential(nn.InstanceNorm2d(channels), nn.Flatten(), nn.Linear(channels * size * size, classes))

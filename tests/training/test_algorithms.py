@@ -1,0 +1,261 @@
+"""Every method of the catalog against its paper: formulas in plain loops, limits, invariants."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.federations import (
+    COMPOSED,
+    NAMES,
+    close,
+    examples,
+    federation,
+    gradient,
+    named_weight,
+    play,
+)
+from tests.training.papers import global_models
+from training import catalog
+from training.config import Recipe
+from training.correction import Plain, Proximal
+from training.local import local_step
+from training.parts import Method, Visit
+from training.perturbation import ASAM, SAM
+from training.rounds import Federation
+from training.server import Mean
+
+EXACT, ROUNDING = 0.0, 1e-12
+
+
+@pytest.mark.parametrize("local", [{}, {"momentum": 0.7, "weight_decay": 0.02}], ids=["plain", "momentum"])
+@pytest.mark.parametrize("name", NAMES + COMPOSED)
+def test_every_method_follows_its_paper(name: str, local: dict[str, float]) -> None:
+    fed = federation(name, local=local)
+    models = [state.w for state, _, _ in play(fed, 4)]
+    for ours, theirs in zip(models, global_models(fed), strict=False):
+        assert close(ours, theirs, 1e-10)
+    assert not close(models[3], models[2], 1e-4), "nothing moves, so nothing was compared"
+
+
+def setup(name: str, algorithm: dict[str, float] | None = None, **tables: object) -> Federation:
+    return federation(name, algorithm=algorithm or {}, **tables)
+
+
+IDENTITIES = [
+    ("fedprox", {"mu": 0}, "fedavg", {}, EXACT),
+    ("fedavgm", {"beta": 0}, "fedavg", {}, ROUNDING),
+    ("fedcm", {"a": 1}, "fedavg", {}, EXACT),
+    ("fedsam", {"rho": 0}, "fedavg", {}, EXACT),
+    ("fedasam", {"rho": 0}, "fedavg", {}, EXACT),
+    ("mofedsam", {"a": 1}, "fedsam", {"rho": 0.1}, EXACT),
+    ("mofedsam", {"rho": 0}, "fedcm", {}, EXACT),
+    ("fedavg+sam", {}, "fedsam", {}, EXACT),
+    ("fedsam+asam", {}, "fedasam", {}, EXACT),
+    ("fedasam+none", {}, "fedavg", {}, EXACT),
+    ("fedcm+sam", {"rho": 0.1}, "mofedsam", {}, EXACT),
+    *((f"{name}+{other}", {"rho": 0}, f"{name}+none", {}, EXACT) for name in NAMES for other in ("sam", "asam")),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "other", "others", "tolerance"), IDENTITIES)
+def test_limits_are_other_methods(name: str, settings: dict, other: str, others: dict, tolerance: float) -> None:
+    left, right = play(setup(name, settings), 3), play(setup(other, others), 3)
+    for (one, _, _), (two, _, _) in zip(left, right, strict=True):
+        assert close(one.w, two.w, tolerance)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.7])
+def test_fednova_with_equal_steps_is_fedavg(momentum: float) -> None:
+    local = {"steps": 3, "momentum": momentum}
+    left, right = play(setup("fednova", local=local), 3), play(setup("fedavg", local=local), 3)
+    assert close(left[-1][0].w, right[-1][0].w)
+    assert not close(left[-1][0].w, play(setup("fednova"), 3)[-1][0].w, 1e-3)  # with unequal steps it is not
+
+
+def test_fednova_divides_by_what_the_steps_add_up_to() -> None:
+    fed = setup("fednova", local={"momentum": 0.7})
+    start = fed.begin().w
+    state, _, ends = play(fed, 1)[0]
+    steps = {k: fed.shop.steps(k) for k in ends}
+    assert len(set(steps.values())) > 1
+    a = {k: sum(sum(0.7**j for j in range(i)) for i in range(1, K + 1)) for k, K in steps.items()}  # 1, 1 + r, ...
+    p = {k: len(fed.parts[k]) / sum(len(fed.parts[j]) for j in ends) for k in ends}
+    tau = sum(p[k] * a[k] for k in ends)
+    assert close(state.w, start + tau * sum(p[k] * (ends[k] - start) / a[k] for k in ends))
+
+
+FIRST_ROUND = [  # (method, its settings, method, its settings, factor between the rates)
+    ("scaffold", {}, "fedavg", {}, 1.0),
+    ("fedcm", {"a": 0.25}, "fedavg", {}, 0.25),
+    ("mofedsam", {"a": 0.25}, "fedsam", {"rho": 0.1}, 0.25),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "other", "others", "factor"), FIRST_ROUND)
+def test_the_first_round_has_nothing_to_remember(
+    name: str, settings: dict, other: str, others: dict, factor: float
+) -> None:
+    left = play(setup(name, settings, local={"lr": 0.2}), 2)
+    right = play(setup(other, others, local={"lr": 0.2 * factor}), 2)
+    assert close(left[0][0].w, right[0][0].w)
+    assert not close(left[1][0].w, right[1][0].w, 1e-4)
+
+
+def test_fedprox_starts_without_a_pull() -> None:
+    far, plain = setup("fedprox", {"mu": 50}, local={"steps": 1}), setup("fedavg", local={"steps": 1})
+    assert torch.equal(play(far, 1)[0][0].w, play(plain, 1)[0][0].w)
+    far, plain = setup("fedprox", {"mu": 1}, local={"steps": 2}), setup("fedavg", local={"steps": 2})
+    assert not close(play(far, 1)[0][0].w, play(plain, 1)[0][0].w, 1e-4)
+
+
+def test_fedadam_without_memory_is_elementwise() -> None:
+    fed = setup("fedadam", {"b1": 0, "b2": 0, "tau": 0.01, "eta_g": 0.3})
+    start, state = fed.begin().w, play(fed, 1)[0][0]
+    D = state.mean - start
+    assert close(state.w, start + 0.3 * D / (D.abs() + 0.01))
+    slow = setup("fedadam", {"b1": 0, "b2": 0, "tau": 1e6, "eta_g": 7e5})
+    state = play(slow, 1)[0][0]
+    assert close(state.w - start, 0.7 * (state.mean - start), 1e-5)
+
+
+def test_damped_momentum_takes_a_share_of_every_step() -> None:
+    fed = setup("fedavgm", {"beta": 0.75, "damped": True})
+    start, state = fed.begin().w, play(fed, 1)[0][0]
+    assert close(state.w - start, 0.25 * (state.mean - start))
+
+
+def test_scaffold_with_everyone_and_one_step_moves_as_fedavg() -> None:
+    tables = {"local": {"steps": 1}, "rounds": {"participants": 7, "aggregation": "uniform"}}
+    left, right = play(setup("scaffold", **tables), 4), play(setup("fedavg", **tables), 4)
+    assert all(close(one.w, two.w) for (one, _, _), (two, _, _) in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize("name", ["scaffold", "scaffold+asam"])
+def test_scaffold_keeps_the_mean_of_all_control_variates(name: str) -> None:
+    fed = setup(name, local={"momentum": 0.5})
+    for state, _, _ in play(fed, 5):
+        every = sum(vectors["control"] for vectors in state.clients.values()) / 7
+        assert close(state.server["global_control"], every)
+        assert every.norm() > 1e-3
+    assert len(state.clients) > 3
+
+
+@pytest.mark.parametrize("name", ["feddyn", "feddyn+sam"])
+def test_feddyn_subtracts_the_mean_of_all_duals(name: str) -> None:
+    fed = setup(name, {"alpha": 0.3}, rounds={"aggregation": "uniform"})
+    for state, _, ends in play(fed, 5):
+        every = sum(vectors["dual"] for vectors in state.clients.values()) / 7
+        assert close(0.3 * state.server["sigma"], every)
+        assert close(state.w - sum(ends.values()) / 3, -every / 0.3, 1e-11)
+
+
+def test_feddyn_does_not_become_fedavg_as_alpha_vanishes() -> None:
+    states = [play(setup("feddyn", {"alpha": alpha}), 2)[-1][0] for alpha in (1e-6, 1e-9)]
+    plain = play(setup("fedavg"), 2)[-1][0]
+    assert close(states[0].w, states[1].w, 1e-5)
+    assert not close(states[1].w, plain.w, 0.05)
+
+
+def visit_at(start: Tensor, fed: Federation) -> Visit:
+    return Visit(fed.shop.layout, start, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
+
+
+def recipe_with(**local: float) -> Recipe:
+    return federation(local=local).recipe
+
+
+def test_sam_on_a_quadratic() -> None:
+    """L = w'Aw / 2: the step is A (w + rho Aw / ||Aw||)."""
+    fed = federation()
+    d = fed.shop.layout.size
+    random = torch.Generator().manual_seed(0)
+    root = torch.randn(d, d, generator=random, dtype=torch.float64)
+    A, w = root @ root.T, torch.randn(d, generator=random, dtype=torch.float64)
+    method = Method("sam", SAM(rho=0.3), Plain(), Mean(), "")
+    moved, _ = local_step(method, lambda point, _: A @ point, w, None, visit_at(w, fed), recipe_with())
+    g = A @ w
+    assert close(moved, w - 0.1 * A @ (w + 0.3 * g / g.norm()))
+
+
+def ascent(rule: SAM | ASAM, w: Tensor, g: Tensor) -> Tensor:
+    e = rule(w, g, visit_at(w, federation()))
+    assert e is not None
+    return e
+
+
+def test_asam_scales_by_the_weights() -> None:
+    fed = federation()
+    w = fed.begin().w
+    g = gradient(w, *examples(fed))
+    weights = named_weight(len(w))
+    everywhere = w.abs() + 0.2
+    assert close(ascent(ASAM(rho=0.7, eta=0.2, scope="all"), w, g), 0.7 * everywhere**2 * g / (everywhere * g).norm())
+    only = torch.where(weights, g, 0.0)  # eta large with rho eta fixed: SAM on the weights alone
+    assert close(ascent(ASAM(rho=0.7e-8, eta=1e8), w, g), 0.7 * only / only.norm(), 1e-7)
+    zero = torch.zeros_like(w)
+    for scope in ("weights", "all"):  # T = 1
+        assert close(ascent(ASAM(rho=0.7, eta=1, scope=scope), zero, g), ascent(SAM(rho=0.7), zero, g))
+
+
+@pytest.mark.parametrize("rule", [SAM(), ASAM(), ASAM(eta=0.0)])
+def test_no_gradient_no_perturbation(rule: SAM | ASAM) -> None:
+    w = federation().begin().w
+    assert torch.equal(ascent(rule, w, torch.zeros_like(w)), torch.zeros_like(w))
+    assert torch.equal(ascent(rule, torch.zeros_like(w), torch.zeros_like(w)), torch.zeros_like(w))
+
+
+@pytest.mark.parametrize("name", NAMES + COMPOSED)
+def test_settings_and_vectors_have_names_of_their_own(name: str) -> None:
+    """Two rules of one method must not write over each other's settings, memories, messages or uploads."""
+    method = catalog.method(name)
+    w = torch.ones(3)
+    listed = [
+        [field.name for rule in method.rules for field in dataclasses.fields(rule)],
+        list(method.client_vectors),
+        [key for rule in method.rules for key in rule.server_init(w)],
+        [key for rule in method.rules for key in rule.message(method.server_init(w))],
+    ]
+    for keys in listed:
+        assert len(keys) == len(set(keys))
+    assert set(catalog.values(method)) == set(listed[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("fedagv", {}, "algorithm: unknown 'fedagv'; did you mean 'fedavg'"),
+        ("fedavg+sm", {}, "perturbation after 'fedavg.': unknown 'sm'; did you mean 'sam'"),
+        ("fedavg+sam+asam", {}, "unknown 'sam.asam'"),
+        ("fedsam", {"roh": 0.1}, "setting of fedsam: unknown 'roh'; did you mean 'rho'"),
+        ("fednova", {"rho": 0.1}, "fednova takes no settings, got 'rho'"),
+        ("fedsam", {"rho": "big"}, "fedsam: rho must be a number, got 'big'"),
+        ("fedsam", {"rho": True}, "fedsam: rho must be a number, got True"),
+        ("fedavgm", {"damped": 1}, "fedavgm: damped must be true or false, got 1"),
+        ("fedasam", {"scope": 3}, "fedasam: scope must be a word, got 3"),
+        ("fedasam", {"scope": "al"}, "fedasam: scope: unknown 'al'; did you mean 'all'"),
+        ("fedasam", {"eta": -1.0}, r"fedasam: eta must lie in \[0, inf\), got -1"),
+        ("fedsam", {"rho": -0.1}, r"fedsam: rho must lie in \[0, inf\), got -0.1"),
+        ("fedsam", {"rho": float("nan")}, r"rho must lie in \[0, inf\), got nan"),
+        ("fedprox", {"mu": float("inf")}, r"fedprox: mu must lie in \[0, inf\), got inf"),
+        ("feddyn", {"alpha": 0.0}, "feddyn: alpha must be positive and finite, got 0"),
+        ("fedcm", {"a": 0.0}, r"fedcm: a must lie in \(0, 1\], got 0"),
+        ("fedcm", {"a": 1.5}, r"fedcm: a must lie in \(0, 1\], got 1.5"),
+        ("fedavgm", {"beta": 1.0}, r"fedavgm: beta must lie in \[0, 1\), got 1"),
+        ("fedadam", {"b2": 1.0}, r"fedadam: b2 must lie in \[0, 1\), got 1"),
+        ("fedadam", {"tau": 0.0}, "fedadam: tau must be positive and finite, got 0"),
+        ("fedadagrad", {"eta_g": -1.0}, "fedadagrad: eta_g must be positive and finite, got -1"),
+    ],
+)
+def test_mistakes_are_named(name: str, settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        catalog.method(name, settings)
+
+
+def test_settings_reach_their_rule() -> None:
+    chosen = catalog.method("mofedsam", {"rho": 1, "a": 0.5, "eta_g": 2})
+    assert catalog.values(chosen) == {"rho": 1.0, "a": 0.5, "eta_g": 2.0}
+    assert chosen.perturbation == SAM(rho=1.0)
+    assert catalog.method("fedprox", {"mu": 3}).correction == Proximal(mu=3.0)
+    assert catalog.values(catalog.ALGORITHMS["mofedsam"]) == {"rho": 0.1, "a": 0.1, "eta_g": 1.0}

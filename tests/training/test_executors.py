@@ -1,0 +1,272 @@
+"""One round, three executors: the same bits from processes, the same numbers to rounding from vmap."""
+
+import copy
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.training.federations import COMPOSED, NAMES, batches, close, federation, made_up, play
+from training import executor as executor_module
+from training import stacked
+from training.executor import Broadcast, Executor, Processes, Serial, Task
+from training.local import DivergenceError
+from training.rounds import Federation
+from training.stacked import Stacked
+
+EVEN = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot learn
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Processes]:
+    """Two processes for the whole module: starting them takes seconds."""
+    executor = Processes(federation().shop, workers=2)
+    yield executor
+    executor.close()
+
+
+def build(name: str, **tables: object) -> Federation:
+    return made_up(**tables) if name == "made up" else federation(name, **tables)
+
+
+def with_norms(name: str = "fedavg", sizes: tuple[int, ...] = EVEN, **tables: object) -> Federation:
+    return federation(name, sizes=sizes, model={"name": "tests.training.federations:normed"}, **tables)
+
+
+def same(fed: Federation, left: Executor, right: Executor, tolerance: float, rounds: int = 2) -> None:
+    """Everything that two executors make of some rounds agrees: models, memories and metrics."""
+    for (one, record, ends), (two, other, others) in zip(
+        play(fed, rounds, left), play(fed, rounds, right), strict=True
+    ):
+        assert ends.keys() == others.keys()
+        assert one.clients.keys() == two.clients.keys()
+        pairs = [(one.w, two.w), (one.mean, two.mean), (one.statistics, two.statistics)]
+        pairs += [(ends[k], others[k]) for k in ends]
+        pairs += [(one.server[name], two.server[name]) for name in one.server]
+        pairs += [(one.clients[k][name], two.clients[k][name]) for k in one.clients for name in one.clients[k]]
+        assert all(close(mine, theirs, tolerance) for mine, theirs in pairs)
+        exact = ("round", "lr", "participants", "gradients", "bytes_down", "bytes_up")
+        for key in record.keys() - {"seconds"}:
+            if key in exact or record[key] is None:
+                assert record[key] == other[key]
+            else:
+                assert record[key] == pytest.approx(other[key], rel=100 * tolerance, abs=0)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
+def test_processes_agree_to_the_bit(name: str, workers: Processes) -> None:
+    fed = build(name, rounds={"participants": 5}, local={"momentum": 0.5})
+    workers.employ(fed.shop)
+    same(fed, workers, Serial(fed.shop), tolerance=0.0)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
+def test_vmap_agrees_to_rounding(name: str) -> None:
+    fed = build(name, rounds={"participants": 5})
+    assert len({fed.shop.steps(client) for client in fed.cohort(0)}) > 1
+    same(fed, Stacked(fed.shop), Serial(fed.shop), tolerance=1e-10)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"local": {"momentum": 0.7, "weight_decay": 0.1, "clip": 0.5}},
+        {"local": {"steps": 5}, "augment": {"padding": 1, "flip": True, "mixup": 0.4}},
+        {"model": {"name": "digits_cnn"}, "data": {"shape": [1, 8, 8]}},
+        {"rounds": {"participants": 1}},
+    ],
+    ids=["momentum", "mixup", "convolution", "alone"],
+)
+def test_vmap_agrees_under_other_settings(tables: dict) -> None:
+    fed = federation("scaffold+sam", **tables)
+    same(fed, Stacked(fed.shop), Serial(fed.shop), tolerance=1e-10)
+
+
+def test_vmap_works_in_groups_where_stacks_would_grow_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = build("scaffold", rounds={"participants": 5})
+    monkeypatch.setattr(stacked, "LARGEST", 2 * 43 * 8)
+    executor = Stacked(fed.shop)
+    groups: list[int] = []
+    train = executor._train
+    monkeypatch.setattr(executor, "_train", lambda sent, tasks: groups.append(len(tasks)) or train(sent, tasks))
+    same(fed, executor, Serial(fed.shop), tolerance=1e-10)
+    assert groups == [2, 2, 1, 2, 2, 1]
+
+
+@pytest.mark.parametrize("kind", ["serial", "vmap", "processes"])
+def test_what_is_kept_of_a_client_is_its_own(kind: str, workers: Processes) -> None:
+    """A view into a stack, or into a worker's memory, would keep all of it for as long as the client is known."""
+    fed = federation("scaffold")
+    if kind == "processes":
+        workers.employ(fed.shop)
+    executor = {"serial": Serial, "vmap": Stacked}[kind](fed.shop) if kind != "processes" else workers
+    state, _, ends = play(fed, 1, executor)[0]
+    for vector in [*ends.values(), *(vectors["control"] for vectors in state.clients.values())]:
+        assert vector.untyped_storage().nbytes() == 43 * 8
+        assert not vector.is_shared()
+
+
+def test_dropout_is_drawn_for_every_client_and_round(workers: Processes) -> None:
+    fed = federation("fedsam", model={"name": "tests.training.federations:dropping"}, rounds={"participants": 5})
+    workers.employ(fed.shop)
+    same(fed, workers, Serial(fed.shop), tolerance=0.0)
+    assert not close(play(fed, 1)[0][0].w, play(federation("fedsam", rounds={"participants": 5}), 1)[0][0].w, 1e-3)
+
+
+def normed_by_torch(fed: Federation, client: int, start: nn.Module) -> Tensor:
+    """Running statistics of a client that torch trains on the same batches."""
+    model = copy.deepcopy(start).double().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    for X, y in batches(fed, client, 0):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(X), y).backward()
+        optimizer.step()
+    return torch.cat([model[2].running_mean, model[2].running_var])
+
+
+def test_batchnorm_statistics_are_averaged(workers: Processes) -> None:
+    fed = with_norms()
+    workers.employ(fed.shop)
+    same(fed, workers, Serial(fed.shop), tolerance=0.0)
+    state, record, _ = play(fed, 1)[0]
+    sizes = {client: EVEN[client] for client in fed.cohort(0)}
+    own = {client: normed_by_torch(fed, client, fed.shop.model) for client in sizes}
+    mean = sum(n * own[client] for client, n in sizes.items()) / sum(sizes.values())
+    assert close(state.statistics, mean)
+    assert record["bytes_up"] == (fed.shop.layout.size + 10) * 8 * 3  # the ten statistics travel as well
+    assert not close(state.statistics, fed.begin().statistics, 1e-2)
+
+
+@pytest.mark.parametrize("momentum", [0.1, None], ids=["moving", "cumulative"])
+def test_the_second_pass_of_sam_leaves_statistics_alone(momentum: float | None) -> None:
+    fed = with_norms("fedsam", sizes=(7,), algorithm={"rho": 0.5}, local={"epochs": 1})
+    fed.shop.replica.norms[0].momentum = momentum
+    model = copy.deepcopy(fed.shop.model).double().train()
+    model[2].momentum = momentum
+    w = fed.begin().w
+    for X, y in batches(fed, 0, 0):  # two batches, of 4 and 3
+        nn.utils.vector_to_parameters(w, model.parameters())
+        g = nn.utils.parameters_to_vector(
+            torch.autograd.grad(functional.cross_entropy(model(X), y), list(model.parameters()))
+        )
+        kept = copy.deepcopy(model)
+        nn.utils.vector_to_parameters(w + 0.5 * g / g.norm(), kept.parameters())
+        w = w - 0.2 * nn.utils.parameters_to_vector(
+            torch.autograd.grad(functional.cross_entropy(kept(X), y), list(kept.parameters()))
+        )
+    expected = torch.cat([model[2].running_mean, model[2].running_var])
+    for _ in range(2):  # a second visit starts from what was sent, not from what the first has left
+        state = play(fed, 1)[0][0]
+        assert close(state.w, w)
+        assert close(state.statistics, expected)
+
+
+class Failing(nn.Module):
+    """A user's model with a mistake in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(43))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise KeyError("no such layer")
+
+
+def test_vmap_refuses_in_words() -> None:
+    with pytest.raises(ValueError, match="BatchNorm statistics cannot be stacked; use serial or processes"):
+        Stacked(with_norms().shop)
+    fed = federation()
+    fed.shop.model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 3))
+    with pytest.raises(ValueError, match="dropout would differ from the serial draw; use serial or processes"):
+        Stacked(fed.shop)
+
+
+@pytest.mark.parametrize("kind", ["serial", "vmap", "processes"])
+def test_divergence_names_round_and_client(kind: str, workers: Processes) -> None:
+    """Client 5 alone diverges, in the second round; afterwards the executor is as good as before."""
+    fed = federation("scaffold", rounds={"participants": 7})
+    if kind == "processes":
+        workers.employ(fed.shop)
+    executor = {"serial": Serial, "vmap": Stacked}[kind](fed.shop) if kind != "processes" else workers
+    state = play(fed, 1)[0][0]
+    broken = copy.deepcopy(state)
+    broken.clients[5]["control"][:] = float("inf")
+    with pytest.raises(DivergenceError, match=r"client 5 diverged in round 2, local step 2 \(lr 0.2\). Try a smaller"):
+        fed.advance(broken, executor)
+    tolerance = 1e-10 if kind == "vmap" else 0.0
+    assert close(play(fed, 1, executor, state)[0][0].w, play(fed, 1, None, state)[0][0].w, tolerance)
+
+
+def test_a_round_that_is_given_up_leaves_nothing_behind(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = federation("scaffold", rounds={"participants": 7})
+    workers.employ(fed.shop)
+    start, message = fed.begin().w, fed.method.message(fed.begin().server)
+    tasks = [Task(client, {"control": torch.zeros_like(start)}) for client in range(7)]
+    with monkeypatch.context() as patch:
+        patch.setattr(executor_module, "wait", lambda pipes: pipes[:1] if pipes[0].poll(60) else pytest.fail("late"))
+        round = workers.run(Broadcast(start, message, start[:0], lr=0.1, round=0), tasks)
+        assert next(round).client == 0
+        round.close()  # type: ignore[attr-defined]
+    assert [worker.busy for worker in workers._workers] == [False, True]
+    same(fed, workers, Serial(fed.shop), tolerance=0.0)
+    assert [worker.busy for worker in workers._workers] == [False, False]
+
+
+def test_of_several_divergent_clients_the_first_is_named(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_first(pipes: list[Connection]) -> list[Connection]:
+        """Let everybody finish, then report whoever was sent off last."""
+        for pipe in pipes:
+            assert pipe.poll(60)
+        return pipes[::-1]
+
+    monkeypatch.setattr(executor_module, "wait", last_first)
+    fed = federation("scaffold", rounds={"participants": 7})
+    workers.employ(fed.shop)
+    state = play(fed, 1)[0][0]
+    for client in (2, 3, 5, 6):
+        state.clients[client]["control"][:] = float("inf")
+    for executor in (workers, Serial(fed.shop)):
+        with pytest.raises(DivergenceError, match="client 2 diverged"):
+            fed.advance(state, executor)
+
+
+def test_a_step_into_infinity_is_laid_at_the_clients_door() -> None:
+    """The loss was finite to the end; it is the last step that leads out."""
+    fed = federation("scaffold", rounds={"participants": 7}, local={"steps": 1})
+    state = play(fed, 1)[0][0]
+    state.clients[5]["control"][:] = float("inf")
+    with pytest.raises(DivergenceError, match="client 5 diverged in round 2, local step 1"):
+        fed.advance(state, Serial(fed.shop))
+
+
+def test_a_mistake_in_the_users_model_comes_back_with_its_place(workers: Processes) -> None:
+    fed = federation()
+    state = fed.begin()
+    fed.shop.model = Failing()
+    workers.employ(fed.shop)
+    with pytest.raises(RuntimeError, match=r"(?s)client \d failed in a worker process.*in forward.*no such layer"):
+        fed.advance(state, workers)
+
+
+def test_a_model_that_cannot_be_sent_is_refused_in_words(workers: Processes) -> None:
+    class Local(nn.Linear):
+        """Defined inside a function: pickle does not find it."""
+
+    fed = federation()
+    fed.shop.model = Local(4, 3)
+    with pytest.raises(ValueError, match=r"the model cannot be sent to other processes .*Local.*use serial"):
+        workers.employ(fed.shop)
+
+
+def test_a_dead_worker_is_reported() -> None:
+    fed = federation()
+    executor = Processes(fed.shop, workers=1)
+    try:
+        executor._workers[0].process.kill()
+        with pytest.raises(RuntimeError, match=r"a worker process ended \(exit code -9\).*fewer --workers"):
+            fed.advance(fed.begin(), executor)
+    finally:
+        executor.close()

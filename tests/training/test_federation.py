@@ -1,0 +1,298 @@
+"""What holds for every federation: gradient descent as the limit, who counts how much, what is counted."""
+
+import copy
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.training.federations import (
+    COMPOSED,
+    NAMES,
+    SIZES,
+    batches,
+    close,
+    examples,
+    federation,
+    gradient,
+    loss,
+    play,
+)
+from training import catalog
+from training.executor import Serial
+from training.rounds import Federation
+
+EVERYONE = {"participants": 7}
+FULL_BATCH = {"batch_size": 100, "epochs": 1}
+TRAFFIC = {  # model-sized vectors per participant and round, down and up; gradients per local step
+    "fedavg": (1, 1, 1),
+    "fedprox": (1, 1, 1),
+    "fedavgm": (1, 1, 1),
+    "fedadam": (1, 1, 1),
+    "fedadagrad": (1, 1, 1),
+    "fednova": (1, 1, 1),
+    "scaffold": (2, 2, 1),
+    "feddyn": (1, 1, 1),
+    "fedcm": (2, 1, 1),
+    "fedsam": (1, 1, 2),
+    "fedasam": (1, 1, 2),
+    "mofedsam": (2, 1, 2),
+}
+
+
+def test_one_client_one_full_batch_is_gradient_descent() -> None:
+    fed = federation(sizes=[11], local=FULL_BATCH)
+    w = fed.begin().w
+    for state, _, _ in play(fed, 3):
+        w = w - 0.2 * gradient(w, *examples(fed))
+        assert close(state.w, w)
+
+
+def test_everyone_with_one_step_is_a_large_batch() -> None:
+    fed = federation(local=FULL_BATCH, rounds=EVERYONE)
+    w = fed.begin().w
+    for state, _, _ in play(fed, 3):
+        w = w - 0.2 * gradient(w, *examples(fed))
+        assert close(state.w, w)
+
+
+def torch_sgd(fed: Federation, rounds: int, **settings: float) -> Tensor:
+    """One client trained by torch's own optimizer on the same batches; a new one every round."""
+    model = copy.deepcopy(fed.shop.model).double().train()
+    for round in range(rounds):
+        optimizer = torch.optim.SGD(model.parameters(), lr=fed.lr(round), **settings)
+        for X, y in batches(fed, 0, round):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(X), y).backward()
+            optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "weight_decay": 0.1}]
+)
+def test_one_client_is_centralised_sgd(settings: dict[str, float]) -> None:
+    """Momentum starts afresh every round, so torch's optimizer does as well."""
+    fed = federation(sizes=[11], local={**settings, "lr_decay": 0.8})
+    assert close(play(fed, 3)[-1][0].w, torch_sgd(fed, 3, **settings))
+
+
+def test_weight_decay_acts_at_the_unperturbed_weights() -> None:
+    fed = federation("fedsam", sizes=[11], algorithm={"rho": 0.5}, local={"weight_decay": 0.3})
+    w = fed.begin().w
+    for X, y in batches(fed, 0, 0):
+        g = gradient(w, X, y)
+        w = w - 0.2 * (gradient(w + 0.5 * g / g.norm(), X, y) + 0.3 * w)
+    assert close(play(fed, 1)[0][0].w, w)
+
+
+def test_clipping_comes_after_the_correction_and_before_weight_decay() -> None:
+    limit = 1.0
+    local = {"clip": limit, "weight_decay": 0.3, "momentum": 0.5}
+    fed = federation("fedprox", sizes=[11], algorithm={"mu": 3.0}, local=local)
+    w = start = fed.begin().w
+    velocity, norms = torch.zeros_like(w), []
+    for X, y in batches(fed, 0, 0):
+        u = gradient(w, X, y) + 3.0 * (w - start)
+        norms.append(float(u.norm()))
+        velocity = 0.5 * velocity + u * min(1.0, limit / norms[-1]) + 0.3 * w
+        w = w - 0.2 * velocity
+    assert min(norms) < limit < max(norms), "both sides of the limit must be seen"
+    assert close(play(fed, 1)[0][0].w, w)
+
+
+def test_clients_weigh_by_their_examples() -> None:
+    fed = federation()
+    state, _, ends = play(fed, 1)[0]
+    sizes = {k: SIZES[k] for k in fed.cohort(0)}
+    assert len(set(sizes.values())) == 3
+    assert close(state.w, sum(n * ends[k] for k, n in sizes.items()) / sum(sizes.values()))
+    uniform = federation(rounds={"aggregation": "uniform"})
+    state, _, ends = play(uniform, 1)[0]
+    assert close(state.w, sum(ends.values()) / 3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_clients_weigh_the_same_either_way(name: str) -> None:
+    by_size, uniform = (
+        federation(name, sizes=[6] * 5, rounds={"aggregation": aggregation}) for aggregation in ("size", "uniform")
+    )
+    assert close(play(by_size, 3)[-1][0].w, play(uniform, 3)[-1][0].w)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_clients_does_not_matter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = federation(name, rounds={"participants": 5})
+    forward = play(fed, 2)
+    drawn = fed.cohort
+    monkeypatch.setattr(fed, "cohort", lambda round: drawn(round)[::-1])
+    backward = play(fed, 2)
+    assert list(backward[0][2]) == list(forward[0][2])[::-1]
+    for client, w in forward[0][2].items():
+        assert torch.equal(backward[0][2][client], w)
+    assert close(backward[-1][0].w, forward[-1][0].w, 1e-11)
+
+
+def test_both_passes_of_sam_see_the_same_augmented_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = federation("fedsam", augment={"padding": 1, "flip": True, "cutout": 1, "mixup": 0.4})
+    seen: list[tuple[Tensor, Tensor, bool]] = []
+    take = fed.shop.gradient
+
+    def spy(inputs: Tensor, targets: Tensor, w: Tensor, first: bool) -> Any:
+        seen.append((inputs, targets, first))
+        return take(inputs, targets, w, first)
+
+    monkeypatch.setattr(fed.shop, "gradient", spy)
+    play(fed, 1)
+    firsts, seconds = seen[0::2], seen[1::2]
+    assert len(firsts) > 5
+    for (X, y, first), (X2, y2, second) in zip(firsts, seconds, strict=True):
+        assert first
+        assert not second
+        assert torch.equal(X, X2)
+        assert torch.equal(y, y2)
+
+
+def test_augmentation_is_drawn_for_every_client_round_and_step() -> None:
+    fed = federation(data={"shape": [1, 8, 8]}, augment={"padding": 3, "flip": True, "mixup": 0.4})
+    chosen = fed.parts[2][:4]
+
+    def drawn(client: int, round: int, step: int) -> Tensor:
+        return fed.shop.batch(chosen, client, round, step)[0]
+
+    keys = [(2, 0, 0), (2, 0, 1), (2, 1, 0), (3, 0, 0)]
+    for key, other in itertools.product(keys, keys):
+        assert torch.equal(drawn(*key), drawn(*other)) == (key == other)
+
+
+def test_every_epoch_and_round_draws_its_own_order() -> None:
+    fed = federation()
+    orders = [list(fed.shop.orders(client, round)) for client in range(7) for round in range(3)]
+    for client, listed in zip(np.repeat(np.arange(7), 3), orders, strict=True):
+        steps = -(-SIZES[client] // 4)
+        assert len(listed) == fed.shop.steps(int(client)) == 2 * steps
+        for epoch in (listed[:steps], listed[steps:]):  # every example once an epoch
+            assert sorted(np.concatenate(epoch)) == sorted(fed.parts[int(client)])
+    two = [np.concatenate(listed) for listed in orders[6:9]]  # the client with 12 examples
+    assert not np.array_equal(two[0], two[1])
+    assert not np.array_equal(two[0][:12], two[0][12:])
+
+
+def test_a_number_of_steps_replaces_epochs() -> None:
+    fed = federation(local={"steps": 5})
+    listed = list(fed.shop.orders(1, 0))  # 7 examples: 4 + 3, 4 + 3, 4
+    assert [len(batch) for batch in listed] == [4, 3, 4, 3, 4]
+    assert {fed.shop.steps(client) for client in range(7)} == {5}
+    assert play(fed, 1)[0][1]["gradients"] == 3 * 5
+
+
+def test_a_fixed_cohort_is_a_function_of_seed_and_round() -> None:
+    fed, other = federation(), federation("fedsam", local={"lr": 0.9})
+    cohorts = [fed.cohort(round) for round in range(30)]
+    assert [other.cohort(round) for round in reversed(range(30))] == cohorts[::-1]
+    assert [federation(seed=4).cohort(round) for round in range(30)] != cohorts
+    assert all(len(set(cohort)) == 3 and cohort == sorted(cohort) for cohort in cohorts)
+    assert {client for cohort in cohorts for client in cohort} == set(range(7))
+
+
+def test_a_bernoulli_cohort_is_a_function_of_seed_and_round() -> None:
+    rounds = {"sampling": "bernoulli", "participants": 3}
+    fed, other = federation(rounds=rounds), federation("scaffold", rounds=rounds)
+    cohorts = [fed.cohort(round) for round in range(400)]
+    assert [other.cohort(round) for round in reversed(range(400))] == cohorts[::-1]
+    assert min(len(cohort) for cohort in cohorts) >= 1
+    # Binomial(7, 3/7) without zero: mean 3 / (1 - (4/7)^7) = 3.06, standard error 0.064
+    assert abs(np.mean([len(cohort) for cohort in cohorts]) - 3.06) < 0.25
+    assert len({len(cohort) for cohort in cohorts}) > 4
+    alone = federation(rounds={"sampling": "bernoulli", "participants": 1})
+    assert all(alone.cohort(round) for round in range(50))
+
+
+def test_the_rate_decays_by_round() -> None:
+    fed = federation(local={"lr": 0.5, "lr_decay": 0.9})
+    assert [record["lr"] for _, record, _ in play(fed, 3)] == pytest.approx([0.5, 0.45, 0.405])
+    state, later = play(fed, 2)[-1][0], federation(local={"lr": 0.405})
+    assert close(play(fed, 1, state=state)[0][0].w, play(later, 1, state=state)[0][0].w)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_traffic_and_gradients_are_counted(name: str) -> None:
+    assert name in TRAFFIC, f"write down what {name} sends"
+    down, up, gradients = TRAFFIC[name]
+    fed = federation(name)
+    steps = sum(fed.shop.steps(client) for client in fed.cohort(0))
+    record = play(fed, 1)[0][1]
+    d = 4 * 5 + 5 + 5 * 3 + 3
+    assert record["bytes_down"] == down * d * 8 * 3
+    assert record["bytes_up"] == up * d * 8 * 3
+    assert record["gradients"] == gradients * steps
+    assert fed.method.gradients_per_step == gradients
+
+
+@pytest.mark.parametrize("name", NAMES + COMPOSED)
+def test_what_travels_is_what_is_counted(name: str) -> None:
+    """The rules' own numbers against the vectors that they really send; SCAFFOLD's change of c_k goes up as well."""
+    method = catalog.method(name)
+    sent = method.message(method.server_init(torch.ones(3)))
+    assert method.traffic[0] == 1 + len(sent)
+    shared = [vector for vector in method.client_vectors if name.startswith("scaffold")]
+    assert method.traffic[1] == 1 + len(shared)
+
+
+def test_single_precision_halves_the_traffic() -> None:
+    assert play(federation(dtype="float32"), 1)[0][1]["bytes_up"] == 43 * 4 * 3
+
+
+def test_a_radius_of_zero_costs_one_gradient() -> None:
+    fed = federation("fedsam", algorithm={"rho": 0})
+    assert play(fed, 1)[0][1]["gradients"] == play(federation(), 1)[0][1]["gradients"]
+
+
+def test_metrics_of_a_round() -> None:
+    fed = federation("fedavgm", algorithm={"eta_g": 2})
+    start = fed.begin().w
+    state, record, ends = play(fed, 1)[0]
+    D = {k: w - start for k, w in ends.items()}
+    share = {k: SIZES[k] / sum(SIZES[j] for j in ends) for k in ends}
+    pairs = [D[j] @ D[k] / D[j].norm() / D[k].norm() for j in D for k in D if j < k]
+    assert record["round"] == 1
+    assert record["participants"] == 3
+    assert record["norm"] == pytest.approx(float(state.w.norm()))
+    assert record["update"] == pytest.approx(float(sum(share[k] * D[k] for k in D).norm()))
+    assert record["drift"] == pytest.approx(sum(float(d.norm()) for d in D.values()) / 3)
+    assert record["cosine"] == pytest.approx(float(sum(pairs)) / 3)
+    assert play(federation(rounds={"participants": 1}), 1)[0][1]["cosine"] is None
+    fed = federation(local=FULL_BATCH)  # one step: the loss before it is that of the model that was sent
+    lost = {k: float(loss(start, *examples(fed, fed.parts[k]))) for k in ends}
+    assert play(fed, 1)[0][1]["train_loss"] == pytest.approx(sum(share[k] * lost[k] for k in ends))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedsam"])
+def test_the_training_loss_is_that_before_each_step(name: str) -> None:
+    fed = federation(name, sizes=[11])
+    w, losses = fed.begin().w, []
+    for X, y in batches(fed, 0, 0):
+        losses.append(float(loss(w, X, y)))
+        g = gradient(w, X, y)
+        w = w - 0.2 * (gradient(w + 0.05 * g / g.norm(), X, y) if name == "fedsam" else g)
+    assert play(fed, 1)[0][1]["train_loss"] == pytest.approx(np.mean(losses))
+
+
+def test_training_leaves_the_caller_alone() -> None:
+    fed = federation("fedsam")
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    initial = fed.shop.layout.flatten(fed.shop.model).clone()
+    threads = torch.get_num_threads()
+    state = fed.begin()
+    w = state.w.clone()
+    fed.advance(state, Serial(fed.shop))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(fed.shop.layout.flatten(fed.shop.model), initial)
+    assert torch.equal(state.w, w)
+    assert state.round == 0
+    assert torch.get_num_threads() == threads

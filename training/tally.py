@@ -1,0 +1,75 @@
+"""What a round brought back, summed as it comes in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from training.executor import Broadcast
+from training.local import DivergenceError, Result
+from training.parts import Report, Vectors, effective_steps
+
+
+@dataclass
+class Tally:
+    """Running sums over the participants of a round, in float64, in cohort order: no list of models is kept."""
+
+    sent: Broadcast
+    momentum: float  # of local SGD
+    weights: dict[int, float]  # participant -> p_k
+
+    def __post_init__(self) -> None:
+        zero = torch.zeros_like(self.sent.start, dtype=torch.float64)
+        self.displacement, self.pseudo, self.directions = zero.clone(), zero.clone(), zero.clone()
+        self.statistics = torch.zeros_like(self.sent.statistics, dtype=torch.float64)
+        self.uploads: Vectors = {}
+        self.changes: Vectors = {}
+        self.drift = self.loss = self.effective_steps = 0.0
+        self.gradients = self.moved = 0
+
+    def add(self, result: Result, before: Vectors) -> None:
+        """Take in a participant that remembered the vectors `before`."""
+        p, sent = self.weights[result.client], self.sent
+        D = result.w.double() - sent.start.double()
+        length = float(D.norm())
+        if not math.isfinite(length):
+            raise DivergenceError(sent.round + 1, result.client, result.steps, sent.lr)
+        a = float(effective_steps(result.steps, self.momentum))
+        self.displacement += p * D
+        self.pseudo -= p / (sent.lr * a) * D
+        self.effective_steps += p * a
+        if length:
+            self.directions += D / length
+            self.moved += 1
+        self.drift += length
+        self.loss += p * result.loss
+        self.gradients += result.gradients
+        self.statistics += p * result.statistics
+        for name, vector in result.uploads.items():
+            self.uploads[name] = self.uploads.get(name, 0.0) + p * vector.double()
+        for name, vector in result.state.items():
+            change = vector.double() - before[name].double()
+            self.changes[name] = self.changes.get(name, 0.0) + change
+
+    def report(self, clients: int) -> Report:
+        """The sums in the precision of the run."""
+        like = self.sent.start.dtype
+        return Report(
+            start=self.sent.start,
+            displacement=self.displacement.to(like),
+            pseudo_gradient=self.pseudo.to(like),
+            effective_steps=self.effective_steps,
+            uploads={name: vector.to(like) for name, vector in self.uploads.items()},
+            changes={name: vector.to(like) for name, vector in self.changes.items()},
+            clients=clients,
+            lr=self.sent.lr,
+            round=self.sent.round,
+        )
+
+    @property
+    def cosine(self) -> float | None:
+        """Mean cosine between the displacements of two participants: ||sum of unit vectors||^2 = S + S(S-1) mean."""
+        S = self.moved
+        return (float(self.directions.square().sum()) - S) / (S * (S - 1)) if S > 1 else None

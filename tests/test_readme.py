@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,22 @@ def test_python_blocks_run_one_after_the_other(capsys):
     assert "everyone" in printed
 
 
-@pytest.mark.parametrize("command", [line for kind, code in BLOCKS if kind == "sh" for line in code.splitlines()])
-def test_shell_lines_name_real_targets(command):
-    words = command.split("#")[0].split()
-    assert words[0] == "make"
-    subprocess.run([*words, "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+SHELL = [line.split("#")[0].strip() for kind, code in BLOCKS if kind == "sh" for line in code.splitlines()]
+
+
+@pytest.mark.parametrize("command", [line for line in SHELL if line.startswith("make")])
+def test_make_lines_name_real_targets(command):
+    subprocess.run([*command.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_landscape_lines_run_one_after_the_other(tmp_path):
+    commands = [line for line in SHELL if not line.startswith("make")]
+    assert len(commands) == 5
+    here = f'landscape() {{ "{sys.executable}" -c "from landscape.cli import main; main()" "$@"; }}\n'
+    for command in commands:
+        done = subprocess.run(["bash", "-c", here + command], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert done.stdout
 
 
 def test_only_known_languages_so_that_no_block_escapes():
@@ -35,13 +47,19 @@ def test_only_known_languages_so_that_no_block_escapes():
 
 def test_files_that_the_readme_names_exist():
     text = (ROOT / "README.md").read_text()
-    for path in re.findall(r"\]\(([\w/.]+)\)", text) + re.findall(r"`((?:landscape|tests|training)/[\w/]+\.py)`", text):
+    for path in re.findall(r"\]\(([\w/.]+)\)", text) + re.findall(
+        r"`((?:landscape|tests|training)/[\w/]+\.(?:py|toml))`", text
+    ):
         assert (ROOT / path).exists(), path
     for table, path in [
         ("KINDS", "landscape/sharpness.py"),
         ("METHODS", "landscape/trace.py"),
         ("CURVES", "landscape/paths.py"),
         ("CASES", "tests/landscape/cases.py"),
+        ("ALGORITHMS", "training/catalog.py"),
+        ("PARTITIONS", "training/partition.py"),
+        ("MODELS", "training/models.py"),
+        ("DATASETS", "training/datasets.py"),
         ("GROUPS", "tests/benchmarks/__main__.py"),
     ]:
         assert f"`{table}`" in text

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,7 +20,7 @@ from training.augment import Augment
 from training.config import Recipe
 from training.partition import Partition
 from training.picture import described, draw_partition
-from training.tables import framed, settings
+from training.tables import framed, noted, settings
 
 MODELS = {"": "server's model", "mean_": "mean of participants", "swa_": "SWA average"}
 MOST_ROWS = 20  # clients, and classes, up to which the partition is shown in full
@@ -223,7 +223,7 @@ def _results(found: Sequence[Score]) -> Table:
     return table
 
 
-def _partition(split: Partition) -> Table:
+def _partition(split: Partition) -> RenderableType:
     clients, classes = split.histogram.shape
     if max(clients, classes) <= MOST_ROWS:
         table = framed("client", "examples", *(f"class {c}" if c == 0 else str(c) for c in range(classes)))
@@ -238,10 +238,7 @@ def _partition(split: Partition) -> Table:
     for name, values in (("examples", split.sizes), ("classes", split.classes_per_client)):
         numbers = (values.min(), np.median(values), values.mean(), values.max())
         table.add_row(name, *(f"{number:.4g}" for number in numbers))
-    common = Counter(split.classes_per_client.tolist())
-    if len(common) <= 10:
-        first, *others = sorted(common.items())
-        told = [f"{first[1]} client{'s' * (first[1] > 1)} hold {first[0]} class{'es' * (first[0] > 1)}"]
-        table.caption = ", ".join([*told, *(f"{count} hold {number}" for number, count in others)])
-        table.caption_justify = "left"
-    return table
+    common = sorted(Counter(split.classes_per_client.tolist()).items())
+    if len(common) > 10:
+        return table
+    return noted(table, f"clients by classes: {', '.join(f'{count} with {number}' for number, count in common)}")

@@ -92,9 +92,13 @@ def settled(path: Path, recipe: Recipe) -> str:
 
     Training is a function of the recipe, so a diverged run would diverge again in the same place.
     """
-    if not (path / "config.toml").exists() or config.load(path / "config.toml")[0].digest != recipe.digest:
+    try:
+        same = config.load(path / "config.toml")[0].digest == recipe.digest
+        found = status(path)
+    except ValueError:  # not there, or damaged: training tells, and mends what it can
         return ""
-    found = status(path)
+    if not same:
+        return ""
     if found["state"] == "diverged":
         return f"diverged before, not trained again (remove {path} to try): {found['message']}"
     newest, damaged = checkpoint.newest(path) if found["state"] == "finished" else (None, [])

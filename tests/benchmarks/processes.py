@@ -47,7 +47,9 @@ def call(name: str, folder: Path, **arguments: Any) -> dict[str, Any]:
     answer.unlink(missing_ok=True)
     done = subprocess.run(command, cwd=ROOT, env=os.environ | threads, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{name} {arguments} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        raise RuntimeError(
+            f"{name} {arguments} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        )
     numbers: dict[str, Any] = json.loads(answer.read_text())
     return numbers
 

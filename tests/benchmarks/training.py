@@ -37,15 +37,13 @@ def measure(session: Session) -> Section:
     for clients in (100, 10_000) if quick else (100, 100_000, 1_000_000):
         session.say(f"{clients:,} clients")
         crowds[clients] = task("crowd", clients=clients, examples=10_000 if quick else 1_000_000)
-    tables, targets = zip(
-        _rounds(rounds, STEPS if not quick else 2), _stacked(stacked), _sam(sam), _crowds(crowds), strict=True
-    )
+    parts = [_rounds(rounds, 2 if quick else STEPS), _stacked(stacked), _sam(sam), _crowds(crowds)]
     notes = [
         session.conditions,
         "medians; everything that is compared was measured in turns, so a busy machine slows both sides alike",
         "bare network: forward and backward on the same batches, nothing else",
     ]
-    return Section("Training", notes, list(tables), [one for some in targets for one in some])
+    return Section("Training", notes, [table for table, _ in parts], [one for _, some in parts for one in some])
 
 
 def _rounds(found: Numbers, steps: int) -> tuple[Table, list[Target]]:
@@ -193,7 +191,7 @@ class Bare:
         """Every stride-th batch from the first on."""
         import torch
 
-        self.model.to(memory_format=self.formats[layout])
+        self.model.to(memory_format=self.formats[layout])  # type: ignore[call-overload]
         weights = list(self.model.parameters())
         for inputs, targets in self.batches[layout][first::stride]:
             torch.autograd.grad(torch.nn.functional.cross_entropy(self.model(inputs), targets), weights)

@@ -131,6 +131,17 @@ def test_a_run_whose_last_checkpoint_is_damaged_is_gone_on_with(command, run):
     assert last.read_bytes() == good
 
 
+def test_a_status_that_cannot_be_read_is_written_anew(command, run):
+    (run / "status.json").write_text("finis")
+    code, _, err = command("show", run)
+    assert code == 2
+    assert "status.json: not readable; landscape check" in err
+    code, out, _ = command("train", "digits_feddyn", *QUICK)
+    assert code == 0
+    assert out.startswith("finished after 4 of 4 rounds")
+    assert command("check", run)[:2] == (0, "sound: 3 checkpoints\n")
+
+
 def test_the_settings_of_a_run_are_a_recipe_that_goes_on_with_it(command, run):
     code, out, _ = command("train", run / "config.toml", "--out", run.parent)
     assert (code, out.splitlines()[0][:16]) == (0, "finished already")
@@ -163,17 +174,17 @@ def test_a_mistake_in_one_run_of_a_sweep_names_it(command):
     assert re.match(r"error: digits_fedavg_dirichlet_total-0.5_s0_\w{8}: clients: 2000 clients", err)
 
 
-def test_a_terminal_gets_a_bar_and_ten_lines(tmp_path):
-    overrides = ["rounds.count=21", "local.steps=1", "evaluation.every=6"]
+def test_a_terminal_gets_a_bar_and_about_ten_lines(tmp_path):
+    overrides = ["rounds.count=22", "local.steps=1", "evaluation.every=6"]
     recipes = config.load("digits_fedasam_swa", overrides)
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
     sweep.train_all(recipes, tmp_path, console=console, backend="serial")
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
-    assert "21/21" in shown
-    said = re.findall(r"round +(\d+)/21  train loss \S+  accuracy (\S+)", shown)
-    assert [int(number) for number, _ in said] == [3, 6, 9, 12, 15, 18, 21]
-    assert [accuracy == "-" for _, accuracy in said] == [True, False, True, False, True, False, False]
+    assert "22/22" in shown
+    said = re.findall(r"round +(\d+)/22  train loss \S+  accuracy (\S+)", shown)
+    assert [int(number) for number, _ in said] == [3, 6, 9, 12, 15, 18, 21, 22]
+    assert [int(number) for number, accuracy in said if accuracy != "-"] == [6, 12, 18, 22]
     assert "accuracy of the SWA average" in shown
 
 
@@ -190,6 +201,8 @@ def test_equal_runs_of_a_sweep_are_trained_once(command, tmp_path):
     code, out, _ = command("train", "digits_fedavg", *QUICK, "--set", "sweep.local.lr=[0.05, 0.05]")
     assert code == 0
     assert out.count("round 1/4") == len(list((tmp_path / "runs").iterdir())) == 1
+    assert "run 1 of" not in out
+    assert "already" not in out
 
 
 def test_where_the_data_lie_is_no_part_of_the_run(command, run, tmp_path):
@@ -309,9 +322,8 @@ def test_show_sums_up_many_clients(command, tmp_path):
     split = partition.load(path / "partition.npz")
     assert re.search(r"examples +14 +14 +14.37 +15", out)
     assert re.search(rf"classes +1 +1 +{split.classes_per_client.mean():.4g} +2", out)
-    assert (
-        f"{(split.classes_per_client == 1).sum()} with 1, {(split.classes_per_client == 2).sum()} with 2 classes" in out
-    )
+    one, two = ((split.classes_per_client == number).sum() for number in (1, 2))
+    assert f"clients by classes: {one} with 1, {two} with 2\n" in out
 
 
 def test_show_says_how_to_go_on_with_a_run_that_was_stopped(command, run):
@@ -444,6 +456,7 @@ def test_the_picture_shows_the_counts(clients):
     drawn = heat.images[0].get_array()
     np.testing.assert_array_equal(drawn.filled(0), counts)
     np.testing.assert_array_equal(drawn.mask, counts == 0)
+    assert heat.get_ylim() == (-0.5, 6.5)  # class 0 at the bottom
     assert [bar.get_height() for bar in top.patches] == [len(split.indices[k]) for k in places]
     written = {(int(text.get_position()[1]), int(text.get_position()[0])): int(text.get_text()) for text in heat.texts}
     assert written == ({(c, k): counts[c, k] for c, k in np.argwhere(counts)} if clients <= 15 else {})

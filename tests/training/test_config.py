@@ -229,6 +229,10 @@ def test_a_written_value_parses_to_itself(value):
     assert toml.parse(toml.written(value)) == value
 
 
+def test_text_that_would_be_more_than_one_value_stays_text():
+    assert toml.parse("1\nother = 2") == "1\nother = 2"
+
+
 def test_sweep_is_the_cross_product_of_dotted_lists(written):
     found = written('seed = 7\n[sweep]\n"local.lr" = [0.1, 0.2]\n"algorithm.name" = ["fedavg", "fedsam", "scaffold"]')
     pairs = [(recipe.local.lr, recipe.algorithm.name) for recipe in found]

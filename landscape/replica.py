@@ -78,10 +78,9 @@ class Replicas:
     """A few replicas handed to whoever works; made on demand, one per concurrent worker."""
 
     def __init__(self, model: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device):
-        self._pattern = Replica(model, layout, dtype, device)
-        self._make = (layout, dtype, device)
+        # the pattern itself never works: a copy taken while it did could catch norm layers in training mode
+        self._pattern = (model, layout, dtype, device)
         self._idle: queue.LifoQueue[Replica] = queue.LifoQueue()
-        self._idle.put(self._pattern)
 
     @contextmanager
     def borrow(self) -> Iterator[Replica]:
@@ -89,7 +88,7 @@ class Replicas:
         try:
             replica = self._idle.get_nowait()
         except queue.Empty:
-            replica = Replica(self._pattern.module, *self._make)
+            replica = Replica(*self._pattern)
         try:
             yield replica
         finally:

@@ -227,6 +227,18 @@ def test_recomputed_statistics_forget_a_diverged_point_and_the_number_of_threads
         torch.set_num_threads(1)
 
 
+def test_replicas_made_while_others_gather_statistics_are_clean():
+    """A copy taken of a working replica would catch its norm layers in training mode."""
+    case = make("convolution")
+    objective = Objective(case.model, case.data, chunk_size=8, batchnorm="recomputed")
+    with objective._replicas.borrow() as first:
+        for norm in first.norms:
+            norm.train()
+        with objective._replicas.borrow() as second:
+            assert second is not first
+            assert not any(norm.training for norm in second.norms)
+
+
 def test_a_huge_loss_of_a_subset_is_a_number():
     model = nn.Linear(2, 1, bias=False).double()
     X, y = torch.ones(10, 2).double(), torch.zeros(10, 1).double()

@@ -19,12 +19,12 @@ from landscape import cli
 from training import catalog, config, datasets, models, partition, picture, sweep, tables
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [
+COMMAND = [  # -P: the current folder is ours to add; a background job of a shell has interrupts switched off
     sys.executable,
     "-P",
     "-c",
-    "from landscape.cli import main; main()",
-]  # -P: the current folder is ours to add
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from landscape.cli import main; main()",
+]
 QUICK = ("--backend", "serial", "--set", "local.steps=1", "--set", "rounds.count=4", "--set", "checkpoints.every=2")
 
 
@@ -99,11 +99,14 @@ def test_without_a_terminal_a_round_is_a_plain_line(tmp_path):
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     words = ("--backend", "serial", "--set", "rounds.count=100000", "--set", "checkpoints.every=2")
     process = outside(tmp_path, "train", "digits_fedavg", *words)
-    for line in process.stdout:
-        if line.startswith("round      5/"):
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=100)
+    try:
+        for line in process.stdout:
+            if line.startswith("round      5/"):
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=100)
+    finally:
+        process.kill()
     assert process.returncode == 130
     (path,) = (tmp_path / "runs").iterdir()
     newest = max(int(found.name.removeprefix("round_")) for found in (path / "checkpoints").iterdir())

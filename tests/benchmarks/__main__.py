@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.benchmarks import eigen, surface, tables
+from tests.benchmarks import eigen, surface, tables, training
 from tests.benchmarks.processes import prepare_peers
 from tests.benchmarks.session import Session
 
@@ -18,6 +18,7 @@ IMAGES = 512  # the most that any group looks at
 GROUPS: dict[str, Callable[[Session], tables.Section]] = {
     "eigen": eigen.measure,
     "surface": surface.measure,
+    "training": training.measure,
 }
 
 

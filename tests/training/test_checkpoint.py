@@ -217,11 +217,14 @@ def test_worker_processes_end_with_a_killed_parent_and_another_backend_finishes(
     path = tmp_path / recipe().slug
     with open(tmp_path / "log", "w") as log:
         child = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=log, stdout=log, start_new_session=True)
+    try:
         wait(lambda: lines(path) >= 1 or child.poll() is not None)
-        os.killpg(child.pid, 0)  # the group is there
         child.kill()
-        child.wait()
-    wait(lambda: not alive(child.pid))
+        assert child.wait() == -signal.SIGKILL
+        wait(lambda: not alive(child.pid))  # the whole group: the workers see that nobody is there any more
+    finally:
+        if alive(child.pid):
+            os.killpg(child.pid, signal.SIGKILL)
     run(tmp_path)
     assert differences(path, truth) == []
 

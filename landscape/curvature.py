@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from landscape.data import Batch, examples, is_pair
+from landscape.derivatives import CheapSecond
 from landscape.errors import choose
 from landscape.memory import counting_saved
 from landscape.operators import Operator
@@ -48,6 +49,8 @@ class Graph:
 
 class _Curvature(Operator):
     """Chunk-wise products at a fixed theta; a final class says how one chunk's graph is built."""
+
+    _linear = False  # whether products need no second derivative of the network itself
 
     def __init__(self, objective: Objective, theta: Tensor, engine: str):
         choose("engine", engine, ENGINES)
@@ -160,7 +163,8 @@ class _Curvature(Operator):
             try:
                 replica.load(self.theta, self._statistics)
                 replica.bind(self._leaves)
-                graph = self._build(replica, _contiguous(chunk), self._leaves[: len(self._entries)])
+                with CheapSecond(linear=self._linear):
+                    graph = self._build(replica, _contiguous(chunk), self._leaves[: len(self._entries)])
             finally:
                 replica.bind(replica.leaves)
         if not torch.isfinite(torch.tensor(graph.loss)):
@@ -226,6 +230,8 @@ class HessianOperator(_Curvature):
 
 class GaussNewtonOperator(_Curvature):
     """J' (d2 loss / d outputs2) J at a fixed theta."""
+
+    _linear = True
 
     def __init__(self, objective: Objective, theta: Tensor):
         super().__init__(objective, theta, "auto")

@@ -145,6 +145,10 @@ class _Space:
         self.T[old:new, :old] = C[:old].T
         self.T[old:new, old:new] = (C[old:] + C[old:].T) / 2
         self.known = new
+        if self.width == 1:  # what follows, without the decompositions
+            length = torch.linalg.vector_norm(W)
+            self.factor, self.outside = np.array([[float(length)]]), W / length.clamp_min(torch.finfo(W.dtype).tiny)
+            return
         basis, R = torch.linalg.qr(W.T)
         U, sizes, Vh = np.linalg.svd(R.double().cpu().numpy())  # W' = basis U sizes Vh
         self.factor = Vh.T * sizes

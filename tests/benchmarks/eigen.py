@@ -134,7 +134,7 @@ class Contest:
         for _ in range(LOOKS):
             for name in looks:
                 setting = best[name].setting
-                looks[name].append(call(name, self.session.folder, count=self.count, k=self.k, repeats=2, **setting))
+                looks[name].append(call(name, self.session.folder, count=self.count, k=self.k, repeats=3, **setting))
         again = {name: replace(best[name], numbers=_median(numbers)) for name, numbers in looks.items()}
         return best | again
 

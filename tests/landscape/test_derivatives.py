@@ -1,0 +1,108 @@
+"""The cheap second derivatives against PyTorch's own, in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from landscape.derivatives import REPLACEMENTS, CheapSecond
+
+CASES = {
+    "plain": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)), (5, 3, 8, 8)),
+    "no bias": (nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.Tanh(), nn.Conv2d(4, 2, 1, bias=False)), (5, 3, 6, 6)),
+    "stride": (
+        nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.Tanh(), nn.Conv2d(4, 2, (3, 1))),
+        (2, 3, 9, 9),
+    ),
+    "dilation": (
+        nn.Sequential(nn.Conv2d(3, 4, 3, dilation=2), nn.Tanh(), nn.Conv2d(4, 2, 2, dilation=(1, 2))),
+        (2, 3, 9, 9),
+    ),
+    "groups": (nn.Sequential(nn.Conv2d(4, 8, 3, groups=2), nn.Tanh(), nn.Conv2d(8, 8, 3, groups=8)), (2, 4, 8, 8)),
+    "same": (nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.Tanh(), nn.Conv2d(4, 2, 3)), (2, 3, 6, 6)),
+    "one dimension": (nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Conv1d(4, 2, 3, padding=1)), (5, 3, 9)),
+    "three dimensions": (nn.Sequential(nn.Conv3d(2, 3, 2), nn.ReLU(), nn.Conv3d(3, 2, 2)), (2, 2, 5, 5, 5)),
+    "pool": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(4, 2, 2)), (3, 3, 8, 8)),
+    "pool overlapping": (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.Tanh(), nn.Conv2d(4, 2, 2)),
+        (3, 3, 8, 8),
+    ),
+    "in place": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3)), (3, 3, 8, 8)),
+    "frozen first": (
+        nn.Sequential(nn.Conv2d(3, 4, 3).requires_grad_(False), nn.ReLU(), nn.Conv2d(4, 2, 3)),
+        (3, 3, 8, 8),
+    ),
+    "frozen last": (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3).requires_grad_(False)),
+        (3, 3, 8, 8),
+    ),
+}
+
+
+@pytest.fixture(params=CASES, ids=str)
+def case(request):
+    model, shape = CASES[request.param]
+    torch.manual_seed(0)
+    model = model.double()
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.5)
+    return model, torch.randn(shape, dtype=torch.float64)
+
+
+def product(model, inputs, vectors):
+    leaves = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    loss = torch.exp(model(inputs)).sum()  # curved in the outputs
+    gradient = torch.autograd.grad(loss, leaves, create_graph=True)
+    return torch.autograd.grad(gradient, leaves, vectors)
+
+
+def test_equal_to_pytorch(case):
+    model, inputs = case
+    vectors = [torch.randn_like(parameter) for parameter in model.parameters() if parameter.requires_grad]
+    expected = product(model, inputs, vectors)
+    with CheapSecond():
+        found = product(model, inputs, vectors)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_products_of_some_entries_only():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).double()
+    inputs = torch.randn(2, 3, 7, 7, dtype=torch.float64)
+    leaves = list(model.parameters())
+    for index, leaf in enumerate(leaves):
+        results = []
+        for mode in (CheapSecond(), torch.enable_grad()):
+            with mode:
+                gradient = torch.autograd.grad(torch.exp(model(inputs)).sum(), leaves, create_graph=True)
+            results.append(torch.autograd.grad(gradient[index], leaves, torch.ones_like(leaf), allow_unused=True))
+        for one, other in zip(*results, strict=True):
+            if other is None:
+                assert one is None or not one.any()
+            else:
+                torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_every_replacement_is_reached():
+    reached = set()
+
+    class Watch(CheapSecond):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = super().__torch_function__(func, types, args, kwargs)
+            if func in REPLACEMENTS and type(result.grad_fn).__name__.startswith("_"):
+                reached.add(func)
+            return result
+
+    image = torch.randn(1, 2, 6, 6)
+    with Watch():
+        for layer, inputs in (
+            (nn.Conv1d(2, 2, 2), image[0]),
+            (nn.Conv2d(2, 2, 2), image),
+            (nn.Conv3d(2, 2, 1), image[None].transpose(1, 2)),
+        ):
+            shaped = inputs if not isinstance(layer, nn.Conv1d) else inputs.transpose(0, 1)
+            outputs = layer(shaped)
+        outputs = nn.Conv2d(2, 2, 2)(image)
+        nn.MaxPool2d(2)(nn.ReLU()(torch.relu(outputs).relu()))
+    assert reached == set(REPLACEMENTS)

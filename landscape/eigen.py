@@ -31,6 +31,7 @@ WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
     "magnitude": lambda values, k: np.sort(np.argsort(-np.abs(values), kind="stable")[:k])[::-1],
 }
 ROUNDING = 8  # products carry a few units of rounding relative to the largest eigenvalue: no residual is below that
+SHRUNK = 0.7  # a vector that loses more than this of its length when made orthogonal must be made so once more
 SECOND_LOOK = 8  # steps from a fresh random vector that uncover further copies of a repeated eigenvalue
 
 
@@ -134,12 +135,20 @@ class _Space:
         """Multiply the next rows and fold the products into T."""
         old, new = self.known, self.known + self.width
         W = finite("an operator product", self.operator.matmat(self.Q[old:new]))
-        Q = self.Q[:new]
         C = np.zeros((new, self.width))
-        for _ in range(2):  # classical Gram-Schmidt twice is as good as it gets
+        # first along the rows where something is expected, for a plain step the last two; then along all of them,
+        # until little is left to remove: "twice is enough" (Parlett 1998, 6.9), at the price of once
+        first = self._coupled()
+        while True:
+            before = float(torch.linalg.vector_norm(W))
+            Q = self.Q[first:new]
             part = Q @ W.T
             W = W - part.T @ Q
-            C += part.double().cpu().numpy()
+            C[first:] += part.double().cpu().numpy()
+            left = float(torch.linalg.vector_norm(W))
+            if first == 0 and (left > SHRUNK * before or left <= self._rounding(before)):
+                break
+            first = 0
         self._check_symmetry(C)
         self.T[:old, old:new] = C[:old]
         self.T[old:new, :old] = C[:old].T
@@ -153,6 +162,16 @@ class _Space:
         U, sizes, Vh = np.linalg.svd(R.double().cpu().numpy())  # W' = basis U sizes Vh
         self.factor = Vh.T * sizes
         self.outside = torch.from_numpy(U.T.copy()).to(W) @ basis.T
+
+    def _coupled(self) -> int:
+        """The first row that the coming products are expected to have a part along."""
+        if self.expected is None:
+            return 0
+        rows = np.flatnonzero(np.abs(self.expected).max(axis=1, initial=0.0))
+        return int(rows[0]) if len(rows) else self.known
+
+    def _rounding(self, size: float) -> float:
+        return float(torch.finfo(self.Q.dtype).eps) * size
 
     def _check_symmetry(self, C: Array) -> None:
         """Free of charge: the part of A q along earlier vectors is already known if A equals its transpose."""
@@ -188,7 +207,10 @@ class _Space:
         if self.width == 0:
             return False
         kept = np.flatnonzero(keep)[: self.width]
-        self.next = orthonormal(self.outside[torch.from_numpy(kept)], self.Q[: self.known])
+        if len(sizes) == 1:
+            self.next = self.outside  # a unit vector, orthogonal to the basis
+        else:
+            self.next = orthonormal(self.outside[torch.from_numpy(kept)], self.Q[: self.known])
         self.expected = np.zeros((self.known, self.width))
         overlap = (self.outside @ self.next.T).double().cpu().numpy()
         self.expected[self.known - len(sizes) :] = self.factor @ overlap

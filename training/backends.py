@@ -14,7 +14,6 @@ from training import checkpoint
 from training.config import Recipe
 from training.executor import BACKENDS, Broadcast, Executor, Processes, Serial, Task
 from training.local import DivergenceError, Workshop
-from training.parts import Vectors
 from training.stacked import Stacked
 
 SPAWNING = 8.0  # seconds that starting processes and importing torch in them may take
@@ -63,11 +62,11 @@ def fastest(shop: Workshop, recipe: Recipe, cores: int) -> str:
 def _seconds(executor: Executor, shop: Workshop, clients: list[int]) -> float:
     """Seconds that these clients take for one local step, the second time that they do it."""
     w = shop.layout.flatten(shop.model).to(shop.dtype)
-    message = shop.method.message(shop.method.server_init(w))
-    zeros: Vectors = dict.fromkeys(shop.method.client_vectors, torch.zeros_like(w))
+    message = shop.method.message(w, shop.method.server_init(w))
+    fresh = shop.method.client_init(shop.layout, w)
     broadcast = Broadcast(w, message, shop.take_statistics(), lr=shop.recipe.local.lr, round=0)
     for _ in range(2):
         began = time.perf_counter()
-        list(executor.run(broadcast, [Task(client, zeros) for client in clients]))
+        list(executor.run(broadcast, [Task(client, fresh) for client in clients]))
         elapsed = time.perf_counter() - began
     return elapsed

@@ -1,7 +1,7 @@
 """The run directory: written aside and renamed, hashed, verified, resumed. Nothing in it can execute code.
 
     <run>/config.toml  provenance.json  status.json  partition.npz  metrics.jsonl
-          checkpoints/round_000100/{global, locals, state}.safetensors  meta.json
+          checkpoints/round_000100/{global, locals, server, clients}.safetensors  meta.json
 
 A checkpoint appears under its name only when it is complete and flushed; a process killed at any moment leaves the
 previous ones as they were, and at most files named .*.tmp, which the next start removes. meta.json holds the hashes
@@ -29,7 +29,8 @@ from training.files import DamagedError as DamagedError  # part of what this fil
 from training.files import write_text as write_text
 from training.parts import Vectors
 
-FILES = ("global", "locals", "state")
+FILES = ("global", "locals", "server", "clients")
+RESUMABLE = 2  # checkpoints that keep the clients' memories: the newest, and one in case that it is damaged
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Checkpoint:
     """What is saved of a round: enough to analyse it, and to go on from it."""
 
     round: int  # rounds finished
-    models: Vectors  # "server", "mean" of participants and "swa", with "statistics" of norm layers
-    locals: dict[int, Tensor]  # participant -> its model; empty where they were not asked for
+    models: Vectors  # "server", "mean" of participants, "swa"; "statistics", "swa_statistics" of norm layers
+    locals: dict[int, Tensor]  # participant -> weights and running statistics; empty where not asked for
     server: Vectors
-    clients: dict[int, Vectors]  # client -> its own vectors, for those that ever took part
+    clients: dict[int, Vectors]  # client -> its own vectors, for those that ever took part; see `forget_clients`
     extra: dict[str, Any]  # small numbers: cohort, sizes, SWA count, last participation
 
 
@@ -88,15 +89,15 @@ def _refuse_another(path: Path, recipe: Recipe, facts: Mapping[str, Any]) -> Non
 def save(run: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint aside, flush it, rename it. An intact one of the same round is left as it is."""
     target = at(run, checkpoint.round)
-    if target.exists() and not problem(target):
+    if target.exists() and not problem(target) and not read_meta(target).get("forgotten"):
         return target
     aside = files.beside(target)
     contents = {
         "global": checkpoint.models,
         "locals": {f"{client}": w for client, w in checkpoint.locals.items()},
-        "state": {
-            **{f"server/{name}": vector for name, vector in checkpoint.server.items()},
-            **{f"{k}/{name}": vector for k, vectors in checkpoint.clients.items() for name, vector in vectors.items()},
+        "server": checkpoint.server,
+        "clients": {
+            f"{k}/{name}": vector for k, vectors in checkpoint.clients.items() for name, vector in vectors.items()
         },
     }
     with files.explained(f"the checkpoint of round {checkpoint.round} in {target.parent}"):
@@ -106,19 +107,36 @@ def save(run: Path, checkpoint: Checkpoint) -> Path:
             written = {
                 f"{name}.safetensors": files.write_tensors(aside / f"{name}.safetensors", vectors)
                 for name, vectors in contents.items()
-                if vectors or name != "locals"
+                if vectors or name == "global"
             }
             meta = {"round": checkpoint.round, "files": written, **checkpoint.extra}
             files.write_bytes(aside / "meta.json", files.sealed(meta).encode())
             files.flush(aside)
             if checkpoint.round:
                 files.flush(run / "metrics.jsonl")  # a checkpoint says that the rounds before it are on record
-            files.remove(target)  # a damaged one
+            files.remove(target)  # a damaged one, or one that forgot its clients
             os.replace(aside, target)
             files.flush(target.parent)
         finally:
             files.remove(aside)
     return target
+
+
+def forget_clients(run: Path) -> None:
+    """Drop the clients' memories from all but the newest checkpoints: each holds a model or more for every client.
+
+    First the description, then the file: killed in between, a file is left that nobody reads.
+    """
+    for round in rounds(run)[:-RESUMABLE]:
+        path = at(run, round)
+        try:
+            meta = read_meta(path)
+        except DamagedError:
+            continue  # `check` will say so
+        if meta["files"].pop("clients.safetensors", None):
+            write_text(path / "meta.json", files.sealed({**meta, "forgotten": True}))
+        files.remove_leftovers(path)
+        (path / "clients.safetensors").unlink(missing_ok=True)
 
 
 def load(path: Path) -> Checkpoint:
@@ -130,19 +148,15 @@ def load(path: Path) -> Checkpoint:
             contents[Path(file).stem] = parse_tensors(files.read_intact(path / file, wanted))
         except SafetensorError as error:
             raise DamagedError(f"{path / file}: not a safetensors file ({error})") from None
-    server: Vectors = {}
     clients: dict[int, Vectors] = {}
-    for key, vector in contents["state"].items():
-        owner, _, name = key.partition("/")
-        if owner == "server":
-            server[name] = vector
-        else:
-            clients.setdefault(int(owner), {})[name] = vector
+    for key, vector in contents["clients"].items():
+        client, _, name = key.partition("/")
+        clients.setdefault(int(client), {})[name] = vector
     return Checkpoint(
         round=meta.pop("round"),
         models=contents["global"],
         locals={int(client): w for client, w in contents["locals"].items()},
-        server=server,
+        server=contents["server"],
         clients=clients,
         extra=meta,
     )
@@ -177,13 +191,16 @@ def problem(path: Path) -> str:
 
 
 def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest intact checkpoint, and a line for every damaged one that was passed over."""
+    """The newest intact checkpoint to go on from, and a line for every damaged one that was passed over."""
     problems: list[str] = []
     for round in reversed(rounds(run)):
         try:
-            return load(at(run, round)), problems
+            found = load(at(run, round))
         except DamagedError as error:
             problems.append(str(error))
+            continue
+        if not found.extra.get("forgotten"):
+            return found, problems
     return None, problems
 
 

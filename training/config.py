@@ -138,7 +138,9 @@ class Swa(Settings):
 
     start: float = Field(0.75, ge=0, lt=1)  # share of the rounds after which it begins
     cycle: int = Field(10, ge=1)
-    lr_end: float = Field(1e-4, gt=0)  # rate at the end of each cycle; local.lr is the rate at its start
+    lr_end: float = Field(
+        1e-4, gt=0
+    )  # rate at the end of each cycle; it starts at the rate that local.lr has decayed to
     capture: Literal["cycle_end", "after_start"] = "cycle_end"  # the paper's, or the published code's round
     count_from: Literal["zero", "paper"] = "zero"  # n = captures so far, or the paper's n = t / cycle
 
@@ -151,6 +153,7 @@ class Evaluation(Settings):
 class Checkpoints(Settings):
     every: int = Field(5, ge=1)  # rounds between checkpoints; the last round is always saved
     keep_locals: Literal["none", "last", "all"] = "last"  # checkpoints that hold every participant's model
+    keep_clients: Literal["last", "all"] = "last"  # those that hold the clients' own vectors: the newest two, or all
 
 
 def _augment(given: Any) -> Any:
@@ -212,6 +215,7 @@ class Recipe(Settings):
 def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
     """The recipes of a file (or of a shipped recipe's name): one, or the cross product of its [sweep].
 
+    [[row]] tables hold settings that belong together, such as a method and its radius: every row takes the whole sweep.
     overrides: "key=value" with a dotted key. One that names a swept setting takes its place: "local.lr=0.1" fixes it,
     "sweep.local.lr=[0.1, 0.2]" sweeps other values.
     """
@@ -230,6 +234,9 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
         raise ValueError(
             f'{path}: sweep must be a table such as [sweep] "local.lr" = [0.1, 0.2], got {toml.written(sweep)}'
         )
+    rows = content.pop("row", [{}])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f'{path}: rows are written [[row]] algorithm.name = "fedsam", got row = {toml.written(rows)}')
     axes, fixed = dict(toml.dotted(sweep)), {}
     for override in overrides:
         key, equals, text = (part.strip() for part in override.partition("="))
@@ -240,7 +247,13 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
         else:
             fixed[key] = toml.parse(text)
             axes.pop(key, None)
-    return [validate(single, str(path)) for single in swept(content, axes, fixed)]
+    recipes = []
+    for row in rows:
+        base = copy.deepcopy(content)
+        for key, value in toml.dotted(row):
+            toml.put(base, key, value)
+        recipes += [validate(single, str(path)) for single in swept(base, axes, fixed)]
+    return recipes
 
 
 def swept(content: Mapping[str, Any], axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

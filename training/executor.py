@@ -197,9 +197,9 @@ class Processes(Executor):
                 worker.process.terminate()
 
 
-def _gone(worker: Worker) -> RuntimeError:
+def _gone(worker: Worker) -> ConnectionError:
     worker.process.join(1)
-    return RuntimeError(
+    return ConnectionError(
         f"a worker process ended (exit code {worker.process.exitcode}): out of memory? Use fewer --workers"
     )
 
@@ -258,5 +258,7 @@ def _train(shop: Workshop, broadcast: Broadcast, task: Task) -> Result:
         momentum=shop.recipe.local.momentum,
         steps=shop.steps(task.client),
         round=broadcast.round,
+        seed=shop.recipe.seed,
+        clients=(task.client,),
     )
     return train_client(shop, visit, task.client, broadcast.statistics)

@@ -19,9 +19,7 @@ from training.allocation import Ints
 from training.augment import augment, mixup
 from training.config import Recipe
 from training.datasets import Dataset
-from training.parts import Method, Vectors, Visit, norm
-
-Gradient = Callable[[Tensor, bool], Tensor]  # (point, whether this is the step's first pass) -> gradient there
+from training.parts import Method, Seen, Slope, Term, Vectors, Visit, norm
 
 
 class DivergenceError(RuntimeError):
@@ -97,17 +95,19 @@ class Workshop:
         self.layout = Layout.of(self.model)
         self.replica = Replica(self.model.train(), self.layout, self.dtype, torch.device("cpu"))
         self._statistics = list(running_statistics(self.replica.module).values())
+        self.batch_size = self.recipe.local.batch_size * self.method.perturbation.batches
+        self.classifier = self.replica.module.get_submodule(self.layout.entries[-1].layer)
         convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
         self.format = torch.channels_last if convolves else torch.contiguous_format
 
     def steps(self, client: int) -> int:
         """K, the number of local steps of a client."""
         local = self.recipe.local
-        return local.steps or local.epochs * math.ceil(len(self.parts[client]) / local.batch_size)
+        return local.steps or local.epochs * math.ceil(len(self.parts[client]) / self.batch_size)
 
     def orders(self, client: int, round: int) -> Iterator[Ints]:
         """The examples of each local step: a fresh keyed order for every epoch."""
-        own, size, epoch, taken = self.parts[client], self.recipe.local.batch_size, 0, 0
+        own, size, epoch, taken = self.parts[client], self.batch_size, 0, 0
         while True:
             order = numpy_generator(self.recipe.seed, "order", round, client, epoch).permutation(own)
             for start in range(0, len(order), size):
@@ -142,20 +142,72 @@ class Workshop:
             if layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.zero_()
 
-    def gradient(self, inputs: Tensor, targets: Tensor, w: Tensor, first: bool) -> tuple[float, Tensor]:
-        """Mean loss and its gradient at w. Norm layers learn their statistics in the first pass of a step only."""
-        replica = self.replica
+    def see(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> Seen:
+        """What the network makes of a batch; features are what enters its classifier."""
+        if not features:
+            return Seen(network(inputs), None)
+        caught: list[Tensor] = []
+        hook = self.classifier.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
+        try:
+            outputs = network(inputs)
+        finally:
+            hook.remove()
+        return Seen(outputs, caught[-1].flatten(1))
+
+
+class StepSlope:
+    """The gradients of one local step of one client. The first one taken feeds norm layers and the training loss."""
+
+    def __init__(self, shop: Workshop, visit: Visit, inputs: Tensor, targets: Tensor, at_rest: bool = False):
+        self.shop, self.visit, self.inputs, self.targets = shop, visit, inputs, targets
+        self.at_rest = at_rest  # norm layers learn nothing
+        self.evaluations, self.loss = 0, math.nan
+        self._views: dict[tuple[str, int | None], Seen] = {}
+
+    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+        shop, added = self.shop, term or self.shop.method.term
+        chosen = halves(len(self.targets), half)
+        inputs, targets = self.inputs[chosen], self.targets[chosen]
+        others = {} if added is None else self._others(added, inputs, half)
         with torch.no_grad():
-            replica.flat.copy_(w)
-        with nullcontext() if first else _statistics_at_rest(replica):
-            loss = functional.cross_entropy(replica.module(inputs), targets)
-        parts = torch.autograd.grad(loss, replica.leaves, allow_unused=True, materialize_grads=True)
-        return float(loss.detach()), torch.cat([part.reshape(-1) for part in parts])
+            shop.replica.flat.copy_(point)
+        rest = self.at_rest or self.evaluations > 0
+        with _statistics_at_rest(shop.replica) if rest else nullcontext():
+            seen = shop.see(shop.replica.module, inputs, added is not None and added.features)
+        plain = functional.cross_entropy(seen.outputs, targets)
+        loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if term else plain)
+        parts = torch.autograd.grad(loss, shop.replica.leaves, allow_unused=True, materialize_grads=True)
+        if not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
+            visit = self.visit
+            raise DivergenceError(visit.round + 1, visit.clients[0], visit.step + 1, visit.lr)
+        if self.evaluations == 0:
+            self.loss = float(plain.detach())
+        self.evaluations += 1
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    def _others(self, term: Term, inputs: Tensor, half: int | None) -> dict[str, Seen]:
+        """How the models of reference see the batch. In training mode like the model itself, so that equals agree."""
+        found = {}
+        for name, point in term.references(self.visit).items():
+            if (name, half) not in self._views:
+                with torch.no_grad(), _statistics_at_rest(self.shop.replica):
+                    self.shop.replica.flat.copy_(point)
+                    self._views[name, half] = self.shop.see(self.shop.replica.module, inputs, term.features)
+            found[name] = self._views[name, half]
+        return found
+
+
+def halves(count: int, half: int | None) -> slice:
+    """The places of a half of a batch; of a single example both halves are that example."""
+    middle = (count + 1) // 2
+    if half is None or count == 1:
+        return slice(0, count)
+    return slice(0, middle) if half == 0 else slice(middle, count)
 
 
 def local_step(
     method: Method,
-    gradient: Gradient,
+    slope: Slope,
     w: Tensor,
     velocity: Tensor | None,
     visit: Visit,
@@ -166,47 +218,49 @@ def local_step(
     Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD.
     """
     local = recipe.local
-    plain = gradient(w, True) if method.gradients_per_step > 1 else None
-    e = method.perturbation(w, plain, visit)
-    descent = plain if e is None else gradient(w + e, plain is None)
-    if descent is None:
-        descent = gradient(w, True)
+    descent, plain = method.perturbation.descend(w, slope, visit, method.correction.needs_gradient)
     u = method.correction(descent, plain, w, visit)
     if local.clip is not None:
         u = u * torch.clamp(local.clip / norm(u), max=1.0)
     if local.weight_decay:
-        u = u + local.weight_decay * w
+        u = torch.add(u, w, alpha=local.weight_decay)
+    frozen = method.correction.frozen(visit.layout)
+    if frozen is not None:
+        u = u.clone()
+        u[..., frozen] = 0.0
     if local.momentum:
-        velocity = u if velocity is None else local.momentum * velocity + u
+        velocity = u if velocity is None else torch.add(u, velocity, alpha=local.momentum)
         u = velocity
-    return w - visit.lr * u, velocity
+    visit.step += 1
+    return torch.sub(w, u, alpha=visit.lr), velocity
 
 
 def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) -> Result:
     """Run a client's local steps from the point that was sent."""
-    w, velocity = visit.start, None
+    velocity: Tensor | None = None
     shop.put_statistics(statistics)
     losses: list[float] = []
     evaluations = 0
+
+    def samples(share: float, again: int) -> Iterator[StepSlope]:
+        nonlocal evaluations
+        own = numpy_generator(shop.recipe.seed, "enter", visit.round, client, again).permutation(shop.parts[client])
+        own = own[: math.ceil(share * len(own))]
+        for place, start in enumerate(range(0, len(own), shop.batch_size)):
+            batch = shop.batch(own[start : start + shop.batch_size], client, visit.round, -1 - place)
+            slope = StepSlope(shop, visit, *batch, at_rest=True)
+            yield slope
+            evaluations += slope.evaluations
+
     with torch.random.fork_rng(devices=[]):
         # dropout, where a model has it, draws from the global generator
         torch.default_generator.manual_seed(key(shop.recipe.seed, "dropout", visit.round, client))
+        w = shop.method.correction.enter(visit, samples)
         for step, chosen in enumerate(shop.orders(client, visit.round)):
-            inputs, targets = shop.batch(chosen, client, visit.round, step)
-
-            def gradient(
-                point: Tensor, first: bool, inputs: Tensor = inputs, targets: Tensor = targets, step: int = step
-            ) -> Tensor:
-                nonlocal evaluations
-                loss, slope = shop.gradient(inputs, targets, point, first)
-                evaluations += 1
-                if not math.isfinite(loss):
-                    raise DivergenceError(visit.round + 1, client, step + 1, visit.lr)
-                if first:
-                    losses.append(loss)
-                return slope
-
-            w, velocity = local_step(shop.method, gradient, w, velocity, visit, shop.recipe)
+            slope = StepSlope(shop, visit, *shop.batch(chosen, client, visit.round, step))
+            w, velocity = local_step(shop.method, slope, w, velocity, visit, shop.recipe)
+            losses.append(slope.loss)
+            evaluations += slope.evaluations
     return Result(
         client=client,
         w=w,

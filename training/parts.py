@@ -1,17 +1,18 @@
 """The words every federated method is written in: what a rule sees, and when it is asked.
 
-A method is three rules: a perturbation (where the descent gradient is taken), a correction (what is added to it)
-and a server rule (how the global model moves). Vectors live on the last axis, so the same arithmetic serves one
-client (d,) or a stack of clients (C, d). Notation as in the papers: w^t is the point sent, w_k where client k ends,
-D_k = w_k - w^t, a_k how many gradients' worth of steps lie in it (K without local momentum), G = -D / (lr a) the
-pseudo-gradient.
+A method is four rules: a perturbation (where the descent gradient is taken), a correction (what is added to it), a
+server rule (how the global model moves) and, for some, a term of the local loss. Vectors live on the last axis, so the
+same arithmetic serves one client (d,) or a stack of clients (C, d). Notation as in the papers: w^t is the point sent,
+w_k where client k ends, D_k = w_k - w^t, a_k how many gradients' worth of steps lie in it (K without local momentum),
+G = -D / (lr a) the pseudo-gradient.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -33,6 +34,10 @@ class Visit:
     momentum: float  # of local SGD
     steps: Tensor | int  # K; (C, 1) for a stack of clients
     round: int
+    seed: int = 0  # of the run, for rules that draw
+    clients: tuple[int, ...] = (0,)  # who this is; several for a stack
+    step: int = 0  # local steps taken so far
+    scratch: Vectors = field(default_factory=dict)  # like `state`, but forgotten when the visit ends
 
     @property
     def effective_steps(self) -> Tensor | float:
@@ -43,12 +48,16 @@ class Visit:
 class Report:
     """What the server knows when a round is over; every mean is over the participants."""
 
-    start: Tensor  # (d,) the point that was sent
+    model: Tensor  # (d,) w^t, the server's model
+    start: Tensor  # (d,) the point that was sent, w^t unless the method looks ahead
     displacement: Tensor  # (d,) D = sum p_k D_k
     pseudo_gradient: Tensor  # (d,) G = sum p_k (w^t - w_k) / (lr a_k)
     effective_steps: float  # sum p_k a_k
     uploads: Vectors  # sum p_k of everything else that was sent up
     changes: Vectors  # sum over participants of (new - old) of each client vector, unweighted
+    states: Vectors  # sum p_k of the participants' new client vectors
+    drift: float  # mean ||D_k||, unweighted
+    participants: int  # S
     clients: int  # N, all there are
     lr: float
     round: int
@@ -62,16 +71,25 @@ class Report:
 class Rule:
     """Hooks with neutral answers; a rule overrides the few that its method needs."""
 
-    client_vectors: ClassVar[tuple[str, ...]] = ()  # created as zeros at first participation
+    client_vectors: ClassVar[tuple[str, ...]] = ()
     down: ClassVar[int] = 0  # vectors sent to a participant beside the model
     up: ClassVar[int] = 0  # vectors sent back beside the model
+
+    @property
+    def inner(self) -> tuple[Rule, ...]:
+        """Rules that this one is made of: their hooks are asked as well."""
+        return ()
+
+    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+        """The client's own vectors when it takes part for the first time and is sent `start`."""
+        return {name: torch.zeros_like(start) for name in self.client_vectors}
 
     def server_init(self, w: Tensor) -> Vectors:
         """The server's own vectors before the first round."""
         return {}
 
-    def message(self, server: Vectors) -> Vectors:
-        """What of them is broadcast."""
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        """What of them is broadcast with the model w."""
         return {}
 
     def finish(self, visit: Visit, w: Tensor) -> Vectors:
@@ -88,14 +106,66 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What a model makes of a batch."""
+
+    outputs: Tensor  # (B, classes) logits
+    features: Tensor | None  # (B, f) what enters the classifier, where a term asks for it
+
+
+@dataclass(frozen=True)
+class Term(Rule, ABC):
+    """A loss per example, from a model's own view of a batch and the views that others have of it."""
+
+    features: ClassVar[bool] = False  # whether penultimate features are needed
+
+    @abstractmethod
+    def references(self, visit: Visit) -> Vectors:
+        """The other models, by name: parameter vectors that no gradient flows into."""
+
+    @abstractmethod
+    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+        """Values (B,)."""
+
+
+class Slope(Protocol):
+    """Gradients on the batch of one local step; the first one taken also feeds norm layers and the training loss."""
+
+    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+        """At a point: of the local loss, or of `term` alone; on the whole batch, or on its half 0 or 1."""
+
+
+class SampleSlope(Slope, Protocol):
+    """A slope of one client that also tells the cross-entropy at its first point."""
+
+    loss: float
+
+
+class Samples(Protocol):
+    """Mini-batches that a client looks at before its local training; norm layers learn nothing from them."""
+
+    def __call__(self, share: float, again: int) -> Iterator[SampleSlope]:
+        """Slopes on the batches of a random share of the client's examples, drawn anew for every `again`."""
+
+
+@dataclass(frozen=True)
 class Perturbation(Rule, ABC):
     """e in g~ = gradient(w + e). None means g~ = gradient(w), to the bit."""
 
     gradients: ClassVar[int] = 0  # gradient evaluations per step before the descent gradient
+    batches: ClassVar[int] = 1  # mini-batches that one step takes
 
     @abstractmethod
     def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
         """The perturbation at w; `gradient` is the plain one there if `gradients` asks for it."""
+
+    def descend(self, w: Tensor, slope: Slope, visit: Visit, plain: bool) -> tuple[Tensor, Tensor | None]:
+        """g~, and the gradient at w itself if it was taken; `plain`: it must be."""
+        gradient = slope(w) if self.gradients or plain else None
+        e = self(w, gradient, visit)
+        if e is not None:
+            return slope(w + e), gradient
+        return (slope(w) if gradient is None else gradient), gradient
 
 
 @dataclass(frozen=True)
@@ -108,14 +178,28 @@ class Correction(Rule, ABC):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
         """The direction u at w."""
 
+    def enter(self, visit: Visit, samples: Samples) -> Tensor:
+        """Where local training starts; at the point that was sent, unless the client mixes in a model of its own."""
+        return visit.start
+
+    def frozen(self, layout: Layout) -> slice | None:
+        """Coordinates that never move, not even by weight decay."""
+        return None
+
 
 @dataclass(frozen=True)
 class Server(Rule, ABC):
     """How the global model moves from w^t to w^{t+1}."""
 
+    probes: ClassVar[bool] = False  # whether the same cohort trains from w^t first, only to show where to start
+
     def start(self, w: Tensor, server: Vectors) -> Tensor:
         """The point that is sent; the model itself unless the method looks ahead."""
         return w
+
+    def start_after(self, w: Tensor, server: Vectors, probe: Report) -> Tensor:
+        """The point that is sent when a first exchange from w^t has brought back `probe`."""
+        raise NotImplementedError
 
     @abstractmethod
     def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
@@ -124,18 +208,29 @@ class Server(Rule, ABC):
 
 @dataclass(frozen=True)
 class Method:
-    """A named method: its three rules, and where they come from."""
+    """A named method: its rules, and where they come from."""
 
     name: str
     perturbation: Perturbation
     correction: Correction
     server: Server
     paper: str
+    term: Term | None = None  # added to the cross-entropy of the local loss
     notes: str = field(default="", compare=False)
 
     @property
+    def slots(self) -> dict[str, Rule]:
+        """The rules by the place that they take."""
+        three: dict[str, Rule] = {
+            "perturbation": self.perturbation,
+            "correction": self.correction,
+            "server": self.server,
+        }
+        return three if self.term is None else {**three, "term": self.term}
+
+    @property
     def rules(self) -> tuple[Rule, ...]:
-        return (self.perturbation, self.correction, self.server)
+        return tuple(one for rule in self.slots.values() for one in (*rule.inner, rule))
 
     @property
     def client_vectors(self) -> tuple[str, ...]:
@@ -143,19 +238,23 @@ class Method:
 
     @property
     def gradients_per_step(self) -> int:
-        """Gradient evaluations of one local step."""
-        return 1 + max(self.perturbation.gradients, int(self.correction.needs_gradient))
+        """Gradient evaluations of one local step; twice as many where the cohort trains twice."""
+        once = 1 + max(self.perturbation.gradients, int(self.correction.needs_gradient))
+        return 2 * once if self.server.probes else once
 
     @property
     def traffic(self) -> tuple[int, int]:
         """Model-sized vectors per participant and round, down and up."""
         return 1 + sum(rule.down for rule in self.rules), 1 + sum(rule.up for rule in self.rules)
 
+    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+        return {name: value for rule in self.rules for name, value in rule.client_init(layout, start).items()}
+
     def server_init(self, w: Tensor) -> Vectors:
         return {name: value for rule in self.rules for name, value in rule.server_init(w).items()}
 
-    def message(self, server: Vectors) -> Vectors:
-        return {name: value for rule in self.rules for name, value in rule.message(server).items()}
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {name: value for rule in self.rules for name, value in rule.message(w, server).items()}
 
     def finish(self, visit: Visit, w: Tensor) -> Vectors:
         return {name: value for rule in self.rules for name, value in rule.finish(visit, w).items()}
@@ -205,3 +304,9 @@ def unit(vector: Tensor) -> Tensor:
     """v / ||v||, and zero for zero."""
     length = norm(vector)
     return torch.where(length > 0, vector / torch.where(length > 0, length, 1.0), 0.0)
+
+
+def head(layout: Layout) -> slice:
+    """The coordinates of the classifier: the tensors of the layer that comes last."""
+    first = min(entry.start for entry in layout.entries if entry.layer == layout.entries[-1].layer)
+    return slice(first, layout.entries[-1].stop)

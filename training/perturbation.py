@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from landscape.errors import choose
-from training.parts import Perturbation, Visit, norm, unit, within
+from landscape.layout import Layout
+from training.parts import Perturbation, Report, Slope, Vectors, Visit, norm, unit, within
 
 
 @dataclass(frozen=True)
@@ -22,19 +23,35 @@ class NoPerturbation(Perturbation):
 
 @dataclass(frozen=True)
 class SAM(Perturbation):
-    """e = rho g / ||g||, norm over all parameters together (Foret et al. 2021)."""
+    """e = rho g / ||g||, norm over all parameters together (Foret et al. 2021).
+
+    warmup: rounds in which the radius grows linearly from rho_start to rho (FedGloSS, appendix C.2).
+    """
 
     gradients: ClassVar[int] = 1
     rho: float = 0.05
+    warmup: int = 0
+    rho_start: float = 0.001
 
     def __post_init__(self) -> None:
         within("rho", self.rho, "[0, inf)")
+        within("rho_start", self.rho_start, "[0, inf)")
+        within("warmup", self.warmup, "[0, inf)")
+
+    def radius(self, visit: Visit) -> float:
+        if visit.round >= self.warmup:
+            return self.rho
+        return self.rho_start + (self.rho - self.rho_start) * visit.round / self.warmup
 
     def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
         if self.rho == 0:
             return None
         assert gradient is not None
-        return self.rho * unit(gradient)
+        return self.radius(visit) * unit(self.direction(gradient, visit))
+
+    def direction(self, gradient: Tensor, visit: Visit) -> Tensor:
+        """Where to climb; the gradient itself unless a method knows better."""
+        return gradient
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,166 @@ class ASAM(Perturbation):
                 visit.layout.view(T, entry).copy_(visit.layout.view(w, entry).abs() + self.eta)
         length = norm(T * gradient)
         return self.rho * T.square() * gradient / torch.where(length > 0, length, 1.0)
+
+
+@dataclass(frozen=True)
+class GradientStep(Perturbation):
+    """e = rho g, not normalised (FedSpeed, Sun et al. 2023). normalised: e = rho g / ||g||, as its code has it."""
+
+    gradients: ClassVar[int] = 1
+    rho: float = 0.1
+    normalised: bool = False
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        if self.rho == 0:
+            return None
+        assert gradient is not None
+        return self.rho * (unit(gradient) if self.normalised else gradient)
+
+
+@dataclass(frozen=True)
+class MixedSAM(SAM):
+    """e = rho v / ||v||, v = (1 - a) d + a g with the server's direction d (FedVSSAM, eq. 14). lf = false: v = g."""
+
+    a: float = 0.1
+    lf: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        within("a", self.a, "(0, 1]")
+
+    def direction(self, gradient: Tensor, visit: Visit) -> Tensor:
+        return (1 - self.a) * visit.message["direction"] + self.a * gradient if self.lf else gradient
+
+
+@dataclass(frozen=True)
+class OldGlobal(Perturbation):
+    """e = rho (w_old - w^t) / ||w_old - w^t||, w_old the model that the client was sent last time (FedLESAM, 2024).
+
+    One gradient per step; none perturbed at first participation, when w_old is w^t itself.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("last_sent",)
+    rho: float = 0.01
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
+
+    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+        return {"last_sent": start}
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        return self.rho * unit(visit.state["last_sent"] - visit.start) if self.rho else None
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        return {"last_sent": visit.start.expand(w.shape)}
+
+
+@dataclass(frozen=True)
+class SharedSAM(Perturbation):
+    """Clients agree on one perturbation s by ADMM (FedSMOO, Sun et al. 2023).
+
+    v = g - mu_k - s, e = rho v / ||v||, mu_k <- mu_k + e - s; the server sets s = rho unit(mean of mu_k - e_k).
+    exchange: "difference" as in the paper, or "dual", mu_k alone, as the authors' code sends it.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("perturbation_dual",)
+    down: ClassVar[int] = 1
+    up: ClassVar[int] = 1
+    gradients: ClassVar[int] = 1
+    rho: float = 0.1
+    exchange: str = "difference"
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
+        choose("exchange", self.exchange, ("difference", "dual"))
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"shared_perturbation": torch.zeros_like(w)}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {"shared_perturbation": server["shared_perturbation"]}
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        if self.rho == 0:
+            return None
+        assert gradient is not None
+        mu, s = visit.state["perturbation_dual"], visit.message["shared_perturbation"]
+        e = self.rho * unit(gradient - mu - s)
+        visit.state["perturbation_dual"], visit.scratch["perturbation"] = mu + e - s, e
+        return e
+
+    def upload(self, visit: Visit, w: Tensor) -> Vectors:
+        mu = visit.state["perturbation_dual"]
+        last = visit.scratch.get("perturbation", 0.0) if self.exchange == "difference" else 0.0
+        return {"perturbation_vote": mu - last}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"shared_perturbation": self.rho * unit(report.uploads["perturbation_vote"])}
+
+
+@dataclass(frozen=True)
+class Interpolated(SAM):
+    """Gradient at q = c w_g + (1 - c) (w + e), e = rho g / ||g||, w_g the server's perturbed model (FedGF, 2024).
+
+    `GlobalAscent` sends w_g and c; for c = 0, as in the first round, this is SAM.
+    """
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        e, c = super().__call__(w, gradient, visit), visit.message["trust"]
+        if e is None and not bool(c):
+            return None
+        return c * (visit.message["ascended"] - w) + (1 - c) * (0.0 if e is None else e)
+
+
+@dataclass(frozen=True)
+class Predicted(Perturbation):
+    """e = rho delta / ||delta||, delta = w^t + b G_k - w after b local steps (FedWMSAM, Li et al. 2025).
+
+    One gradient per step. sign = -1 climbs the other way, as the published optimiser does.
+    """
+
+    rho: float = 0.01
+    sign: int = 1
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
+        if self.sign not in (-1, 1):
+            raise ValueError(f"sign must be 1 or -1, got {self.sign}")
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        if self.rho == 0:
+            return None
+        return self.sign * self.rho * unit(visit.start + visit.step * personal_momentum(visit) - w)
+
+
+def personal_momentum(visit: Visit) -> Tensor:
+    """G_k = Gbar + a / (1 - a) (c - c_k): the server's momentum, corrected towards one client (FedWMSAM)."""
+    a = visit.message["mix"]
+    return visit.message["momentum"] + a / (1 - a) * (visit.message["global_control"] - visit.state["control"])
+
+
+@dataclass(frozen=True)
+class MetaStep(Perturbation):
+    """Gradient at w - adapt g(w; B1), taken on a second mini-batch B2 (PerFedAvg, first order, Fallah et al. 2020)."""
+
+    gradients: ClassVar[int] = 1
+    batches: ClassVar[int] = 2
+    adapt: float = 0.01
+
+    def __post_init__(self) -> None:
+        within("adapt", self.adapt, "[0, inf)")
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        assert gradient is not None
+        return -self.adapt * gradient
+
+    def descend(self, w: Tensor, slope: Slope, visit: Visit, plain: bool) -> tuple[Tensor, Tensor | None]:
+        first = slope(w, half=0)
+        return slope(w - self.adapt * first, half=1), first
 
 
 PERTURBATIONS: dict[str, type[Perturbation]] = {"none": NoPerturbation, "sam": SAM, "asam": ASAM}

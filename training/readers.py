@@ -200,5 +200,5 @@ def require(name: str, folder: Path, files: Sequence[str], fetch: Callable[[], N
     if absent():
         raise ValueError(
             f"{name}: no {', '.join(absent())} in {folder}. Add --download (download=True) to fetch the data, "
-            "or name the folder that holds it as the data root (root=..., or the variable LANDSCAPE_DATA)"
+            "or name the folder that holds it: --data-root DIR (root=..., or the variable LANDSCAPE_DATA)"
         )

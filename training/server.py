@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from landscape.errors import positive
-from training.parts import Report, Server, Vectors, within
+from landscape.errors import positive, whole
+from training.parts import Report, Server, Vectors, unit, within
 
 
 @dataclass(frozen=True)
@@ -122,3 +123,111 @@ class SubtractDual(Server):
 
     def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
         return report.mean_model - server["sigma"]
+
+
+@dataclass(frozen=True)
+class LookAhead(Server):
+    """Send z = w + lam m; m <- lam m + D, w + m (FedACG, Kim et al. 2024)."""
+
+    lam: float = 0.85
+
+    def __post_init__(self) -> None:
+        within("lam", self.lam, "[0, 1)")
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"m": torch.zeros_like(w)}
+
+    def start(self, w: Tensor, server: Vectors) -> Tensor:
+        return w + self.lam * server["m"]
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"m": self.lam * server["m"] + report.displacement}
+
+    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+        return w + server["m"]
+
+
+@dataclass(frozen=True)
+class Extrapolated(Server):
+    """theta + beta (theta - theta_before), theta the mean of the participants' models (AdaBest, Varno et al. 2022)."""
+
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        within("beta", self.beta, "[0, inf)")
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"theta": w, "theta_before": w}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"theta": report.mean_model, "theta_before": server["theta"]}
+
+    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+        return server["theta"] + self.beta * (server["theta"] - server["theta_before"])
+
+
+@dataclass(frozen=True)
+class Direction(Server):
+    """d <- (1 - gamma) d + gamma G, w - eta_g lr K d; d is broadcast (FedVSSAM, eq. 16). gu = false: gamma = 1."""
+
+    down: ClassVar[int] = 1
+    gamma: float = 0.5
+    eta_g: float = 1.0
+    gu: bool = True
+
+    def __post_init__(self) -> None:
+        within("gamma", self.gamma, "(0, 1]")
+        positive("eta_g", self.eta_g)
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"direction": torch.zeros_like(w)}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {"direction": server["direction"]}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        gamma = self.gamma if self.gu else 1.0
+        return {"direction": (1 - gamma) * server["direction"] + gamma * report.pseudo_gradient}
+
+    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+        return w - self.eta_g * report.lr * report.effective_steps * server["direction"]
+
+
+@dataclass(frozen=True)
+class GlobalAscent(Server):
+    """w + eta_g D; sends w_g = w^{t+1} + rho_g unit(w^t - w^{t+1}) and c beside the model (FedGF, Lee & Yoon 2024).
+
+    c is the share of the last `window` rounds in which the mean drift ||w_k - w^t|| exceeded `threshold`.
+    """
+
+    down: ClassVar[int] = 1
+    eta_g: float = 1.0
+    rho_g: float = 0.05
+    threshold: float = 0.2
+    window: int = 30
+
+    def __post_init__(self) -> None:
+        positive("eta_g", self.eta_g)
+        within("rho_g", self.rho_g, "[0, inf)")
+        within("threshold", self.threshold, "[0, inf]")
+        whole("window", self.window)
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"ascended": w, "exceeded": w.new_zeros(self.window), "looked": w.new_zeros(1)}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        trust = server["exceeded"].sum() / server["looked"].clamp(1, self.window)
+        return {"ascended": server["ascended"], "trust": trust}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        moved = self.eta_g * report.displacement
+        exceeded = server["exceeded"].roll(1)
+        exceeded[0] = float(report.drift > self.threshold)
+        return {
+            "ascended": report.model + moved - self.rho_g * unit(moved),
+            "exceeded": exceeded,
+            "looked": server["looked"] + 1,
+        }
+
+    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+        return w + self.eta_g * report.displacement

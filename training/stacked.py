@@ -8,6 +8,7 @@ done no longer moves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,8 +18,8 @@ from landscape.replica import NORM
 from landscape.workers import ordered_map
 from training.allocation import Ints
 from training.executor import Broadcast, Executor, Task
-from training.local import DivergenceError, Result, Workshop, local_step
-from training.parts import Visit
+from training.local import DivergenceError, Result, Workshop, halves, local_step
+from training.parts import Correction, Seen, Term, Vectors, Visit
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that a step outweighs Python's share, and memory comes to matter
 
@@ -31,7 +32,6 @@ class Stacked(Executor):
     def __init__(self, shop: Workshop):
         self.shop = shop
         refuse(shop)
-        self._names = [entry.name for entry in shop.layout.entries]
 
     def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
         size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
@@ -52,6 +52,8 @@ class Stacked(Executor):
             momentum=shop.recipe.local.momentum,
             steps=torch.tensor(steps, dtype=shop.dtype)[:, None],
             round=broadcast.round,
+            seed=shop.recipe.seed,
+            clients=tuple(clients),
         )
         w = broadcast.start.expand(len(tasks), -1)
         velocity: Tensor | None = None
@@ -59,31 +61,17 @@ class Stacked(Executor):
         totals = torch.zeros(len(tasks), dtype=torch.float64)
         evaluations = 0
         for step in range(max(steps)):
-            inputs, targets, weights, active = self._batch(orders, clients, broadcast.round, step)
-
-            def gradient(
-                point: Tensor,
-                first: bool,
-                batch: tuple[Tensor, Tensor, Tensor] = (inputs, targets, weights),
-                active: Tensor = active,
-                step: int = step,
-            ) -> Tensor:
-                nonlocal evaluations
-                losses, slopes = self._gradients(point, *batch)
-                evaluations += 1
-                wrong = active & ~torch.isfinite(losses)
-                if bool(wrong.any()):
-                    first_wrong = clients[int(wrong.int().argmax())]
-                    raise DivergenceError(broadcast.round + 1, first_wrong, step + 1, visit.lr)
-                if first:
-                    totals.add_(torch.where(active, losses, 0.0).double())
-                return slopes
-
-            before = dict(visit.state)
-            moved, velocity = local_step(shop.method, gradient, w, velocity, visit, shop.recipe)
-            w = torch.where(active[:, None], moved, w)
+            batch = self._batch(orders, clients, broadcast.round, step)
+            slope = StackedSlope(shop, visit, batch)
+            before, scratch, active = dict(visit.state), dict(visit.scratch), batch.active[:, None]
+            moved, velocity = local_step(shop.method, slope, w, velocity, visit, shop.recipe)
+            w = torch.where(active, moved, w)
             for name, old in before.items():
-                visit.state[name] = torch.where(active[:, None], visit.state[name], old)
+                visit.state[name] = torch.where(active, visit.state[name], old)
+            for name, old in scratch.items():
+                visit.scratch[name] = torch.where(active, visit.scratch[name], old)
+            totals += torch.where(batch.active, slope.losses, 0.0)
+            evaluations += slope.evaluations
         state = {**visit.state, **shop.method.finish(visit, w)}
         uploads = shop.method.upload(visit, w)
         per_step = evaluations // max(steps)
@@ -102,12 +90,10 @@ class Stacked(Executor):
             for row, client in enumerate(clients)
         ]
 
-    def _batch(
-        self, orders: Sequence[Iterator[Ints]], clients: Sequence[int], round: int, step: int
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Inputs (C, B, ...), targets, example weights (C, B) that average each client's own batch, who is active."""
+    def _batch(self, orders: Sequence[Iterator[Ints]], clients: Sequence[int], round: int, step: int) -> Batch:
+        """The clients' own batches, padded to one size with examples that weigh nothing."""
         shop = self.shop
-        size = min(shop.recipe.local.batch_size, max(len(shop.parts[client]) for client in clients))
+        size = min(shop.batch_size, max(len(shop.parts[client]) for client in clients))
         pieces = []
         for order, client in zip(orders, clients, strict=True):
             chosen = next(order, None)
@@ -115,29 +101,104 @@ class Stacked(Executor):
         inputs, targets = next(piece for piece in pieces if piece is not None)
         X = inputs.new_zeros(len(clients), size, *inputs.shape[1:])
         y = targets.new_zeros(len(clients), size, *targets.shape[1:])
-        weights = torch.zeros(len(clients), size, dtype=shop.dtype)
         for row, piece in enumerate(pieces):
             if piece is not None:
-                count = len(piece[0])
-                X[row, :count], y[row, :count] = piece
-                weights[row, :count] = 1 / count
-        return X, y, weights, torch.tensor([piece is not None for piece in pieces])
+                X[row, : len(piece[0])], y[row, : len(piece[0])] = piece
+        return Batch(X, y, [0 if piece is None else len(piece[0]) for piece in pieces])
 
-    def _gradients(self, points: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        module, layout = self.shop.replica.module, self.shop.layout
-        tensors = {entry.name: layout.view(points, entry) for entry in layout.entries}
 
-        def loss(own: dict[str, Tensor], x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-            outputs = torch.func.functional_call(module, own, (x,))
-            return (functional.cross_entropy(outputs, y, reduction="none") * weight).sum()
+@dataclass(frozen=True)
+class Batch:
+    """One step's mini-batches of a stack of clients."""
 
-        slopes, losses = torch.func.vmap(torch.func.grad_and_value(loss))(tensors, inputs, targets, weights)
-        flat = torch.cat([slopes[name].flatten(1) for name in self._names], dim=1)
-        return losses.detach(), flat.detach()
+    inputs: Tensor  # (C, B, ...)
+    targets: Tensor  # (C, B) or (C, B, classes)
+    counts: list[int]  # true examples of each client; none: it has no step left
+
+    @property
+    def active(self) -> Tensor:
+        return torch.tensor([count > 0 for count in self.counts])
+
+    def weights(self, half: int | None, dtype: torch.dtype) -> Tensor:
+        """(C, B) that average each client's own batch, or one half of it."""
+        weights = torch.zeros(self.inputs.shape[:2], dtype=dtype)
+        for row, count in enumerate(self.counts):
+            if count:
+                chosen = halves(count, half)
+                weights[row, chosen] = 1 / (chosen.stop - chosen.start)
+        return weights
+
+
+class StackedSlope:
+    """The gradients of one local step of a stack of clients; see `local.StepSlope`."""
+
+    def __init__(self, shop: Workshop, visit: Visit, batch: Batch):
+        self.shop, self.visit, self.batch = shop, visit, batch
+        self.evaluations = 0
+        self.losses = torch.zeros(len(batch.counts), dtype=torch.float64)
+        self._views: dict[str, tuple[Tensor, Tensor | None]] = {}
+
+    def __call__(self, points: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+        shop, added = self.shop, term or self.shop.method.term
+        others = {} if added is None else self._others(added)
+
+        def loss(
+            own: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, Tensor | None]]
+        ) -> tuple[Tensor, Tensor]:
+            seen = self._see(own, x, added is not None and added.features)
+            plain = functional.cross_entropy(seen.outputs, y, reduction="none")
+            values = plain
+            if added is not None:
+                values = added(seen, {name: Seen(*view) for name, view in views.items()}, y)
+                values = values if term is not None else values + plain
+            return (values * weight).sum(), (plain * weight).sum().detach()
+
+        weights = self.batch.weights(half, shop.dtype)
+        function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
+        slopes, (values, plain) = function(
+            self._tensors(points), self.batch.inputs, self.batch.targets, weights, others
+        )
+        self._check(values.detach(), plain)
+        if self.evaluations == 0:
+            self.losses = plain.double()
+        self.evaluations += 1
+        return torch.cat([slopes[entry.name].flatten(1) for entry in shop.layout.entries], dim=1).detach()
+
+    def _see(self, own: Vectors, inputs: Tensor, features: bool) -> Seen:
+        module = self.shop.replica.module
+        return self.shop.see(lambda x: torch.func.functional_call(module, own, (x,)), inputs, features)
+
+    def _others(self, term: Term) -> dict[str, tuple[Tensor, Tensor | None]]:
+        """How the models of reference see the batch, once per step."""
+        for name, points in term.references(self.visit).items():
+            if name not in self._views:
+
+                def view(own: Vectors, x: Tensor) -> tuple[Tensor, ...]:
+                    seen = self._see(own, x, term.features)
+                    return (seen.outputs,) if seen.features is None else (seen.outputs, seen.features)
+
+                tensors = self._tensors(points.expand(len(self.batch.counts), -1))
+                with torch.no_grad():
+                    outputs, *features = torch.func.vmap(view)(tensors, self.batch.inputs)
+                self._views[name] = outputs, features[0] if features else None
+        return self._views
+
+    def _tensors(self, points: Tensor) -> Vectors:
+        layout = self.shop.layout
+        return {entry.name: layout.view(points, entry) for entry in layout.entries}
+
+    def _check(self, *losses: Tensor) -> None:
+        wrong = self.batch.active & ~torch.stack([torch.isfinite(loss) for loss in losses]).all(dim=0)
+        if bool(wrong.any()):
+            visit = self.visit
+            client = visit.clients[int(wrong.int().argmax())]
+            raise DivergenceError(visit.round + 1, client, visit.step + 1, visit.lr)
 
 
 def refuse(shop: Workshop) -> None:
     """Say why a model cannot be stacked, if it cannot."""
+    if type(shop.method.correction).enter is not Correction.enter:
+        raise ValueError(f"backend vmap: {shop.method.name} starts every client elsewhere; use serial or processes")
     modules = list(shop.model.modules())
     if any(isinstance(module, NORM) for module in modules):
         raise ValueError("backend vmap: BatchNorm statistics cannot be stacked; use serial or processes")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from training.executor import Broadcast
 from training.local import DivergenceError, Result
@@ -21,27 +22,29 @@ class Tally:
     weights: dict[int, float]  # participant -> p_k
 
     def __post_init__(self) -> None:
-        zero = torch.zeros_like(self.sent.start, dtype=torch.float64)
+        self.start = self.sent.start.double()
+        zero = torch.zeros_like(self.start)
         self.displacement, self.pseudo, self.directions = zero.clone(), zero.clone(), zero.clone()
         self.statistics = torch.zeros_like(self.sent.statistics, dtype=torch.float64)
         self.uploads: Vectors = {}
         self.changes: Vectors = {}
+        self.states: Vectors = {}
         self.drift = self.loss = self.effective_steps = 0.0
         self.gradients = self.moved = 0
 
     def add(self, result: Result, before: Vectors) -> None:
         """Take in a participant that remembered the vectors `before`."""
         p, sent = self.weights[result.client], self.sent
-        D = result.w.double() - sent.start.double()
+        D = result.w - self.start
         length = float(D.norm())
         if not math.isfinite(length):
             raise DivergenceError(sent.round + 1, result.client, result.steps, sent.lr)
         a = float(effective_steps(result.steps, self.momentum))
-        self.displacement += p * D
-        self.pseudo -= p / (sent.lr * a) * D
+        self.displacement.add_(D, alpha=p)
+        self.pseudo.sub_(D, alpha=p / (sent.lr * a))
         self.effective_steps += p * a
         if length:
-            self.directions += D / length
+            self.directions.add_(D, alpha=1 / length)
             self.moved += 1
         self.drift += length
         self.loss += p * result.loss
@@ -52,17 +55,22 @@ class Tally:
         for name, vector in result.state.items():
             change = vector.double() - before[name].double()
             self.changes[name] = self.changes.get(name, 0.0) + change
+            self.states[name] = self.states.get(name, 0.0) + p * vector.double()
 
-    def report(self, clients: int) -> Report:
-        """The sums in the precision of the run."""
+    def report(self, model: Tensor, clients: int) -> Report:
+        """The sums in the precision of the run; `model` is the server's."""
         like = self.sent.start.dtype
         return Report(
+            model=model,
             start=self.sent.start,
             displacement=self.displacement.to(like),
             pseudo_gradient=self.pseudo.to(like),
             effective_steps=self.effective_steps,
             uploads={name: vector.to(like) for name, vector in self.uploads.items()},
             changes={name: vector.to(like) for name, vector in self.changes.items()},
+            states={name: vector.to(like) for name, vector in self.states.items()},
+            drift=self.drift / len(self.weights),
+            participants=len(self.weights),
             clients=clients,
             lr=self.sent.lr,
             round=self.sent.round,

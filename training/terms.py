@@ -6,7 +6,6 @@ or takes its place where a perturbation climbs (FedSoL).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,52 +14,46 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.parts import Vectors, Visit
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a model makes of a batch."""
-
-    outputs: Tensor  # (B, classes) logits
-    features: Tensor | None  # (B, f) what enters the classifier, where the term asks for it
-
-
-@dataclass(frozen=True)
-class Term(ABC):
-    """A loss per example from a model's own view of a batch and the views of others."""
-
-    features: ClassVar[bool] = False  # whether penultimate features are needed
-
-    @abstractmethod
-    def references(self, visit: Visit) -> Vectors:
-        """The other models, by name: parameter vectors that no gradient flows into."""
-
-    @abstractmethod
-    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
-        """Values (B,)."""
+from landscape.errors import positive
+from landscape.layout import Layout
+from training.parts import Report, Seen, Term, Vectors, Visit, within
 
 
 @dataclass(frozen=True)
 class Distillation(Term):
-    """weight * KL(softmax(z_other / tau) || softmax(z / tau)) towards the model that was sent (FedSoL's L_p)."""
+    """KL(softmax(z_g / tau) || softmax(z / tau)) towards the model that was sent (FedSoL's L_p)."""
 
     tau: float = 3.0
-    weight: float = 1.0
 
     def references(self, visit: Visit) -> Vectors:
-        return {"other": visit.start}
+        return {"sent": visit.start}
 
     def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
-        return self.weight * divergence(others["other"].outputs, own.outputs, self.tau)
+        return divergence(others["sent"].outputs, own.outputs, self.tau)
 
 
 @dataclass(frozen=True)
 class EmaDistillation(Term):
-    """gamma tau^2 KL towards the server's moving average of global models (FedGMT)."""
+    """gamma tau^2 KL(softmax(z_e / tau) || softmax(z / tau)), e^t = ema e^{t-1} + (1 - ema) w^t (FedGMT, 2025)."""
 
+    down: ClassVar[int] = 1
     gamma: float = 1.0
     tau: float = 3.0
+    ema: float = 0.95
+
+    def __post_init__(self) -> None:
+        within("gamma", self.gamma, "[0, inf)")
+        positive("tau", self.tau)
+        within("ema", self.ema, "[0, 1)")
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"ema": w}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {"ema": self.ema * server["ema"] + (1 - self.ema) * w}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return self.message(report.model, server)
 
     def references(self, visit: Visit) -> Vectors:
         return {"ema": visit.message["ema"]}
@@ -76,6 +69,10 @@ class NotTrue(Term):
     beta: float = 1.0
     tau: float = 1.0
 
+    def __post_init__(self) -> None:
+        within("beta", self.beta, "[0, inf)")
+        positive("tau", self.tau)
+
     def references(self, visit: Visit) -> Vectors:
         return {"sent": visit.start}
 
@@ -83,7 +80,8 @@ class NotTrue(Term):
         classes = own.outputs.shape[-1]
         # the label's logit at minus infinity would give 0 * inf: leave it out by index instead
         rest = torch.arange(classes - 1).expand(len(own.outputs), -1)
-        rest = rest + (rest >= targets[:, None]).to(rest.dtype)
+        labels = targets if targets.dim() == 1 else targets.argmax(dim=1)  # mixed labels: the heavier one
+        rest = rest + (rest >= labels[:, None]).to(rest.dtype)
         ours, theirs = (logits.gather(1, rest) for logits in (own.outputs, others["sent"].outputs))
         return self.beta * self.tau**2 * divergence(theirs, ours, self.tau)
 
@@ -92,16 +90,28 @@ class NotTrue(Term):
 class Contrast(Term):
     """-mu log(e^{cos(z, z_glob) / tau} / (e^{cos(z, z_glob) / tau} + e^{cos(z, z_prev) / tau})) on features (MOON).
 
-    z_prev comes from the client's previous model; at first participation from the model that was sent, so that the
-    value is mu log 2. FedSoL's variant: penultimate features, no projection head.
+    z_prev comes from the client's previous model; at first participation from the model that was sent, which makes the
+    term mu log 2 without any gradient. z is what enters the classifier, as in FedSoL's experiments; MOON itself puts a
+    two-layer projection head of 256 outputs there, which a model of one's own can bring along.
     """
 
     features: ClassVar[bool] = True
+    client_vectors: ClassVar[tuple[str, ...]] = ("previous",)
     mu: float = 0.1
     tau: float = 0.5
 
+    def __post_init__(self) -> None:
+        within("mu", self.mu, "[0, inf)")
+        positive("tau", self.tau)
+
+    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+        return {"previous": start}
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        return {"previous": w}
+
     def references(self, visit: Visit) -> Vectors:
-        return {"sent": visit.start, "previous": visit.start + visit.state["previous_drift"]}
+        return {"sent": visit.start, "previous": visit.state["previous"]}
 
     def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
         assert own.features is not None

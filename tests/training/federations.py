@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,6 +44,11 @@ def federation(name: str = "fedavg", sizes: Sequence[int] = SIZES, **tables: Any
     return Federation(recipe, by_hand(sizes, labels))
 
 
+def setup(name: str, algorithm: dict[str, Any] | None = None, **tables: Any) -> Federation:
+    """A federation of a method with some of its settings."""
+    return federation(name, algorithm=algorithm or {}, **tables)
+
+
 def by_hand(sizes: Sequence[int], labels: np.ndarray) -> Partition:
     order = np.random.default_rng(0).permutation(sum(sizes)).astype(np.int64)
     parts = np.split(order, np.cumsum(sizes)[:-1])
@@ -73,7 +78,8 @@ def examples(federation: Federation, chosen: np.ndarray | None = None) -> tuple[
 def batches(federation: Federation, client: int, round: int) -> Iterator[tuple[Tensor, Tensor]]:
     """A client's mini-batches in one round, from the key alone: a new order every epoch, a shorter last batch."""
     recipe, own = federation.recipe, federation.parts[client]
-    size, steps = recipe.local.batch_size, recipe.local.steps
+    pairs = federation.method.name == "perfedavg"  # a step takes two mini-batches
+    size, steps = recipe.local.batch_size * (2 if pairs else 1), recipe.local.steps
     epochs = recipe.local.epochs if steps is None else steps
     every = []
     for epoch in range(epochs):
@@ -82,18 +88,32 @@ def batches(federation: Federation, client: int, round: int) -> Iterator[tuple[T
     return (examples(federation, chosen) for chosen in every[:steps])
 
 
-def loss(w: Tensor, X: Tensor, y: Tensor) -> Tensor:
-    """Mean cross-entropy of the perceptron 4-5-3, its tensors cut from the flat vector by hand."""
-    W1, rest = w[: PIXELS * HIDDEN].view(HIDDEN, PIXELS), w[PIXELS * HIDDEN :]
-    b1, rest = rest[:HIDDEN], rest[HIDDEN:]
+def hidden(w: Tensor, X: Tensor) -> Tensor:
+    """The features of the perceptron 4-5-3, its tensors cut from the flat vector by hand."""
+    W1, b1 = w[: PIXELS * HIDDEN].view(HIDDEN, PIXELS), w[PIXELS * HIDDEN : PIXELS * HIDDEN + HIDDEN]
+    return (X @ W1.T + b1).clamp(min=0)
+
+
+def scores(w: Tensor, X: Tensor) -> Tensor:
+    """Its logits."""
+    rest = w[PIXELS * HIDDEN + HIDDEN :]
     W2, b2 = rest[: HIDDEN * CLASSES].view(CLASSES, HIDDEN), rest[HIDDEN * CLASSES :]
-    scores = (X @ W1.T + b1).clamp(min=0) @ W2.T + b2
-    return (scores.logsumexp(1) - scores[torch.arange(len(y)), y]).mean()
+    return hidden(w, X) @ W2.T + b2
+
+
+def loss(w: Tensor, X: Tensor, y: Tensor) -> Tensor:
+    """Its mean cross-entropy."""
+    found = scores(w, X)
+    return (found.logsumexp(1) - found[torch.arange(len(y)), y]).mean()
+
+
+def derivative(function: Callable[[Tensor], Tensor], w: Tensor) -> Tensor:
+    point = w.clone().requires_grad_()
+    return torch.autograd.grad(function(point), point)[0]
 
 
 def gradient(w: Tensor, X: Tensor, y: Tensor) -> Tensor:
-    point = w.clone().requires_grad_()
-    return torch.autograd.grad(loss(point, X, y), point)[0]
+    return derivative(lambda point: loss(point, X, y), w)
 
 
 def named_weight(d: int) -> Tensor:
@@ -130,7 +150,7 @@ class Swirl(Perturbation):
     def server_init(self, w: Tensor) -> Vectors:
         return {"tide": torch.ones_like(w)}
 
-    def message(self, server: Vectors) -> Vectors:
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"tide": server["tide"]}
 
     def upload(self, visit: Visit, w: Tensor) -> Vectors:

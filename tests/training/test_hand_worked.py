@@ -1,0 +1,189 @@
+"""One step of every seed's method on L = w'Aw / 2 with A = diag(1, 4), worked out by hand.
+
+At w = (3, 1) the gradient is (3, 4), of length 5. The rate is 0.1, K = 1, and there is one client.
+"""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from landscape.layout import Layout
+from tests.training.federations import federation
+from training import catalog
+from training.local import local_step
+from training.parts import Report, Vectors, Visit
+
+A = torch.tensor([1.0, 4.0], dtype=torch.float64)
+W = torch.tensor([3.0, 1.0], dtype=torch.float64)
+LAYOUT = Layout.of(nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)))  # two weights, two tensors
+
+
+def vector(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def visit_of(method: catalog.Method, start: Tensor, server: Vectors | None = None, **state: Tensor) -> Visit:
+    server = {**method.server_init(start), **(server or {})}
+    remembered = {**method.client_init(LAYOUT, start), **state}
+    return Visit(LAYOUT, start, method.message(start, server), remembered, lr=0.1, momentum=0.0, steps=1, round=0)
+
+
+def step(method: catalog.Method, visit: Visit, w: Tensor, hessian: Tensor = A) -> Tensor:
+    moved, _ = local_step(method, lambda point, term=None, half=None: hessian * point, w, None, visit, RECIPE)
+    return moved
+
+
+RECIPE = federation().recipe
+
+
+def report_of(start: Tensor, end: Tensor, model: Tensor, changes: Vectors | None = None) -> Report:
+    D = end - start
+    return Report(
+        model=model,
+        start=start,
+        displacement=D,
+        pseudo_gradient=-D / 0.1,
+        effective_steps=1.0,
+        uploads={},
+        changes=changes or {},
+        states={},
+        drift=float(D.norm()),
+        participants=1,
+        clients=1,
+        lr=0.1,
+        round=0,
+    )
+
+
+def test_fedsam() -> None:
+    method = catalog.method("fedsam", {"rho": 0.5})  # e = (0.3, 0.4), g~ = (3.3, 5.6)
+    assert step(method, visit_of(method, W), W).tolist() == pytest.approx([2.67, 0.44])
+
+
+def test_fedasam() -> None:
+    method = catalog.method("fedasam", {"rho": 0.5, "eta": 0.0})
+    w, hessian = vector(2.0, 1.0), vector(0.75, 4.0)  # g = (1.5, 4), T g = (3, 4), e = 0.5 (6, 4) / 5
+    assert step(method, visit_of(method, w), w, hessian).tolist() == pytest.approx([2 - 0.195, 1 - 0.56])
+
+
+def test_fedfsa() -> None:
+    method = catalog.method("fedfsa", {"rho": 0.5, "rho_larger": 1.0, "a": 0.5, "layers": 1})
+    visit = visit_of(method, W, {"momentum": vector(1.0, 1.0)}, chosen=vector(0.0, 1.0))
+    moved = step(method, visit, W)  # e = (0.3, 0.8), g~ = (3.3, 7.2), u = (2.15, 4.1)
+    assert moved.tolist() == pytest.approx([2.785, 0.59])
+    # squares of what moved: 0.046 and 0.168
+    assert method.finish(visit, moved)["chosen"].tolist() == [0.0, 1.0]
+    reverse = catalog.method("fedfsa", {"layers": 1, "select": "reverse"})
+    assert reverse.finish(visit, moved)["chosen"].tolist() == [1.0, 0.0]
+
+
+def test_fedvssam() -> None:
+    method = catalog.method("fedvssam", {"rho": 0.5, "a": 0.5, "gamma": 0.5})
+    d = vector(9.0, 12.0)  # v = (6, 8), e = (0.3, 0.4), g~ = (3.3, 5.6), u = (6.15, 8.8)
+    moved = step(method, visit_of(method, W, {"direction": d}), W)
+    assert moved.tolist() == pytest.approx([2.385, 0.12])
+    w, server = method.advance(W, {"direction": d}, report_of(W, moved, W))
+    assert server["direction"].tolist() == pytest.approx([7.575, 10.4])
+    assert w.tolist() == pytest.approx([2.2425, -0.04])
+
+
+@pytest.mark.parametrize(
+    ("switches", "end", "following"),
+    [
+        # only (14): v = (6, 8) as above, u = g~ = (3.3, 5.6), d = u
+        ({"lu": False, "gu": False}, [2.67, 0.44], [2.67, 0.44]),
+        # only (15): e = 0.5 (0.6, 0.8), the same by chance of the numbers; u = (6.15, 8.8), d = u
+        ({"lf": False, "gu": False}, [2.385, 0.12], [2.385, 0.12]),
+        # only (16): FedSAM's step, d = 0.5 (9, 12) + 0.5 (3.3, 5.6) = (6.15, 8.8)
+        ({"lf": False, "lu": False}, [2.67, 0.44], [2.385, 0.12]),
+    ],
+)
+def test_fedvssam_one_switch_at_a_time(switches: dict, end: list[float], following: list[float]) -> None:
+    method = catalog.method("fedvssam", {"rho": 0.5, "a": 0.5, "gamma": 0.5, **switches})
+    d = vector(9.0, 12.0)
+    moved = step(method, visit_of(method, W, {"direction": d}), W)
+    assert moved.tolist() == pytest.approx(end)
+    assert method.advance(W, {"direction": d}, report_of(W, moved, W))[0].tolist() == pytest.approx(following)
+
+
+def test_fedvssam_climbs_along_the_mixed_direction() -> None:
+    method = catalog.method("fedvssam", {"rho": 0.5, "a": 0.5, "lu": False})
+    d = vector(5.0, -4.0)  # v = 0.5 (5, -4) + 0.5 (3, 4) = (4, 0), e = (0.5, 0), g~ = (3.5, 4)
+    assert step(method, visit_of(method, W, {"direction": d}), W).tolist() == pytest.approx([2.65, 0.6])
+
+
+def test_fedgloss() -> None:
+    method = catalog.method("fedgloss", {"rho": 0.65, "rho_s": 0.5, "beta": 10.0})
+    server = {"ascent": vector(3.0, 4.0), "sigma": vector(6.3, 8.4)}  # sigma = beta l, as there is one client
+    start = method.server.start(W, server)
+    assert start.tolist() == pytest.approx([3.3, 1.4])
+    visit = visit_of(method, start, server, dual=vector(0.63, 0.84))
+    moved = step(method, visit, start)  # g = (3.3, 5.6), length 6.5; e = (0.33, 0.56); g~ = (3.63, 7.84); u = (3, 7)
+    assert moved.tolist() == pytest.approx([3.0, 0.7])
+    dual = method.finish(visit, moved)["dual"]
+    assert dual.tolist() == pytest.approx([0.66, 0.91])
+    report = report_of(start, moved, W, {"dual": dual - visit.state["dual"]})
+    w, after = method.advance(W, server, report)  # P = (0.3, 0.7) is taken off w, not off the point that was sent
+    assert after["ascent"].tolist() == pytest.approx([0.3, 0.7])
+    assert after["sigma"].tolist() == pytest.approx([6.6, 9.1])
+    assert w.tolist() == pytest.approx([3 - 0.3 - 6.6, 1 - 0.7 - 9.1])
+
+
+@pytest.mark.parametrize(
+    ("dual_from", "sigma"),
+    # the paper's line 22 measures from w: e = (0.3, 0.4) more; with one participant the code's extra 1 / S is 1
+    [("sent", [6.6, 9.1]), ("model", [6.3, 8.7]), ("code", [0.3, 0.7])],
+)
+def test_fedgloss_where_paper_and_code_differ(dual_from: str, sigma: list[float]) -> None:
+    method = catalog.method("fedgloss", {"rho_s": 0.5, "beta": 10.0, "dual_from": dual_from})
+    server = {**method.server_init(W), "ascent": vector(3.0, 4.0)}
+    server["sigma"] = vector(6.3, 8.4) if dual_from != "code" else vector(0.0, 0.0)
+    start = method.server.start(W, server)
+    report = report_of(start, vector(3.0, 0.7), W, {"dual": vector(0.03, 0.07)})
+    assert method.advance(W, server, report)[1]["sigma"].tolist() == pytest.approx(sigma)
+
+
+def test_naivefedgloss() -> None:
+    method = catalog.method("naivefedgloss", {"rho_s": 0.5})
+    probe = report_of(W, W - vector(0.3, 0.4), W)  # the cohort went downhill by (0.3, 0.4) from w
+    assert method.server.start_after(W, {}, probe).tolist() == pytest.approx([3.3, 1.4])
+
+
+SENT = vector(0.0, -3.0)  # w - w^t = (3, 4): L_p = ||w - w^t||^2 / 2 climbs as the loss itself does
+
+
+@pytest.mark.parametrize(
+    ("combine", "end"),
+    [
+        ("A0", [3 - 0.3, 1 - 0.4]),  # g(w) = (3, 4)
+        ("A1", [3 - 0.33, 1 - 0.56]),  # e = (0.3, 0.4), g(w + e) = (3.3, 5.6)
+        ("A2", [3 - 0.465, 1 - 0.62]),  # g(w) + 0.5 (3.3, 4.4)
+        ("A3", [3 - 0.495, 1 - 0.78]),  # g(w + e) + 0.5 (3.3, 4.4)
+        ("A4", [3 - 0.495, 1 - 0.78]),  # g + 0.5 g_p = (4.5, 6), the same e
+        ("A5", [3 - 0.45, 1 - 0.6]),  # g(w) + 0.5 (3, 4)
+        ("A6", [3 - 0.48, 1 - 0.76]),  # g(w + e) + 0.5 (3, 4)
+    ],
+)
+def test_fedsol(combine: str, end: list[float]) -> None:
+    settings = {"rho": 0.5, "proximal": "distance", "combine": combine, "beta": 0.5}
+    method = catalog.method("fedsol", settings)
+    assert step(method, visit_of(method, SENT), W).tolist() == pytest.approx(end)
+
+
+@pytest.mark.parametrize(
+    ("settings", "end"),
+    [
+        ({"part": "head"}, [3 - 0.3, 1 - 0.1 * 4 * 1.5]),  # e = (0, 0.5)
+        ({"part": "body"}, [3 - 0.35, 1 - 0.4]),  # e = (0.5, 0)
+        ({"radius": "adaptive"}, [3 - 0.33, 1 - 0.56]),  # every tensor is one number: its share is 1
+        ({"proximal": "local"}, [3 - 0.33, 1 - 0.56]),
+    ],
+)
+def test_fedsol_in_parts(settings: dict, end: list[float]) -> None:
+    method = catalog.method("fedsol", {"rho": 0.5, "proximal": "distance", **settings})
+    assert step(method, visit_of(method, SENT), W).tolist() == pytest.approx(end)
+
+
+def test_fedsol_does_not_climb_where_it_was_sent() -> None:
+    method = catalog.method("fedsol", {"rho": 0.5})
+    assert step(method, visit_of(method, W), W).tolist() == pytest.approx([2.7, 0.6])

@@ -1,0 +1,126 @@
+"""Dual variables: each client remembers how far it was pulled, and the server takes the mean of it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from landscape.errors import choose, positive
+from training.parts import Correction, Report, Vectors, Visit, within
+
+
+@dataclass(frozen=True)
+class Duals(Correction):
+    """u = g~ - l_k + alpha (w - w^t); afterwards l_k <- l_k - alpha D_k. Each paper has its own name for alpha.
+
+    The server keeps sigma = (1/N) sum_k l_k / alpha, which `SubtractDual` takes off the mean model.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("dual",)
+
+    @property
+    def strength(self) -> float:
+        """alpha."""
+        raise NotImplementedError
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient - visit.state["dual"] + self.strength * (w - visit.start)
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"sigma": torch.zeros_like(w)}
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        return {"dual": visit.state["dual"] - self.strength * (w - visit.start)}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        if self.strength == 0:  # no duals at all
+            return {}
+        return {"sigma": server["sigma"] + report.changes["dual"] / (report.clients * self.strength)}
+
+
+@dataclass(frozen=True)
+class Dual(Duals):
+    """u = g~ - l_k + alpha (w - w^t), l_k <- l_k - alpha D_k (FedDyn, Acar et al. 2021).
+
+    alpha -> 0 is not FedAvg: sigma does not vanish with alpha.
+    """
+
+    alpha: float = 0.01
+
+    def __post_init__(self) -> None:
+        positive("alpha", self.alpha)
+
+    @property
+    def strength(self) -> float:
+        return self.alpha
+
+
+@dataclass(frozen=True)
+class Lagrangian(Duals):
+    """u = g~ - l_k + (w - w^t) / beta, l_k <- l_k - D_k / beta (FedGloSS, FedSMOO). beta = inf: no duals, u = g~."""
+
+    beta: float = 10.0
+
+    def __post_init__(self) -> None:
+        within("beta", self.beta, "(0, inf]")
+
+    @property
+    def strength(self) -> float:
+        return 1 / self.beta
+
+
+@dataclass(frozen=True)
+class QuasiGradient(Duals):
+    """u = (1 - a) g + a g~ - l_k + (w - w^t) / lam, l_k <- l_k - D_k / lam (FedSpeed, Sun et al. 2023).
+
+    duals: sigma over the "participants", whose w_k - lam l_k the paper averages, or over "all" as the code does.
+    """
+
+    needs_gradient: ClassVar[bool] = True
+    a: float = 0.95
+    lam: float = 10.0
+    duals: str = "participants"
+
+    def __post_init__(self) -> None:
+        within("a", self.a, "[0, 1]")
+        positive("lam", self.lam)
+        choose("duals", self.duals, ("participants", "all"))
+
+    @property
+    def strength(self) -> float:
+        return 1 / self.lam
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        assert plain is not None
+        return super().__call__((1 - self.a) * plain + self.a * gradient, plain, w, visit)
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return super().update(server, report) if self.duals == "all" else {"sigma": self.lam * report.states["dual"]}
+
+
+@dataclass(frozen=True)
+class DualOnly(Duals):
+    """u = g - l_k, without a proximal term; l_k <- l_k - D_k / beta (FedGMT, 2025).
+
+    duals: sigma over the "participants", as the paper is quoted, or over "all" as the code does.
+    """
+
+    beta: float = 10.0
+    duals: str = "participants"
+
+    def __post_init__(self) -> None:
+        positive("beta", self.beta)
+        choose("duals", self.duals, ("participants", "all"))
+
+    @property
+    def strength(self) -> float:
+        return 1 / self.beta
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient - visit.state["dual"]
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return super().update(server, report) if self.duals == "all" else {"sigma": self.beta * report.states["dual"]}

@@ -59,7 +59,7 @@ class Stacked(Executor):
         velocity: Tensor | None = None
         orders = [shop.orders(client, broadcast.round) for client in clients]
         totals = torch.zeros(len(tasks), dtype=torch.float64)
-        evaluations = 0
+        evaluations = torch.zeros(len(tasks), dtype=torch.int64)
         for step in range(max(steps)):
             batch = self._batch(orders, clients, broadcast.round, step)
             slope = StackedSlope(shop, visit, batch)
@@ -71,10 +71,9 @@ class Stacked(Executor):
             for name, old in scratch.items():
                 visit.scratch[name] = torch.where(active, visit.scratch[name], old)
             totals += torch.where(batch.active, slope.losses, 0.0)
-            evaluations += slope.evaluations
+            evaluations += slope.evaluations * batch.active
         state = {**visit.state, **shop.method.finish(visit, w)}
         uploads = shop.method.upload(visit, w)
-        per_step = evaluations // max(steps)
         return [
             Result(
                 client=client,
@@ -85,7 +84,7 @@ class Stacked(Executor):
                 steps=steps[row],
                 examples=len(shop.parts[client]),
                 loss=float(totals[row]) / steps[row],
-                gradients=per_step * steps[row],
+                gradients=int(evaluations[row]),
             )
             for row, client in enumerate(clients)
         ]
@@ -136,27 +135,27 @@ class StackedSlope:
         self.shop, self.visit, self.batch = shop, visit, batch
         self.evaluations = 0
         self.losses = torch.zeros(len(batch.counts), dtype=torch.float64)
-        self._views: dict[str, tuple[Tensor, Tensor | None]] = {}
+        self._views: dict[str, tuple[Tensor, ...]] = {}  # outputs, and features where they are asked for
 
-    def __call__(self, points: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
         shop, added = self.shop, term or self.shop.method.term
         others = {} if added is None else self._others(added)
 
         def loss(
-            own: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, Tensor | None]]
+            own: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
         ) -> tuple[Tensor, Tensor]:
             seen = self._see(own, x, added is not None and added.features)
             plain = functional.cross_entropy(seen.outputs, y, reduction="none")
             values = plain
             if added is not None:
-                values = added(seen, {name: Seen(*view) for name, view in views.items()}, y)
+                values = added(seen, {name: Seen(view[0], *view[1:] or (None,)) for name, view in views.items()}, y)
                 values = values if term is not None else values + plain
             return (values * weight).sum(), (plain * weight).sum().detach()
 
         weights = self.batch.weights(half, shop.dtype)
         function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
         slopes, (values, plain) = function(
-            self._tensors(points), self.batch.inputs, self.batch.targets, weights, others
+            self._tensors(point), self.batch.inputs, self.batch.targets, weights, others
         )
         self._check(values.detach(), plain)
         if self.evaluations == 0:
@@ -168,7 +167,7 @@ class StackedSlope:
         module = self.shop.replica.module
         return self.shop.see(lambda x: torch.func.functional_call(module, own, (x,)), inputs, features)
 
-    def _others(self, term: Term) -> dict[str, tuple[Tensor, Tensor | None]]:
+    def _others(self, term: Term) -> dict[str, tuple[Tensor, ...]]:
         """How the models of reference see the batch, once per step."""
         for name, points in term.references(self.visit).items():
             if name not in self._views:
@@ -179,8 +178,7 @@ class StackedSlope:
 
                 tensors = self._tensors(points.expand(len(self.batch.counts), -1))
                 with torch.no_grad():
-                    outputs, *features = torch.func.vmap(view)(tensors, self.batch.inputs)
-                self._views[name] = outputs, features[0] if features else None
+                    self._views[name] = torch.func.vmap(view)(tensors, self.batch.inputs)
         return self._views
 
     def _tensors(self, points: Tensor) -> Vectors:

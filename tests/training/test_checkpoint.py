@@ -269,12 +269,12 @@ def flip(path, place, mask=0xFF):
 
 DAMAGES = {
     "first byte": lambda path: flip(path / "global.safetensors", 0),
-    "middle of the header": lambda path: flip(path / "state.safetensors", 40, 1),
+    "middle of the header": lambda path: flip(path / "clients.safetensors", 40, 1),
     "last byte": lambda path: flip(path / "locals.safetensors", -1, 1),
-    "truncated": lambda path: os.truncate(path / "state.safetensors", 100),
+    "truncated": lambda path: os.truncate(path / "server.safetensors", 100),
     "empty": lambda path: os.truncate(path / "global.safetensors", 0),
     "longer": lambda path: os.truncate(path / "global.safetensors", 10_000),
-    "missing": lambda path: (path / "state.safetensors").unlink(),
+    "missing": lambda path: (path / "clients.safetensors").unlink(),
     "meta flipped": lambda path: flip(path / "meta.json", 12),
     "meta not an object": lambda path: (path / "meta.json").write_text("[1]"),
     "meta not text": lambda path: (path / "meta.json").write_bytes(bytes(range(256))),
@@ -569,7 +569,7 @@ def test_tensors_come_back_as_they_went_and_others_can_read_them(tmp_path):
 
 def test_a_checkpoint_without_state_is_a_file_too(tmp_path):
     path = checkpoint.save(tmp_path, Checkpoint(0, {"server": torch.zeros(1)}, {}, {}, {}, {}))
-    assert sorted(one.name for one in path.iterdir()) == ["global.safetensors", "meta.json", "state.safetensors"]
+    assert sorted(one.name for one in path.iterdir()) == ["global.safetensors", "meta.json"]
     assert checkpoint.load(path).server == {}
 
 
@@ -717,3 +717,42 @@ if __name__ == "__main__":
     whole, _ = run(place / "whole", SHORT)
     tasks = {"everywhere": kill_everywhere, "outside": kill_from_outside}
     print(json.dumps(tasks[sys.argv[1]](place, content(whole))))
+
+
+def test_only_the_newest_checkpoints_remember_the_clients(tmp_path):
+    def save(round):
+        checkpoint.save(tmp_path, Checkpoint(round, {"server": w}, {}, {"m": w}, {3: {"control": w}}, {}))
+        checkpoint.forget_clients(tmp_path)
+
+    w = torch.arange(4.0)
+    (tmp_path / "metrics.jsonl").write_text("")
+    for round in (0, 5, 10, 15):
+        save(round)
+    kept = [(checkpoint.at(tmp_path, round) / "clients.safetensors").exists() for round in (0, 5, 10, 15)]
+    assert kept == [False, False, True, True]
+    assert checkpoint.load(checkpoint.at(tmp_path, 5)).clients == {}
+    assert checkpoint.load(checkpoint.at(tmp_path, 5)).server["m"].tolist() == w.tolist()
+    assert checkpoint.newest(tmp_path)[0].round == 15
+    flip(checkpoint.at(tmp_path, 15) / "clients.safetensors", -1)
+    assert checkpoint.newest(tmp_path)[0].round == 10
+    flip(checkpoint.at(tmp_path, 10) / "global.safetensors", -1)
+    found, problems = checkpoint.newest(tmp_path)
+    assert found is None  # the older ones are intact, but nobody can go on from them
+    assert len(problems) == 2
+    save(5)  # made again on the way, with memory
+    assert checkpoint.load(checkpoint.at(tmp_path, 5)).extra == {"forgotten": True}  # round 15 is still the newest
+
+
+def test_a_kill_between_forgetting_and_removing_leaves_a_sound_run(tmp_path):
+    w = torch.arange(4.0)
+    (tmp_path / "metrics.jsonl").write_text("")
+    for round in (0, 5, 10):
+        checkpoint.save(tmp_path, Checkpoint(round, {"server": w}, {}, {}, {3: {"control": w}}, {}))
+    path = checkpoint.at(tmp_path, 0)
+    content = (path / "clients.safetensors").read_bytes()
+    checkpoint.forget_clients(tmp_path)
+    (path / "clients.safetensors").write_bytes(content)
+    (path / ".meta.json.tmp").write_text("half")
+    assert checkpoint.problem(path) == ""
+    checkpoint.forget_clients(tmp_path)
+    assert sorted(one.name for one in path.iterdir()) == ["global.safetensors", "meta.json"]

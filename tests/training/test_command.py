@@ -358,7 +358,7 @@ def test_check_finds_what_is_damaged(command, run):
     code, out, _ = command("check", run)
     assert (code, out) == (0, "sound: 3 checkpoints\n")
     first, second = (
-        run / "checkpoints" / name for name in ("round_000002/state.safetensors", "round_000004/meta.json")
+        run / "checkpoints" / name for name in ("round_000002/global.safetensors", "round_000004/meta.json")
     )
     data = first.read_bytes()
     first.write_bytes(data[:100] + bytes([data[100] ^ 4]) + data[101:])

@@ -66,7 +66,11 @@ def test_processes_agree_to_the_bit(name: str, workers: Processes) -> None:
 @pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
 def test_vmap_agrees_to_rounding(name: str) -> None:
     fed = build(name, rounds={"participants": 5})
-    assert len({fed.shop.steps(client) for client in fed.cohort(0)}) > 1
+    if name.startswith("fedala"):
+        with pytest.raises(ValueError, match="backend vmap: fedala.* starts every client elsewhere; use serial"):
+            Stacked(fed.shop)
+        return
+    assert len({fed.shop.steps(client) for client in fed.cohort(0)}) > 1 or name == "perfedavg"
     same(fed, Stacked(fed.shop), Serial(fed.shop), tolerance=1e-10)
 
 
@@ -203,7 +207,7 @@ def test_divergence_names_round_and_client(kind: str, workers: Processes) -> Non
 def test_a_round_that_is_given_up_leaves_nothing_behind(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation("scaffold", rounds={"participants": 7})
     workers.employ(fed.shop)
-    start, message = fed.begin().w, fed.method.message(fed.begin().server)
+    start, message = fed.begin().w, fed.method.message(fed.begin().w, fed.begin().server)
     tasks = [Task(client, {"control": torch.zeros_like(start)}) for client in range(7)]
     with monkeypatch.context() as patch:
         patch.setattr(executor_module, "wait", lambda pipes: pipes[:1] if pipes[0].poll(60) else pytest.fail("late"))
@@ -266,7 +270,7 @@ def test_a_dead_worker_is_reported() -> None:
     executor = Processes(fed.shop, workers=1)
     try:
         executor._workers[0].process.kill()
-        with pytest.raises(RuntimeError, match=r"a worker process ended \(exit code -9\).*fewer --workers"):
+        with pytest.raises(ConnectionError, match=r"a worker process ended \(exit code -9\).*fewer --workers"):
             fed.advance(fed.begin(), executor)
     finally:
         executor.close()

@@ -1,0 +1,1 @@
+"""Studies over runs: checkpoints in, HDF5 out."""

@@ -1,0 +1,138 @@
+"""`landscape analyze`: which studies of which runs, what that takes, and doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from analysis import work
+from analysis.catalog import STUDIES
+from analysis.study import choose_settings
+from analysis.subjects import Run, Subject
+from analysis.work import Plan
+from landscape.bars import bars
+from landscape.errors import choose
+from landscape.memory import available
+from training import toml
+from training.tables import framed
+
+FOLDER = "analysis"  # beside a run's checkpoints
+
+
+def analyze(
+    subjects: Sequence[Subject],
+    studies: Sequence[str],
+    settings: Sequence[str],
+    *,
+    console: Console,
+    out: Path | None = None,
+    dry_run: bool = False,
+) -> list[Path]:
+    """Plan every study, say what it takes, and carry it out; a study that cannot be done is named and left out."""
+    plans = make_plans(subjects, studies, parse(settings, studies or list(STUDIES)), console=console, out=out)
+    show_plans(plans, console)
+    if dry_run or not plans:
+        return []
+    with bars(console) as bar:
+        paths = []
+        for planned in plans:
+            name = f"{planned.study.name}, {planned.path.parents[1].name}"
+            move = bar(name)
+            paths.append(
+                work.carry_out(
+                    planned,
+                    step=lambda done, total, _, move=move: move(done, total),  # type: ignore[misc]
+                    say=lambda line: console.print(line, highlight=False),
+                )
+            )
+    for path in paths:
+        console.print(str(path), highlight=False, soft_wrap=True)
+    return paths
+
+
+def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Settings by study from "study.key=value", or "key=value" where only one study is asked for."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in given:
+        key, equals, text = (part.strip() for part in one.partition("="))
+        study, dot, name = key.rpartition(".")
+        if not equals or not name:
+            raise ValueError(f"--set wants study.key=value, for example curvature.top=10; got '{one}'")
+        if not dot:
+            if len(studies) != 1:
+                raise ValueError(f"--set {one}: several studies are asked for; write STUDY.{one}")
+            study = studies[0]
+        found.setdefault(choose("study", study, STUDIES), {})[name] = toml.parse(text)
+    return found
+
+
+def make_plans(
+    subjects: Sequence[Subject],
+    studies: Sequence[str],
+    settings: Mapping[str, Mapping[str, Any]],
+    *,
+    console: Console,
+    out: Path | None = None,
+) -> list[Plan]:
+    """One plan per study and run, one per study for those that compare runs."""
+    chosen = [STUDIES[choose("study", name, STUDIES)] for name in studies or STUDIES]
+    plans = []
+    for study in chosen:
+        own = choose_settings(study, settings.get(study.name, {}))
+        groups = [list(subjects)] if study.together else [[subject] for subject in subjects]
+        for group in groups:
+            together = study.together and len(group) > 1
+            folder = out or (group[0].path.parent / FOLDER if together else group[0].path / FOLDER)
+            try:
+                plans.append(
+                    work.plan(study, own, group, folder, say=lambda line: console.print(line, highlight=False))
+                )
+            except ValueError as error:
+                if studies:  # asked for by name: the user wants to know
+                    raise
+                console.print(f"{study.name} left out: {error}", highlight=False)
+    return plans
+
+
+def show_plans(plans: Sequence[Plan], console: Console) -> None:
+    """What will be done, and roughly what it takes."""
+    rates: dict[int, float] = {}
+    table = framed("study", "of", "pieces", "there already", "about", "memory")
+    for planned in plans:
+        left = [] if planned.kept else planned.pieces[planned.done :]
+        subject = planned.subjects[0]
+        seconds = 0.0
+        if left:
+            rates.setdefault(id(subject), work.rate(subject))
+            seconds = sum(piece.passes for piece in left) / rates[id(subject)]
+        vectors = max((piece.vectors for piece in left), default=0)
+        size = sum(parameter.numel() for parameter in subject.model.parameters()) * vectors * 4
+        there = "all" if planned.kept else str(planned.done)
+        of = subject.name if len(planned.subjects) == 1 else f"{len(planned.subjects)} runs"
+        table.add_row(
+            planned.study.name, of, str(len(planned.pieces)), there, spoken(seconds), f"{size / 2**20:.0f} MB"
+        )
+    console.print(table)
+    console.print(
+        f"memory: what is held beside the data and the kept graphs, which take up to half of the "
+        f"{available() / 2**30:.0f} GB that are free (--memory changes that)",
+        highlight=False,
+    )
+
+
+def spoken(seconds: float) -> str:
+    """A duration in words, as exact as a guess deserves."""
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 else "-" if seconds == 0 else "< 1 s"
+
+
+def open_runs(paths: Sequence[Path], data_root: Path | None, **limits: Any) -> list[Subject]:
+    """The runs of these directories."""
+    from analysis.subjects import Limits
+
+    return [Run(path, data_root, Limits(**limits)) for path in paths]

@@ -1,0 +1,133 @@
+"""How sharp the global model is, round by round: largest eigenvalues, smallest, density and trace of the Hessian.
+
+Each round warm-starts from the eigenvectors of the round before: they hardly turn between checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from analysis.store import Table, Variable
+from analysis.study import Arrays, Piece, Study, variable
+from analysis.subjects import SPLITS, Subject
+from landscape import eigenpairs, spectral_density, trace
+from landscape.errors import choose, positive, whole
+
+DENSITY_STEPS = 80  # Lanczos steps of each probe of the density, as Ghorbani et al. 2019 take
+
+
+@dataclass(frozen=True)
+class Settings:
+    """top: eigenvalues wanted. density, trace: number of probes, 0 to leave them out. smallest: the other end too."""
+
+    rounds: str = "all"
+    model: str = "server"
+    split: str = "train"
+    top: int = 5
+    tol: float = 1e-3
+    smallest: bool = False
+    density: int = 0
+    trace: int = 0
+    limit: int | None = None  # examples; all by default
+    warm: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choose("split", self.split, SPLITS)
+        whole("top", self.top)
+        positive("tol", self.tol)
+
+
+def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+    (subject,) = subjects
+    count = len(subject.examples(settings.split)[1])
+    count = min(count, settings.limit or count)
+    # a product costs about 1.5 gradients; 10 + 4 k products find k pairs (measured on LeNet and ResNet)
+    products = 10 + 4 * settings.top + DENSITY_STEPS * settings.density + settings.trace
+    return [
+        Piece(f"round {round}", 1.5 * products * count, vectors=12 + 4 * settings.top, round=round)
+        for round in subject.select(settings.rounds)
+    ]
+
+
+def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
+    (subject,) = subjects
+    objective = subject.objective(settings.split, limit=settings.limit)
+    theta = subject.point(piece.round, settings.model).to(objective.dtype)
+    operator = objective.hessian(theta)
+    before = found[list(found)[-1]].get("_vectors") if found and settings.warm else None
+    start = torch.from_numpy(before) if before is not None else None
+    pairs = eigenpairs(operator, settings.top, tol=settings.tol, start=start, seed=settings.seed)
+    loss, gradient = objective.loss_and_gradient(theta)
+    arrays: Arrays = {
+        "eigenvalue": pairs.values,
+        "residual": pairs.residuals,
+        "converged": pairs.converged.astype(np.int8),
+        "products": np.asarray(pairs.products),
+        "loss": np.asarray(loss),
+        "gradient_norm": np.asarray(float(gradient.double().norm())),
+        "norm": np.asarray(float(theta[: gradient.numel()].double().norm())),
+        "_vectors": pairs.vectors.cpu().numpy(),
+    }
+    if settings.smallest:
+        low = eigenpairs(operator, 1, tol=settings.tol, which="smallest", seed=settings.seed)
+        arrays |= {"smallest": low.values[0], "smallest_residual": low.residuals[0]}
+    if settings.density:
+        spectrum = spectral_density(operator, probes=settings.density, steps=DENSITY_STEPS, seed=settings.seed)
+        arrays |= {"node": spectrum.nodes, "weight": spectrum.weights}
+    if settings.trace:
+        whole_trace = trace(operator, probes=settings.trace, seed=settings.seed)
+        arrays |= {"trace": np.asarray(whole_trace.value), "trace_error": np.asarray(whole_trace.standard_error)}
+    return arrays
+
+
+def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
+    (subject,) = subjects
+    rounds = subject.select(settings.rounds)
+    keys = [f"round {round}" for round in rounds]
+
+    every = partial(variable, found, keys)
+    variables = {
+        "round": Variable(("round",), np.asarray(rounds), "communication round"),
+        "rank": Variable(("rank",), np.arange(1, settings.top + 1), "place of the eigenvalue, largest first"),
+        "eigenvalue": every("eigenvalue", ("round", "rank"), f"eigenvalue of the Hessian, {settings.split} loss"),
+        "residual": every("residual", ("round", "rank"), "||H v - lambda v||: some eigenvalue is as near as this"),
+        "converged": every("converged", ("round", "rank"), "1 where the residual is below tol |lambda|"),
+        "products": every("products", ("round",), "Hessian products spent"),
+        "loss": every("loss", ("round",), f"{settings.split} loss"),
+        "gradient_norm": every("gradient_norm", ("round",), "norm of the gradient"),
+        "norm": every("norm", ("round",), "norm of the weights"),
+    }
+    if settings.smallest:
+        variables["smallest"] = every("smallest", ("round",), "smallest eigenvalue of the Hessian")
+        variables["smallest_residual"] = every("smallest_residual", ("round",), "its residual")
+    if settings.trace:
+        variables["trace"] = every("trace", ("round",), "trace of the Hessian")
+        variables["trace_error"] = every("trace_error", ("round",), "standard error of the trace")
+    result = {"spectrum": Table(variables)}
+    if settings.density:
+        result["density"] = Table(
+            {
+                "round": variables["round"],
+                "node": every("node", ("round", "probe", "step"), "quadrature node of the spectral density"),
+                "weight": every("weight", ("round", "probe", "step"), "its weight; those of a probe sum to one"),
+            }
+        )
+    return result
+
+
+STUDY = Study(
+    name="curvature",
+    about="largest Hessian eigenvalues of the global model over rounds, with residuals; density and trace if asked",
+    settings=Settings,
+    rounds=lambda subject, settings: subject.select(settings.rounds),
+    pieces=pieces,
+    measure=measure,
+    tables=tables,
+    papers="003 T1 F5, 002 T8 F7, 004 F4",
+)

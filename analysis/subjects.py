@@ -1,0 +1,237 @@
+"""What a study looks at: a run of `landscape train`, or any model of one's own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from landscape import Objective
+from landscape.errors import choose
+from landscape.layout import running_statistics
+from training import checkpoint, config, datasets, partition
+from training.federation import Federation
+
+MODELS = ("server", "mean", "swa")
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of the machine a study may use, and how exactly it computes."""
+
+    memory: str | int | None = None  # as `Objective` takes it
+    workers: int | None = None
+    chunk_size: int = 512  # most examples at once
+    dtype: torch.dtype = torch.float32
+
+    def halved(self) -> Limits:
+        """Smaller chunks, after a piece of work did not fit: 256, 128, ..., 1."""
+        return replace(self, chunk_size=max(self.chunk_size // 2, 1))
+
+
+class Subject(ABC):
+    """A model over rounds, with the data of its clients; every study asks only these questions."""
+
+    name: str
+    path: Path  # where results go
+    model: nn.Module
+    policy: str  # for norm layers
+    classes: int
+    rounds: list[int]  # those that can be looked at
+    limits: Limits
+
+    @property
+    @abstractmethod
+    def clients(self) -> list[int]:
+        """All clients; none for a model that was not trained federatedly."""
+
+    @abstractmethod
+    def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs as the network sees them, without augmentation, and labels: of everyone, or of one client."""
+
+    @abstractmethod
+    def point(self, round: int, model: str = "server") -> Tensor:
+        """A global model of a round: weights, followed by running statistics where there are norm layers."""
+
+    @abstractmethod
+    def local_points(self, round: int) -> dict[int, Tensor]:
+        """The models of a round's participants."""
+
+    @abstractmethod
+    def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
+        """Fingerprints of all that an answer about these rounds depends on."""
+
+    def objective(self, split: str = "train", client: int | None = None, limit: int | None = None) -> Objective:
+        """The loss on everyone's data or on one client's; `limit`: on so many examples of them, drawn once."""
+        choose("split", split, SPLITS)
+        limits = self.limits
+        objective = Objective(
+            self.model,
+            self.examples(split, client),
+            dtype=limits.dtype,
+            batchnorm=self.policy,
+            memory=limits.memory,
+            workers=limits.workers,
+            chunk_size=limits.chunk_size,
+        )
+        return objective.subset(limit) if limit is not None and limit < objective.count else objective
+
+    def shares(self, clients: Sequence[int]) -> dict[int, float]:
+        """p_k = n_k / sum of n_j over these clients."""
+        sizes = {client: len(self.examples("train", client)[1]) for client in clients}
+        return {client: size / sum(sizes.values()) for client, size in sizes.items()}
+
+    def select(self, wanted: str) -> list[int]:
+        """Rounds by words: "last", "all", "every 10", or numbers "0,50,100"."""
+        if wanted == "all":
+            return self.rounds
+        if wanted == "last":
+            return self.rounds[-1:]
+        word, _, number = wanted.partition(" ")
+        if word == "every" and number.isdecimal() and int(number) > 0:
+            return [round for round in self.rounds if round % int(number) == 0 or round == self.rounds[-1]]
+        parts = [part.strip() for part in wanted.split(",")]
+        if not all(part.isdecimal() for part in parts):
+            raise ValueError(f'rounds must be "last", "all", "every 10" or numbers like 0,50,100; got "{wanted}"')
+        missing = sorted({int(part) for part in parts} - set(self.rounds))
+        if missing:
+            raise ValueError(
+                f"{self.name}: no checkpoint of round {', '.join(map(str, missing))}; there are "
+                f"{', '.join(map(str, self.rounds))}"
+            )
+        return sorted({int(part) for part in parts})
+
+
+@dataclass
+class Run(Subject):
+    """A run directory."""
+
+    path: Path
+    data_root: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not (self.path / "config.toml").exists():
+            raise ValueError(f"{self.path}: not a run directory (no config.toml); landscape train makes them")
+        recipe = config.load(self.path / "config.toml")[0]
+        if self.data_root is not None:
+            recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": self.data_root})})
+        self.recipe = recipe
+        self.name = self.path.name
+        self.federation = Federation(recipe, partition.load(self.path / "partition.npz"))
+        self.model, self.classes = self.federation.shop.model, self.federation.dataset.classes
+        self.policy = self.federation.policy
+        self.rounds = checkpoint.rounds(self.path)
+        if not self.rounds:
+            raise ValueError(f"{self.path}: has no checkpoint yet")
+        self.limits = replace(self.limits, dtype=self.federation.shop.dtype)
+        self._checkpoint = lru_cache(maxsize=2)(lambda round: checkpoint.load(checkpoint.at(self.path, round)))
+
+    @property
+    def clients(self) -> list[int]:
+        return list(range(len(self.federation.parts)))
+
+    def checkpoint(self, round: int) -> checkpoint.Checkpoint:
+        """The checkpoint of a round, verified."""
+        if round not in self.rounds:
+            self.select(str(round))
+        found: checkpoint.Checkpoint = self._checkpoint(round)
+        return found
+
+    def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
+        fed, data = self.federation, self.federation.dataset
+        images, labels = data.train_images, data.train_labels
+        if split == "train":
+            chosen = fed.parts.flat if client is None else fed.parts[client]
+        elif fed.tests is not None:
+            chosen = np.concatenate(fed.tests) if client is None else fed.tests[client]
+        elif client is None:
+            images, labels, chosen = data.test_images, data.test_labels, np.arange(len(data.test_labels))
+        else:
+            raise ValueError(f"{self.name}: clients have no test data of their own here; ask for split train")
+        if len(chosen) == 0:
+            raise ValueError(f"{self.name}: there is no {split} data")
+        places = torch.from_numpy(chosen)
+        return datasets.normalise(images[places], data, self.limits.dtype), labels[places]
+
+    def point(self, round: int, model: str = "server") -> Tensor:
+        models = self.checkpoint(round).models
+        choose("model", model, MODELS)
+        if model not in models:
+            kept = ", ".join(name for name in MODELS if name in models)
+            raise ValueError(f"{self.name}: round {round} has no {model} model, only {kept}")
+        statistics = "swa_statistics" if model == "swa" else "statistics"
+        return torch.cat([models[model], models[statistics]])
+
+    def local_points(self, round: int) -> dict[int, Tensor]:
+        found = self.checkpoint(round).locals
+        if not found:
+            kept = [
+                one for one in self.rounds if checkpoint.read_meta(checkpoint.at(self.path, one))["files"].get(LOCALS)
+            ]
+            raise ValueError(
+                f"{self.name}: round {round} keeps no local models; rounds that do: "
+                f'{", ".join(map(str, kept)) or "none"}. Train with checkpoints.keep_locals = "all"'
+            )
+        return found
+
+    def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
+        files = {round: checkpoint.read_meta(checkpoint.at(self.path, round))["files"] for round in rounds}
+        # what clients remember is dropped in time, and no study reads it
+        prints = {
+            round: {name: one for name, one in some.items() if name != "clients.safetensors"}
+            for round, some in files.items()
+        }
+        return {
+            "run": self.recipe.digest,
+            "data": self.federation.dataset.digest,
+            "partition": self.federation.partition.digest,
+            "checkpoints": {str(round): some for round, some in prints.items()},
+        }
+
+
+LOCALS = "locals.safetensors"
+
+
+@dataclass
+class Own(Subject):
+    """A model of one's own with its data: one point, no clients."""
+
+    name: str
+    path: Path
+    model: nn.Module
+    theta: Tensor
+    data: dict[str, tuple[Tensor, Tensor]]  # split -> inputs, labels
+    fingerprint: str
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        self.rounds = [0]
+        self.policy = "interpolated" if running_statistics(self.model) else "frozen"
+        self.classes = int(max(int(labels.max()) for _, labels in self.data.values())) + 1
+
+    @property
+    def clients(self) -> list[int]:
+        return []
+
+    def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
+        if split not in self.data:
+            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}")
+        return self.data[split]
+
+    def point(self, round: int, model: str = "server") -> Tensor:
+        return self.theta
+
+    def local_points(self, round: int) -> dict[int, Tensor]:
+        raise ValueError(f"{self.name}: a single model has no clients; this study needs a run of landscape train")
+
+    def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
+        return {"model": self.fingerprint}

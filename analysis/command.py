@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from analysis import work
 from analysis.catalog import STUDIES
 from analysis.study import choose_settings
-from analysis.subjects import Run, Subject
+from analysis.subjects import Limits, Run, Subject
 from analysis.work import Plan
 from landscape.bars import bars
 from landscape.errors import choose
@@ -131,8 +132,50 @@ def spoken(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 1 else "-" if seconds == 0 else "< 1 s"
 
 
-def open_runs(paths: Sequence[Path], data_root: Path | None, **limits: Any) -> list[Subject]:
-    """The runs of these directories."""
-    from analysis.subjects import Limits
+def open_subjects(
+    runs: Sequence[Path],
+    *,
+    model: str | None = None,
+    weights: Path | None = None,
+    data: str | None = None,
+    data_root: Path | None = None,
+    workers: int | None = None,
+    memory: str | None = None,
+    out: Path | None = None,
+) -> list[Subject]:
+    """The runs of these directories, or a model of the user's own."""
+    limits = Limits(workers=workers, memory=memory)
+    given = {"--model": model, "--weights": weights, "--data": data}
+    if any(value is not None for value in given.values()):
+        if runs:
+            raise ValueError("give either run directories or --model, --weights and --data, not both")
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            raise ValueError(
+                f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing"
+            )
+        from analysis.own import open_own
 
-    return [Run(path, data_root, Limits(**limits)) for path in paths]
+        assert model is not None
+        assert weights is not None
+        assert data is not None
+        return [open_own(model, weights, data, out=out or Path(), data_root=data_root, limits=limits)]
+    if not runs:
+        raise ValueError(
+            "which runs? landscape analyze RUN..., or --model, --weights and --data for a model of your own"
+        )
+    return [Run(path, data_root, limits) for path in runs]
+
+
+def with_rounds(studies: Sequence[str]) -> list[str]:
+    """Of these studies (or of all) those that can be told which rounds to look at."""
+    chosen = [STUDIES[choose("study", name, STUDIES)] for name in studies or STUDIES]
+    return [one.name for one in chosen if "rounds" in {field.name for field in dataclasses.fields(one.settings)}]
+
+
+def studies_listed() -> RenderableType:
+    """Every study, what it measures, and its settings."""
+    table = framed("name", "what it measures", "settings", "in the papers")
+    for study in STUDIES.values():
+        table.add_row(study.name, study.about, work.described(study.settings()), study.papers)
+    return table

@@ -70,11 +70,65 @@ def train(
     train_all(recipes, out, console=_console(), backend=backend, workers=workers)
 
 
+@app.command()
+def analyze(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN...", help="Run directories.")] = None,
+    study: Annotated[
+        list[str] | None, typer.Option(help="A study (landscape list studies); may be repeated. All by default.")
+    ] = None,
+    rounds: Annotated[
+        str | None, typer.Option(help='Rounds for every study: last, all, "every 10" or 0,50,100.', show_default=False)
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="STUDY.KEY=VALUE", help="Change a setting, e.g. curvature.top=10."),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads (default: one a core).", show_default=False)] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Budget for kept graphs, e.g. 8G (default: half of what is free).")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Instead of runs: module:function that makes a model.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Its weights: safetensors, or a file of torch.save.")] = None,
+    data: Annotated[str | None, typer.Option(help="Its data: a data set, a .npz file, or module:function.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of the data.", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results (default: analysis/ in the run).", show_default=False)
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be done, and what it takes.")
+    ] = False,
+) -> None:
+    """Measure runs, or a model of your own: curvature, surfaces, barriers, incompatibility and more, into HDF5."""
+    import training
+    from analysis import command
+
+    _import_from_here(training.__file__)
+    subjects = command.open_subjects(
+        runs or [],
+        model=model,
+        weights=weights,
+        data=data,
+        data_root=data_root,
+        workers=workers,
+        memory=memory,
+        out=out,
+    )
+    wanted = [f"{name}.rounds={rounds}" for name in command.with_rounds(study or [])] if rounds is not None else []
+    command.analyze(subjects, study or [], [*wanted, *(settings or [])], console=_console(), out=out, dry_run=dry_run)
+
+
 @app.command(name="list")
 def list_(
-    kind: Annotated[str, typer.Argument(metavar="algorithms|datasets|partitions|models|recipes", help="What to list.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="algorithms|datasets|partitions|models|recipes|studies", help="What to list.")
+    ],
 ) -> None:
-    """List what a recipe can name."""
+    """List what a recipe, or a command, can name."""
+    if kind == "studies":
+        from analysis.command import studies_listed
+
+        _console().print(studies_listed())
+        return
     from training.tables import listing
 
     _console().print(listing(kind))
@@ -99,6 +153,49 @@ def check(run: Run) -> None:
     if problems:
         raise typer.Exit(1)
     print(f"sound: {len(checkpoint.rounds(run))} checkpoints")
+
+
+@app.command()
+def personal(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    way: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WAY",
+            help="fedcr, finetune, global, knn, local or own; may be repeated. Default: finetune.",
+            show_default=False,
+        ),
+    ] = None,
+    round: Annotated[
+        int | None, typer.Option(help="After which round (default: the newest saved).", show_default=False)
+    ] = None,
+    model: Annotated[str, typer.Option(help="Which global model: server, mean or swa.")] = "server",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set an option of the way, e.g. epochs=5; may be repeated."),
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="Only so many clients, drawn by the run's seed.", show_default=False)
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data, if it is another than in training.", show_default=False)
+    ] = None,
+) -> None:
+    """Test runs on every client's own data, with a model made for each client. Keeps what is there."""
+    import training
+    from training.personal import report
+
+    _import_from_here(training.__file__)
+    report(
+        runs,
+        way or ["finetune"],
+        settings or [],
+        console=_console(),
+        round=round,
+        model=model,
+        sample=clients,
+        data_root=data_root,
+    )
 
 
 def _console() -> Console:

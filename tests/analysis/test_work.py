@@ -1,0 +1,224 @@
+"""Studies are planned, kept piece by piece, and finished after whatever stopped them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis import store, work
+from analysis.catalog import STUDIES
+from analysis.command import parse, spoken
+from analysis.store import Table, Variable
+from analysis.study import Piece, Study, choose_settings, stacked
+from analysis.subjects import Run
+
+
+@dataclass(frozen=True)
+class Settings:
+    factor: float = 2.0
+    rounds: str = "all"
+
+
+class Counted:
+    """A study that doubles the number of each round, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fail_at: str | None = None
+        self.error: Exception = RuntimeError("stop")
+
+    def measure(self, subjects: Sequence[Run], settings: Settings, piece: Piece, found: Mapping) -> dict:
+        if piece.key == self.fail_at:
+            raise self.error
+        self.asked.append(piece.key)
+        assert all(f"round {round}" in found for round in (0, 2, 4) if round < piece.round)
+        before = sum(float(arrays["_hidden"]) for arrays in found.values())
+        return {"value": np.asarray(settings.factor * piece.round), "_hidden": np.asarray(before + 1)}
+
+    @property
+    def study(self) -> Study:
+        def tables(subjects: Any, settings: Settings, found: Mapping) -> dict[str, Table]:
+            assert all("_hidden" not in arrays for arrays in found.values())
+            keys = list(found)
+            return {"all": Table({"value": Variable(("round",), stacked(found, keys, "value"), "doubled")})}
+
+        return Study(
+            name="counted",
+            about="",
+            settings=Settings,
+            rounds=lambda subject, settings: subject.select(settings.rounds),
+            pieces=lambda subjects, settings: [
+                Piece(f"round {round}", 10.0, round=round) for round in subjects[0].select(settings.rounds)
+            ],
+            measure=self.measure,
+            tables=tables,
+        )
+
+
+def go(counted: Counted, run: Run, out: Path, said: list[str] | None = None, **settings: Any) -> work.Plan:
+    say = (said if said is not None else []).append
+    planned = work.plan(counted.study, Settings(**settings), [run], out, say)
+    work.carry_out(planned, say=say)
+    return planned
+
+
+def test_an_answer_that_is_there_is_kept(run: Run, tmp_path: Path) -> None:
+    counted = Counted()
+    go(counted, run, tmp_path)
+    assert store.read(tmp_path / "counted.h5").tables["all"]["value"].tolist() == [0, 4, 8]
+    assert go(counted, run, tmp_path).kept
+    assert counted.asked == ["round 0", "round 2", "round 4"]
+    assert not go(counted, run, tmp_path, factor=3.0).kept  # another question
+    assert counted.asked == 2 * ["round 0", "round 2", "round 4"]
+    assert store.read(tmp_path / "counted.h5").tables["all"]["value"].tolist() == [0, 6, 12]
+
+
+def test_an_interrupted_study_finishes_the_rest(run: Run, tmp_path: Path) -> None:
+    counted, whole = Counted(), Counted()
+    counted.fail_at = "round 4"
+    with pytest.raises(RuntimeError, match="stop"):
+        go(counted, run, tmp_path)
+    assert not (tmp_path / "counted.h5").exists()
+    counted.fail_at = None
+    planned = work.plan(counted.study, Settings(), [run], tmp_path)
+    assert (planned.kept, planned.done) == (False, 2)
+    go(counted, run, tmp_path)
+    assert counted.asked == ["round 0", "round 2", "round 4"]
+    go(whole, run, tmp_path / "whole")
+    assert (tmp_path / "counted.h5").read_bytes() == (tmp_path / "whole" / "counted.h5").read_bytes()
+    assert [path.name for path in tmp_path.glob("*")] != []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["counted.h5", "whole"]  # no pieces left behind
+
+
+def test_a_damaged_piece_is_measured_again(run: Run, tmp_path: Path) -> None:
+    counted = Counted()
+    counted.fail_at = "round 4"
+    with pytest.raises(RuntimeError):
+        go(counted, run, tmp_path)
+    part = next(tmp_path.glob(".counted-*/*.npz"))
+    part.write_bytes(part.read_bytes()[:-3])
+    counted.fail_at = None
+    go(counted, run, tmp_path)
+    assert sorted(counted.asked) == ["round 0", "round 0", "round 2", "round 4"] or counted.asked.count("round 2") == 2
+
+
+def test_a_damaged_file_is_moved_aside_and_said_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "counted.h5").write_text("precious")
+    said: list[str] = []
+    go(Counted(), run, tmp_path, said)
+    assert (tmp_path / "counted.h5.damaged1").read_text() == "precious"
+    assert "moved to counted.h5.damaged1, and made anew" in said[0]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 bytes")])
+def test_what_does_not_fit_is_tried_in_smaller_chunks(run: Run, tmp_path: Path, error: Exception) -> None:
+    counted, before, said = Counted(), run.limits, []
+    counted.fail_at, counted.error = "round 2", error
+
+    def give_in(line: str) -> None:
+        said.append(line)
+        if run.limits.chunk_size <= 128:
+            counted.fail_at = None
+
+    try:
+        work.carry_out(work.plan(counted.study, Settings(), [run], tmp_path), say=give_in)
+    finally:
+        run.limits = before
+    assert said == [f"round 2: out of memory; trying again with {size} examples at once" for size in (256, 128)]
+    assert counted.asked == ["round 0", "round 2", "round 4"]
+
+
+def test_other_failures_are_not_swallowed(run: Run, tmp_path: Path) -> None:
+    counted = Counted()
+    counted.fail_at = "round 0"
+    with pytest.raises(RuntimeError, match="stop"):
+        go(counted, run, tmp_path)
+    assert run.limits.chunk_size == 512
+
+
+def test_provenance_says_where_an_answer_comes_from(run: Run, tmp_path: Path) -> None:
+    go(Counted(), run, tmp_path)
+    about = store.read(tmp_path / "counted.h5").provenance
+    assert about["dtype"] == ["float64"]
+    assert about["batchnorm"] == ["frozen"]
+    assert set(about["inputs"][0]["checkpoints"]) == {"0", "2", "4"}
+    assert about["inputs"][0]["run"] == run.recipe.digest
+    assert "torch" in about["packages"]
+
+
+def test_settings_are_checked() -> None:
+    study = Counted().study
+    assert choose_settings(study, {"factor": 3}) == Settings(factor=3.0)
+    assert choose_settings(study, {"rounds": 4}) == Settings(rounds="4")
+    with pytest.raises(ValueError, match="setting of counted: unknown 'factr'; did you mean 'factor'"):
+        choose_settings(study, {"factr": 3})
+    with pytest.raises(ValueError, match=r"counted.factor must be a number, got 'big'"):
+        choose_settings(study, {"factor": "big"})
+
+
+def test_settings_on_the_command_line() -> None:
+    assert parse(["curvature.top=10", "curvature.warm=false"], list(STUDIES)) == {
+        "curvature": {"top": 10, "warm": False}
+    }
+    assert parse(["top=10"], ["curvature"]) == {"curvature": {"top": 10}}
+    with pytest.raises(ValueError, match=r"several studies are asked for; write STUDY\.top=10"):
+        parse(["top=10"], ["curvature", "local_global"])
+    with pytest.raises(ValueError, match="study: unknown 'curvatre'; did you mean 'curvature'"):
+        parse(["curvatre.top=10"], list(STUDIES))
+    with pytest.raises(ValueError, match=r"--set wants study\.key=value"):
+        parse(["curvature.top"], list(STUDIES))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rounds"),
+    [("all", [0, 2, 4]), ("last", [4]), ("every 4", [0, 4]), ("every 3", [0, 4]), ("2, 0", [0, 2])],
+)
+def test_rounds_by_words(run: Run, wanted: str, rounds: list[int]) -> None:
+    assert run.select(wanted) == rounds
+
+
+def test_rounds_that_are_not_there_are_named(run: Run) -> None:
+    with pytest.raises(ValueError, match=r"no checkpoint of round 3, 5; there are 0, 2, 4"):
+        run.select("3,4,5")
+    with pytest.raises(ValueError, match='rounds must be "last", "all"'):
+        run.select("newest")
+
+
+def test_local_models_that_were_not_kept_are_named(make_run) -> None:
+    run = make_run(checkpoints={"every": 2, "keep_locals": "last"})
+    assert len(run.local_points(4)) == 3
+    with pytest.raises(ValueError, match=r"round 2 keeps no local models; rounds that do: 4. Train with"):
+        run.local_points(2)
+
+
+def test_durations_in_words() -> None:
+    assert [spoken(seconds) for seconds in (0, 0.4, 7.4, 90, 7200)] == ["-", "< 1 s", "7 s", "1.5 min", "2.0 h"]
+
+
+def test_pieces_of_unequal_size_are_filled_up() -> None:
+    found = {"a": {"x": np.ones(3)}, "b": {"x": np.zeros(1)}}
+    np.testing.assert_array_equal(stacked(found, ["a", "b"], "x"), [[1, 1, 1], [0, np.nan, np.nan]])
+
+
+@pytest.mark.parametrize("name", list(STUDIES))
+def test_every_study_answers_stores_and_reloads(name: str, runs: list[Run], tmp_path: Path) -> None:
+    import xarray
+
+    study = STUDIES[name]
+    subjects = runs if study.together else runs[:1]
+    path = work.carry_out(work.plan(study, study.settings(), subjects, tmp_path))
+    found = store.read(path)
+    assert found.settings == dataclasses.asdict(study.settings())
+    for group, table in found.tables.items():
+        with xarray.open_dataset(path, group=group, engine="h5netcdf") as data:
+            assert not any(str(dim).startswith("phony") for dim in data.dims)
+            for variable in table.variables:
+                assert data[variable].attrs["long_name"]
+                assert "units" in data[variable].attrs
+    assert work.plan(study, study.settings(), subjects, tmp_path).kept

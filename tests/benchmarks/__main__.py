@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.benchmarks import eigen, surface, tables, training
+from tests.benchmarks import eigen, studies, surface, tables, training
 from tests.benchmarks.processes import prepare_peers
 from tests.benchmarks.session import Session
 
@@ -19,6 +19,7 @@ GROUPS: dict[str, Callable[[Session], tables.Section]] = {
     "eigen": eigen.measure,
     "surface": surface.measure,
     "training": training.measure,
+    "studies": studies.measure,
 }
 
 

@@ -20,7 +20,7 @@ from training.duals import Dual, DualOnly, Lagrangian, QuasiGradient
 from training.gloss import ServerSharpness, TrueServerSharpness
 from training.layers import LayerRadii
 from training.partial import AdaptiveStart, BodyOnly
-from training.parts import Method
+from training.parts import Method, Perturbation
 from training.perturbation import (
     ASAM,
     PERTURBATIONS,
@@ -102,6 +102,10 @@ ALGORITHMS: dict[str, Method] = {
 }
 
 
+# what may stand after a plus: "feddyn+sam"
+COMPOSABLE: dict[str, type[Perturbation]] = {**PERTURBATIONS, "fsa": LayerRadii}
+
+
 def method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     """A method by name with some settings changed; "feddyn+sam" or "scaffold+asam" swap the perturbation.
 
@@ -111,7 +115,7 @@ def method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     base, plus, other = name.partition("+")
     chosen = ALGORITHMS[choose("algorithm", base, ALGORITHMS)]
     if plus:
-        rule = PERTURBATIONS[choose(f"perturbation after '{base}+'", other, PERTURBATIONS)]()
+        rule = COMPOSABLE[choose(f"perturbation after '{base}+'", other, COMPOSABLE)]()
         chosen = dataclasses.replace(chosen, name=name, perturbation=rule)
     known = options(chosen)
     changes: dict[str, dict[str, Any]] = {}

@@ -214,8 +214,6 @@ class Recipe(Settings):
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
     """The recipes of a file (or of a shipped recipe's name): one, or the cross product of its [sweep].
-
-    [[row]] tables hold settings that belong together, such as a method and its radius: every row takes the whole sweep.
     overrides: "key=value" with a dotted key. One that names a swept setting takes its place: "local.lr=0.1" fixes it,
     "sweep.local.lr=[0.1, 0.2]" sweeps other values.
     """
@@ -234,9 +232,6 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
         raise ValueError(
             f'{path}: sweep must be a table such as [sweep] "local.lr" = [0.1, 0.2], got {toml.written(sweep)}'
         )
-    rows = content.pop("row", [{}])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f'{path}: rows are written [[row]] algorithm.name = "fedsam", got row = {toml.written(rows)}')
     axes, fixed = dict(toml.dotted(sweep)), {}
     for override in overrides:
         key, equals, text = (part.strip() for part in override.partition("="))
@@ -247,13 +242,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
         else:
             fixed[key] = toml.parse(text)
             axes.pop(key, None)
-    recipes = []
-    for row in rows:
-        base = copy.deepcopy(content)
-        for key, value in toml.dotted(row):
-            toml.put(base, key, value)
-        recipes += [validate(single, str(path)) for single in swept(base, axes, fixed)]
-    return recipes
+    return [validate(single, str(path)) for single in swept(content, axes, fixed)]
 
 
 def swept(content: Mapping[str, Any], axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

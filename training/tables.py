@@ -1,24 +1,36 @@
-"""What can be named in a recipe, as tables: `landscape list algorithms`, `landscape list models`, ..."""
+"""What can be named in a recipe, as tables: `landscape list algorithms`, `landscape list models`, ...
+
+The README holds the table of algorithms too; `python -m training.tables README.md` writes it there.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from landscape.errors import choose
-from training import catalog, config, datasets, models, partition
+from training import catalog, config, datasets, files, models, partition
 from training.parts import Method, Rule
 
+RULES = "perturbation + correction → server"
+ALGORITHM_NOTES = (
+    "down/up: vectors of the model's size sent to and by each participant. grads: gradients per local step.",
+    'Another perturbation goes with any of them: name = "feddyn+sam", "scaffold+asam". So does averaging: [swa].',
+)
 NEUTRAL = ("NoPerturbation", "Plain")  # rules that leave the gradient as it is
+BEGIN, END = "<!-- algorithms: written by python -m training.tables README.md -->", "<!-- end of algorithms -->"
 
 
 def listing(kind: str) -> RenderableType:
@@ -27,27 +39,49 @@ def listing(kind: str) -> RenderableType:
 
 
 def algorithms() -> RenderableType:
-    """Every method: its three rules, what it remembers, sends and computes, and its settings."""
-    table = framed(
-        "name", "perturbation + correction → server", "client\nstate", "down/\nup", "grads", "settings", "paper"
-    )
-    table.columns[5].min_width = 14
-    for name, method in catalog.ALGORITHMS.items():
-        down, up = method.traffic
-        table.add_row(
+    """Every method: its rules, what it remembers, sends and computes, and its settings."""
+    traffic = ("client\nstate", "down/\nup", "grads")
+    wide = framed("name", RULES, *traffic, "settings", "paper")
+    narrow = framed("name", f"{RULES}\nsettings", *traffic, "paper")
+    narrow.columns[2].max_width, narrow.columns[5].max_width = 13, 16  # the rules and settings need the most room
+    for name, what, *costs, values, paper in algorithm_rows():
+        short = paper.replace(" et al.", "")
+        wide.add_row(name, what, *costs, values, short)
+        narrow.add_row(name, f"{what}\n{values}", *costs, short)
+    return noted(Fitting(wide, narrow), *ALGORITHM_NOTES)
+
+
+def algorithm_rows() -> list[tuple[str, ...]]:
+    """Name, rules, client state, traffic, gradients per step, settings and paper of every method, as text."""
+    return [
+        (
             name,
             rules(method),
-            ", ".join(method.client_vectors) or "-",
-            f"{down}/{up}",
+            ", ".join(method.client_vectors).replace("_", " ") or "-",
+            "/".join(str(vectors) for vectors in method.traffic),
             str(method.gradients_per_step),
             settings(catalog.values(method)),
-            method.paper.replace(" et al.", ""),
+            method.paper,
         )
-    return noted(
-        table,
-        "down/up: vectors of the model's size sent to and by each participant. grads: gradients per local step.",
-        'Another perturbation goes with any of them: name = "feddyn+sam", "scaffold+asam". So does averaging: [swa].',
-    )
+        for name, method in catalog.ALGORITHMS.items()
+    ]
+
+
+def algorithms_markdown() -> str:
+    """The table of algorithms for the README, with its notes."""
+    titles = ("name", RULES, "client state", "down/up", "grads", "settings", "paper")
+    lines = [titles, ("---",) * len(titles)]
+    lines += [(f"`{name}`", *between, paper) for name, *between, paper in algorithm_rows()]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *ALGORITHM_NOTES])
+
+
+def with_algorithms(text: str) -> str:
+    """A Markdown text with the table of algorithms between its two markers brought up to date."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"expected the table of algorithms between two lines, '{BEGIN}' and '{END}': write them first")
+    return f"{before}{BEGIN}\n\n{algorithms_markdown()}\n\n{END}{after}"
 
 
 def data_sets() -> RenderableType:
@@ -127,21 +161,34 @@ def framed(*titles: str) -> Table:
     return table
 
 
-def noted(table: Table, *lines: str) -> RenderableType:
+@dataclass(frozen=True)
+class Fitting:
+    """A table with a line for each row where the screen is wide enough for that, another one where it is not."""
+
+    wide: Table
+    narrow: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = Measurement.get(console, options.update(max_width=sys.maxsize), self.wide).maximum
+        yield self.wide if needed <= options.max_width else self.narrow
+
+
+def noted(table: RenderableType, *lines: str) -> RenderableType:
     """A table with remarks below it, taken literally: a bracket in them is no markup."""
     return Group(table, "", *(Text(line) for line in lines))
 
 
 def rules(method: Method) -> str:
-    """The three rules of a method without the neutral ones: SAM + client momentum → mean."""
+    """The rules of a method without the neutral ones: SAM + client momentum → mean."""
     local = [words(rule) for rule in (method.perturbation, method.correction) if type(rule).__name__ not in NEUTRAL]
+    local += [f"{words(method.term)} loss"] if method.term is not None else []
     return " ".join([" + ".join(local), "→", words(method.server)]).strip()
 
 
 def words(rule: Rule) -> str:
-    """A rule's name as people say it: ClientMomentum -> client momentum."""
-    name = type(rule).__name__
-    return name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    """A rule's name as people say it: ClientMomentum -> client momentum, MixedSAM -> mixed SAM."""
+    parts = re.findall(r"[A-Z][a-z]+|[A-Z]+", type(rule).__name__)
+    return " ".join(part if len(part) > 1 and part.isupper() else part.lower() for part in parts)
 
 
 def settings(values: dict[str, Any]) -> str:
@@ -177,3 +224,15 @@ def first_line(function: Callable[..., Any]) -> str:
 def first_comment(path: Path) -> str:
     """What a recipe says it is: its first line, a comment."""
     return path.read_text().partition("\n")[0].removeprefix("#").strip()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Bring the table of algorithms in Markdown files up to date."""
+    if not arguments:
+        raise SystemExit("expected a Markdown file: python -m training.tables README.md")
+    for path in map(Path, arguments):
+        files.write_text(path, with_algorithms(path.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -420,7 +420,13 @@ def test_lists_say_what_is_behind_a_name(command):
         "Karimireddy 2020",
     ]
     assert row(out, "fedavg")[1:5] == ["→ mean", "-", "1/1", "1"]
-    assert row(out, "mofedsam")[1:6] == ["SAM + client momentum → mean", "-", "2/1", "2", "rho=0.1, a=0.1, eta_g=1"]
+    assert row(out, "mofedsam")[1:6] == [
+        "SAM + client momentum → mean",
+        "-",
+        "2/1",
+        "2",
+        "rho=0.1, warmup=0, rho_start=0.001, a=0.1, eta_g=1",
+    ]
     _, out, _ = command("list", "models")
     assert row(out, "lenet64")[1:4] == ["3x32x32", "797,962", "-"]
     assert row(out, "fedavg_net")[2] == "2,156,490"

@@ -390,32 +390,3 @@ def test_the_name_is_readable():
     hidden = validate({"data": {"name": "../../x y:" + 300 * "z"}}).slug
     assert hidden.startswith("-..-x-y-zzz")
     assert len(hidden) < 120
-
-
-def test_rows_hold_settings_that_belong_together(tmp_path) -> None:
-    path = tmp_path / "table.toml"
-    path.write_text(
-        """
-[local]
-lr = 0.5
-[[row]]
-algorithm = { name = "fedsam", rho = 0.15 }
-[[row]]
-algorithm = { name = "fedprox", mu = 0.3 }
-local.lr = 0.1
-[sweep]
-seed = [1, 2]
-"""
-    )
-    recipes = config.load(path)
-    assert [(one.algorithm.name, one.local.lr, one.seed) for one in recipes] == [
-        ("fedsam", 0.5, 1),
-        ("fedsam", 0.5, 2),
-        ("fedprox", 0.1, 1),
-        ("fedprox", 0.1, 2),
-    ]
-    assert (recipes[1].algorithm.settings["rho"], recipes[3].algorithm.settings["mu"]) == (0.15, 0.3)
-    assert {one.local.lr for one in config.load(path, ["local.lr=0.2"])} == {0.2}
-    path.write_text('row = "fedsam"')
-    with pytest.raises(ValueError, match=r"rows are written \[\[row\]\]"):
-        config.load(path)

@@ -50,6 +50,7 @@ IDENTITIES = [
     ("fedfsa", {"rho": 0, "rho_larger": 0}, "fedcm", {}, EXACT),
     ("fedfsa", {"layers": 2, "select": "reverse"}, "fedfsa", {"layers": 2}, EXACT),  # all the weights there are
     ("fedfsa", {"layers": 2, "select": "random"}, "fedfsa", {"layers": 2}, EXACT),
+    ("fedcm+fsa", {}, "fedfsa", {}, EXACT),
     ("fedsol", {"rho": 0}, "fedavg", {}, EXACT),
     ("fedsol", {"combine": "A0"}, "fedavg", {}, EXACT),
     ("fedsol", {"proximal": "local", "rho": 0.05}, "fedsam", {}, EXACT),

@@ -1,0 +1,93 @@
+"""The tables of names: readable on a narrow screen, one line a row on a wide one, and the same in the README."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from training import catalog, tables
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def printed(width):
+    console = Console(width=width, no_color=True)
+    with console.capture() as capture:
+        console.print(tables.listing("algorithms"))
+    return capture.get().splitlines()
+
+
+def test_the_readme_holds_the_table_of_algorithms():
+    text = README.read_text(encoding="utf-8")
+    assert tables.with_algorithms(text) == text, (
+        "README.md does not hold the table of algorithms as it is now; run: python -m training.tables README.md"
+    )
+    between = text.partition(tables.BEGIN)[2].partition(tables.END)[0]
+    assert between.strip() == tables.algorithms_markdown()
+
+
+def test_markdown_has_a_row_for_every_method():
+    lines = [line for line in tables.algorithms_markdown().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert {len(row) for row in cells} == {7}
+    assert set(cells[1]) == {"---"}
+    assert [row[0] for row in cells[2:]] == [f"`{name}`" for name in catalog.ALGORITHMS]
+    found = {row[0].strip("`"): row[1:] for row in cells}
+    assert found["scaffold"] == ["control variate → mean", "control", "2/2", "1", "eta_g=1", "Karimireddy et al. 2020"]
+    assert found["fedntd"][:4] == ["not true loss → mean", "-", "1/1", "1"]
+    assert found["fedgmt"][0] == "dual only + ema distillation loss → subtract dual"
+    assert found["fedsmoo"][:4] == ["shared SAM + lagrangian → subtract dual", "perturbation dual, dual", "2/2", "2"]
+    assert found["naivefedgloss"][2:4] == ["2/2", "4"]
+    assert found["perfedavg"][4] == "adapt=0.01, eta_g=1"
+
+
+def test_a_hundred_columns_break_no_word():
+    lines = printed(100)
+    assert max(map(len, lines)) <= 100
+    words = {word.strip(",") for line in lines for word in line.split()}
+    for name, method in catalog.ALGORITHMS.items():
+        assert {name, *tables.rules(method).split()} <= words
+        assert set(tables.settings(catalog.values(method)).split(", ")) <= words
+        assert set(re.findall(r"\w+", ", ".join(method.client_vectors).replace("_", " "))) <= words
+
+
+def test_a_row_is_one_line_where_there_is_room():
+    wide = printed(500)
+    rows = [line for line in wide if line.split(" ")[0] in catalog.ALGORITHMS]
+    assert len(rows) == len(catalog.ALGORITHMS)
+    (sol,) = (line for line in rows if line.startswith("fedsol "))
+    assert re.split(" {2,}", sol.strip())[5] == tables.settings(catalog.values(catalog.ALGORITHMS["fedsol"]))
+    assert len(printed(100)) > len(wide) + len(rows) - 3  # settings below each method; the remarks may break too
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("fedsam", "SAM"), ("fedvssam", "mixed SAM"), ("fedfsa", "layer radii"), ("fedasam", "ASAM")]
+)
+def test_rules_are_named_as_people_say_them(name, said):
+    assert tables.words(catalog.ALGORITHMS[name].perturbation) == said
+
+
+def test_the_command_rewrites_what_is_between_the_markers(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n\n{tables.BEGIN}\n\nstale | table\n\n{tables.END}\n\nbelow → here\n", encoding="utf-8")
+    tables.main([str(page)])
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"above\n\n{tables.BEGIN}\n\n| name |")
+    assert text.endswith(f"\n\n{tables.END}\n\nbelow → here\n")
+    assert "stale" not in text
+    tables.main([str(page)])
+    assert page.read_text(encoding="utf-8") == text
+    assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
+
+
+def test_a_page_without_markers_is_left_alone(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"nothing here but {tables.BEGIN}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="expected the table of algorithms between two lines"):
+        tables.main([str(page)])
+    assert page.read_text(encoding="utf-8") == f"nothing here but {tables.BEGIN}\n"
+    with pytest.raises(SystemExit, match=r"python -m training\.tables README\.md"):
+        tables.main([])

@@ -154,9 +154,7 @@ class StackedSlope:
 
         weights = self.batch.weights(half, shop.dtype)
         function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
-        slopes, (values, plain) = function(
-            self._tensors(point), self.batch.inputs, self.batch.targets, weights, others
-        )
+        slopes, (values, plain) = function(self._tensors(point), self.batch.inputs, self.batch.targets, weights, others)
         self._check(values.detach(), plain)
         if self.evaluations == 0:
             self.losses = plain.double()

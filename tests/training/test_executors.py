@@ -67,7 +67,7 @@ def test_processes_agree_to_the_bit(name: str, workers: Processes) -> None:
 def test_vmap_agrees_to_rounding(name: str) -> None:
     fed = build(name, rounds={"participants": 5})
     if name.startswith("fedala"):
-        with pytest.raises(ValueError, match="backend vmap: fedala.* starts every client elsewhere; use serial"):
+        with pytest.raises(ValueError, match=r"backend vmap: fedala.* starts every client elsewhere; use serial"):
             Stacked(fed.shop)
         return
     assert len({fed.shop.steps(client) for client in fed.cohort(0)}) > 1 or name == "perfedavg"

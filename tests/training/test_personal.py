@@ -23,10 +23,9 @@ from landscape import cli
 from landscape.layout import running_statistics
 from landscape.rng import normal
 from tests.training.federations import SIZES, batches, examples, federation, hidden, play, scores
-from training import checkpoint, client_tests, config, personal
+from training import checkpoint, client_tests, config, personal, ways
+from training import scores as kept
 from training.client_tests import (
-    ClientScore,
-    PersonalResult,
     Subject,
     client_examples,
     client_test,
@@ -39,8 +38,10 @@ from training.federation import Federation
 from training.files import DamagedError, sealed
 from training.local import DivergenceError
 from training.partition import Partition
-from training.personal import PERSONAL, evaluate, options_of, vote
+from training.personal import PERSONAL, evaluate, options_of
 from training.rounds import train
+from training.scores import ClientScore, PersonalResult
+from training.ways import vote
 
 LOCAL = {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.01, "clip": 2.0, "epochs": 3}
 
@@ -168,7 +169,7 @@ INPUTS = normal((11, 1, 2, 2), 0, "inputs")
 def test_finetuning_is_plain_sgd(part, parts):
     fed = federation("fedsam", local=LOCAL, algorithm={"rho": 0.5})
     state = play(fed, 2)[-1][0]
-    predict = personal.finetuned(subject_of(fed, state), epochs=3, lr=0.1, part=part)
+    predict = ways.finetuned(subject_of(fed, state), epochs=3, lr=0.1, part=part)
     for client in (2, 4, 6):
         wanted = tuned_by_torch(fed, state.w, client, 2, parts)(INPUTS.flatten(1)).detach()
         torch.testing.assert_close(predict(client, INPUTS), wanted, rtol=1e-11, atol=1e-13)
@@ -177,7 +178,7 @@ def test_finetuning_is_plain_sgd(part, parts):
 def test_finetuning_is_the_local_training_of_a_next_round():
     fed = federation(local=LOCAL)
     (state, _, _), (_, _, models) = play(fed, 2)
-    predict = personal.finetuned(subject_of(fed, state), epochs=3, lr=0.1)
+    predict = ways.finetuned(subject_of(fed, state), epochs=3, lr=0.1)
     for client, model in models.items():
         wanted = client_tests.look(fed.shop, model, state.statistics, INPUTS).outputs
         assert torch.equal(predict(client, INPUTS), wanted)
@@ -187,29 +188,29 @@ def test_the_loss_of_finetuning_is_cross_entropy_whatever_the_run_had():
     found = []
     for name in ("fedavg", "fedntd", "fedprox", "perfedavg", "fedbabu"):
         fed = federation(name, local=LOCAL)
-        found.append(personal.finetuned(subject_of(fed), epochs=2, lr=0.1)(1, INPUTS))
+        found.append(ways.finetuned(subject_of(fed), epochs=2, lr=0.1)(1, INPUTS))
     assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_what_is_asked_for_first_changes_nothing():
     subject = subject_of(federation())
-    one = personal.finetuned(subject, epochs=2, lr=0.1)
+    one = ways.finetuned(subject, epochs=2, lr=0.1)
     found = {client: one(client, INPUTS) for client in (4, 1, 0)}
-    two = personal.finetuned(subject, epochs=2, lr=0.1)
+    two = ways.finetuned(subject, epochs=2, lr=0.1)
     assert all(torch.equal(two(client, INPUTS), found[client]) for client in (0, 1, 4))
     assert not torch.equal(found[0], found[1])
 
 
 def test_a_step_to_infinity_is_noticed_though_it_is_the_last():
     fed = federation(local={"weight_decay": 1000.0})
-    predict = personal.finetuned(subject_of(fed), epochs=1, lr=1e308)
+    predict = ways.finetuned(subject_of(fed), epochs=1, lr=1e308)
     with pytest.raises(DivergenceError, match="client 6 diverged in round 1, local step 1"):
         predict(6, INPUTS)
 
 
 def test_fedcr_ends_with_the_heads():
     fed = federation()
-    predict = personal.common_representation(subject_of(fed), rounds=2, epochs=2, lr=0.2, dim=4, beta=0.01, samples=3)
+    predict = ways.common_representation(subject_of(fed), rounds=2, epochs=2, lr=0.2, dim=4, beta=0.01, samples=3)
     state = FedCR.begin(fed, epochs=2, lr=0.2, dim=4, bound=Bound(0.01, 3))
     state.advance()
     state.advance()
@@ -237,7 +238,7 @@ def test_norm_layers_go_on_from_the_runs_statistics():
     fed = federation(sizes=(6, 7, 10, 8), model=normed, local={"lr": 0.1, "epochs": 2})
     state = play(fed, 2)[-1][0]
     subject = subject_of(fed, state)
-    predict, before = personal.finetuned(subject, epochs=2, lr=0.1), personal.as_it_is(subject)
+    predict, before = ways.finetuned(subject, epochs=2, lr=0.1), ways.as_it_is(subject)
     plain = before(0, INPUTS)
     for client in (2, 0, 3):
         torch.testing.assert_close(predict(client, INPUTS), normed_by_torch(fed, state, client), rtol=1e-11, atol=1e-13)
@@ -247,8 +248,8 @@ def test_norm_layers_go_on_from_the_runs_statistics():
 def test_dropout_is_off_in_testing_and_keyed_in_training():
     fed = federation(model={"name": "tests.training.federations:dropping"})
     subject = subject_of(fed)
-    torch.testing.assert_close(personal.as_it_is(subject)(0, INPUTS), scores(subject.w, INPUTS.flatten(1)))
-    predict = personal.finetuned(subject, epochs=2, lr=0.1)
+    torch.testing.assert_close(ways.as_it_is(subject)(0, INPUTS), scores(subject.w, INPUTS.flatten(1)))
+    predict = ways.finetuned(subject, epochs=2, lr=0.1)
     state = torch.get_rng_state()
     first = predict(2, INPUTS)
     torch.manual_seed(5)
@@ -283,21 +284,21 @@ def test_knn_mixes_the_vote_of_features_with_the_model():
     near = vote(hidden(subject.w, inputs), hidden(subject.w, own[0]), own[1], k=5, scale=2.0, classes=3)
     plain = scores(subject.w, inputs).softmax(1)
     for lam in (0.0, 0.3, 1.0):
-        found = personal.neighbours(subject, k=5, lam=lam, scale=2.0, lr=0.1)(2, INPUTS)
+        found = ways.neighbours(subject, k=5, lam=lam, scale=2.0, lr=0.1)(2, INPUTS)
         torch.testing.assert_close(found, lam * near + (1 - lam) * plain, rtol=1e-11, atol=1e-13)
 
 
 def test_knn_after_finetuning():
     fed = federation(local=LOCAL)
     subject = subject_of(fed)
-    tuned = personal.finetuned(subject, epochs=3, lr=0.1)(2, INPUTS).softmax(1)
-    found = personal.neighbours(subject, lam=0.0, epochs=3, lr=0.1)(2, INPUTS)
+    tuned = ways.finetuned(subject, epochs=3, lr=0.1)(2, INPUTS).softmax(1)
+    found = ways.neighbours(subject, lam=0.0, epochs=3, lr=0.1)(2, INPUTS)
     torch.testing.assert_close(found, tuned)
     model = tuned_by_torch(fed, subject.w, 2, 0)
     own, labels = examples(fed, fed.parts[2])
     features, known = (model[:2](x).detach() for x in (INPUTS.flatten(1), own))
     wanted = vote(features, known, labels, k=3, scale=1.0, classes=3)
-    found = personal.neighbours(subject, k=3, lam=1.0, epochs=3, lr=0.1)(2, INPUTS)
+    found = ways.neighbours(subject, k=3, lam=1.0, epochs=3, lr=0.1)(2, INPUTS)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 
 
@@ -352,7 +353,7 @@ def test_before_and_after_count_what_is_right(run):
     subject = open_subject(run, model="mean", round=2)
     result = evaluate(subject, "finetune", {"epochs": 2, "draw": 20})
     state = checkpoint.load(checkpoint.at(run, 2))
-    predict = personal.finetuned(subject, epochs=2, lr=0.1)
+    predict = ways.finetuned(subject, epochs=2, lr=0.1)
     for score in result.clients:
         inputs, labels = client_examples(subject.federation, client_test(subject.federation, score.client, draw=20))
         before = scores(state.models["mean"], inputs.flatten(1)).argmax(1)
@@ -365,7 +366,7 @@ def test_before_and_after_count_what_is_right(run):
 def test_local_models_start_from_the_first_checkpoint(run):
     subject = open_subject(run)
     fed, start = subject.federation, checkpoint.load(checkpoint.at(run, 0)).models["server"]
-    predict = personal.alone(subject, epochs=3, lr=0.1, lr_decay=0.5)
+    predict = ways.alone(subject, epochs=3, lr=0.1, lr_decay=0.5)
     for client in (0, 3, 5):
         wanted = tuned_by_torch(fed, start, client, 0, decay=0.5)(INPUTS.flatten(1)).detach()
         torch.testing.assert_close(predict(client, INPUTS), wanted, rtol=1e-11, atol=1e-13)
@@ -399,7 +400,7 @@ def test_a_rate_that_floats_cannot_hold_is_refused(run):
 
 def test_a_way_wants_a_rate():
     with pytest.raises(ValueError, match="lr must be positive and finite"):
-        personal.finetuned(subject_of(federation()))
+        ways.finetuned(subject_of(federation()))
 
 
 def test_own_models_are_the_newest_that_were_kept(run):
@@ -423,7 +424,7 @@ def test_own_models_of_fedala_are_what_it_remembers(tmp_path):
     run = trained(tmp_path, "fedala", checkpoints={"keep_locals": "none", "every": 1})
     remembered = checkpoint.load(checkpoint.at(run, 4)).clients
     subject = open_subject(run)
-    predict = personal.last_own(subject)
+    predict = ways.last_own(subject)
     for client in range(7):
         if client in remembered:
             wanted = scores(remembered[client]["personal"], INPUTS.flatten(1))
@@ -434,7 +435,7 @@ def test_own_models_of_fedala_are_what_it_remembers(tmp_path):
     with pytest.raises(
         ValueError, match=r"after round 1; rounds that do: 3, 4\. Train with checkpoints\.keep_clients=all"
     ):
-        personal.last_own(open_subject(run, round=1))
+        ways.last_own(open_subject(run, round=1))
 
 
 def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
@@ -447,7 +448,7 @@ def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
     d = subject.w.numel()
     assert own.numel() == d + 10
     wanted = client_tests.look(subject.federation.shop, own[:d], own[d:], INPUTS).outputs
-    found = personal.last_own(subject)(client, INPUTS)
+    found = ways.last_own(subject)(client, INPUTS)
     assert torch.equal(found, wanted)
     assert not torch.equal(
         found, client_tests.look(subject.federation.shop, own[:d], subject.statistics, INPUTS).outputs
@@ -490,7 +491,7 @@ def test_every_way_is_a_function_of_run_and_options(run, way):
     options = {key: 2 for key in ("rounds", "epochs", "dim", "samples", "k") if key in options_of(way)}
     everyone = evaluate(open_subject(run), way, options)
     path = run / "personal" / everyone.file
-    assert client_tests.load(path) == everyone
+    assert kept.load(path) == everyone
     path.unlink()
     assert evaluate(open_subject(run), way, options) == everyone
     some = evaluate(open_subject(run), way, options, sample=4)
@@ -519,8 +520,8 @@ def test_means_and_spreads_by_hand():
 
 def test_a_result_survives_its_file(tmp_path):
     result = result_of(1 / 3, 0.1 + 0.2)
-    client_tests.save(tmp_path / "personal" / "x.json", result)
-    assert client_tests.load(tmp_path / "personal" / "x.json") == result
+    kept.save(tmp_path / "personal" / "x.json", result)
+    assert kept.load(tmp_path / "personal" / "x.json") == result
     assert [path.name for path in (tmp_path / "personal").iterdir()] == ["x.json"]
     stored = json.loads((tmp_path / "personal" / "x.json").read_text())
     assert stored["summary"]["mean"] == result.mean
@@ -528,15 +529,15 @@ def test_a_result_survives_its_file(tmp_path):
 
 def test_a_damaged_result_is_named(tmp_path):
     path = tmp_path / "personal" / "x.json"
-    client_tests.save(path, result_of(0.5))
+    kept.save(path, result_of(0.5))
     text = path.read_text()
     for broken in (text.replace('"after": 0.5', '"after": 0.6'), text[:-9], "[]", ""):
         path.write_text(broken)
         with pytest.raises(DamagedError, match=r"personal/x\.json"):
-            client_tests.load(path)
+            kept.load(path)
     path.write_text(sealed({"way": "finetune"}))
     with pytest.raises(DamagedError, match=r"personal/x\.json: not a personalised evaluation of this version"):
-        client_tests.load(path)
+        kept.load(path)
 
 
 def test_a_finished_result_is_kept(run, monkeypatch):
@@ -559,10 +560,12 @@ def test_a_finished_result_is_kept(run, monkeypatch):
             evaluate(other, "finetune", {"epochs": 1})
 
 
-def test_results_of_other_rounds_stand_beside_each_other(run):
+def test_results_of_other_rounds_and_options_stand_beside_each_other(run):
     first, second = (evaluate(open_subject(run, round=round), "global") for round in (2, 4))
-    assert {path.name for path in (run / "personal").iterdir()} == {first.file, second.file}
-    assert client_tests.load(run / "personal" / first.file) == first != second
+    third = evaluate(open_subject(run), "global", {"draw": 30})
+    assert {path.name for path in (run / "personal").iterdir()} == {first.file, second.file, third.file}
+    assert len({first.file, second.file, third.file}) == 3
+    assert kept.load(run / "personal" / first.file) == first != second
 
 
 def test_a_result_of_another_checkpoint_or_a_damaged_one_is_made_again(run):
@@ -619,7 +622,7 @@ def test_the_command_prints_one_table(run, monkeypatch):
     assert done.exit_code == 0, done.output
     header, _, *rows = [line.rstrip() for line in done.output.splitlines() if line.strip()]
     assert header.split("  ")[0] == "run"
-    stored = {path.name.partition("-")[0]: client_tests.load(path) for path in (run / "personal").iterdir()}
+    stored = {path.name.partition("-")[0]: kept.load(path) for path in (run / "personal").iterdir()}
     assert set(stored) == {"global", "finetune", "own"}
     for way, row in zip(("global", "finetune", "own"), rows, strict=False):
         found = stored[way]
@@ -657,7 +660,7 @@ def test_the_command_takes_rounds_models_and_samples(command, run):
     code, out, _ = command(run, "--round", 2, "--model", "mean", "--clients", 3)
     assert code == 0
     (path,) = (run / "personal").iterdir()
-    found = client_tests.load(path)
+    found = kept.load(path)
     assert (found.round, found.model, found.sample, len(found.clients)) == (2, "mean", 3, 3)
     assert "model=mean" in out
 
@@ -668,7 +671,7 @@ def test_a_damaged_checkpoint_is_passed_over_in_words(command, run):
     code, out, _ = command(run, "--set", "epochs=1")
     assert code == 0
     assert out.startswith(f"damaged, passed over: {broken}")
-    assert client_tests.load(next((run / "personal").iterdir())).round == 2
+    assert kept.load(next((run / "personal").iterdir())).round == 2
     code, _, err = command(run, "--round", 4)
     assert code == 2
     assert str(broken) in err

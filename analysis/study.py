@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,17 +47,21 @@ class Study:
 def choose_settings(study: Study, given: Mapping[str, Any]) -> Any:
     """The study's settings with some changed; each keeps the type of its default."""
     fields = {field.name: field.default for field in dataclasses.fields(study.settings)}
+    hints = get_type_hints(study.settings)
     changes = {}
     for key, value in given.items():
         if not fields:
             raise ValueError(f"{study.name} has no settings, got '{key}'")
         default = fields[choose(f"setting of {study.name}", key, fields)]
-        changes[key] = _like(f"{study.name}.{key}", value, default)
+        changes[key] = _like(f"{study.name}.{key}", value, default, hints[key])
     return study.settings(**changes)
 
 
-def _like(what: str, value: Any, default: Any) -> Any:
-    if default is None or value is None or type(value) is type(default):
+def _like(what: str, value: Any, default: Any, hint: Any) -> Any:
+    """The value in the type of its default; where that is None, in the other type of the annotation."""
+    if default is None and value is not None:
+        default = next((kind() for kind in get_args(hint) if kind is not type(None)), value)
+    if value is None or type(value) is type(default):
         return value
     if isinstance(default, float) and type(value) is int:
         return float(value)
@@ -65,8 +69,8 @@ def _like(what: str, value: Any, default: Any) -> Any:
         return tuple(value)
     if isinstance(default, str) and type(value) in (int, float):
         return str(value)  # rounds = 10
-    kinds = {bool: "true or false", str: "a word", float: "a number", int: "a whole number", tuple: "a list"}
-    raise ValueError(f"{what} must be {kinds[type(default)]}, got {value!r}")
+    words = {bool: "true or false", str: "a word", float: "a number", int: "a whole number", tuple: "a list"}
+    raise ValueError(f"{what} must be {words[type(default)]}, got {value!r}")
 
 
 def variable(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from landscape import Objective
 from landscape.errors import choose
 from landscape.layout import running_statistics
+from landscape.replica import NORM
 from training import checkpoint, config, datasets, partition
 from training.federation import Federation
 
@@ -185,7 +186,8 @@ class Run(Subject):
 
     def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
         files = {round: checkpoint.read_meta(checkpoint.at(self.path, round))["files"] for round in rounds}
-        # what clients remember is dropped in time, and no study reads it
+        # what clients remember is dropped in time: an answer must not depend on whether it is still there, except to
+        # be NaN (delta_epsilon)
         prints = {
             round: {name: one for name, one in some.items() if name != "clients.safetensors"}
             for round, some in files.items()
@@ -215,7 +217,8 @@ class Own(Subject):
 
     def __post_init__(self) -> None:
         self.rounds = [0]
-        self.policy = "interpolated" if running_statistics(self.model) else "frozen"
+        normed = any(isinstance(module, NORM) for module in self.model.modules())
+        self.policy = "interpolated" if running_statistics(self.model) else "batch" if normed else "frozen"
         self.classes = int(max(int(labels.max()) for _, labels in self.data.values())) + 1
 
     @property

@@ -117,6 +117,35 @@ def analyze(
     command.analyze(subjects, study or [], [*wanted, *(settings or [])], console=_console(), out=out, dry_run=dry_run)
 
 
+@app.command()
+def export(
+    results: Annotated[Path, typer.Argument(metavar="FILE", help="A surface.h5 or plane.h5 of landscape analyze.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="NAME.vts for ParaView, NAME.h5 in Goldstein's layout.")],
+    group: Annotated[str | None, typer.Option(help="Which table of the file.", show_default=False)] = None,
+    row: Annotated[int, typer.Option(help="Which surface of the table.")] = 0,
+) -> None:
+    """Hand a stored surface to another program."""
+    from analysis.exports import export
+
+    export(results, out, group=group, row=row)
+    print(out)
+
+
+@app.command(name="import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A surface in Goldstein's HDF5 layout.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to store it, e.g. analysis/surface.h5.")],
+) -> None:
+    """Take over a surface that was made with Goldstein's loss-landscape code."""
+    from analysis import store
+    from analysis.exports import import_goldstein
+
+    if out.exists():
+        raise ValueError(f"{out} is there already: choose another name")
+    store.write(out, import_goldstein(source))
+    print(out)
+
+
 @app.command(name="list")
 def list_(
     kind: Annotated[

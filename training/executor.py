@@ -132,6 +132,10 @@ class Processes(Executor):
             for pipe in wait(list(places)):
                 worker, place = places.pop(pipe)  # type: ignore[call-overload]
                 finished[place] = self._receive(worker)
+                if sent < len(tasks):  # at once: it need not wait until its answer is counted
+                    self._hand(worker, tasks[sent])
+                    places[worker.pipe] = worker, sent
+                    sent += 1
             while handed in finished:
                 answer = finished.pop(handed)
                 if isinstance(answer, Exception):

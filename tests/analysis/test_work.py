@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from analysis.subjects import Run
 class Settings:
     factor: float = 2.0
     rounds: str = "all"
+    limit: int | None = None
 
 
 class Counted:
@@ -160,6 +162,9 @@ def test_settings_are_checked() -> None:
         choose_settings(study, {"factr": 3})
     with pytest.raises(ValueError, match=r"counted.factor must be a number, got 'big'"):
         choose_settings(study, {"factor": "big"})
+    assert choose_settings(study, {"limit": 3}) == Settings(limit=3)
+    with pytest.raises(ValueError, match=r"counted.limit must be a whole number, got 'x'"):
+        choose_settings(study, {"limit": "x"})
 
 
 def test_settings_on_the_command_line() -> None:
@@ -214,7 +219,7 @@ def test_every_study_answers_stores_and_reloads(name: str, runs: list[Run], tmp_
     subjects = runs if study.together else runs[:1]
     path = work.carry_out(work.plan(study, study.settings(), subjects, tmp_path))
     found = store.read(path)
-    assert found.settings == dataclasses.asdict(study.settings())
+    assert found.settings == json.loads(json.dumps(dataclasses.asdict(study.settings())))
     for group, table in found.tables.items():
         with xarray.open_dataset(path, group=group, engine="h5netcdf") as data:
             assert not any(str(dim).startswith("phony") for dim in data.dims)

@@ -37,12 +37,12 @@ def main() -> None:
         session.say("training the network")
         made = session.task("create", count=IMAGES)
         session.say(f"loss {made['loss']:.4f}, error {made['error']:.1%}")
-        sections = [GROUPS[name](session) for name in options.groups or GROUPS]
-    console = Console(width=150)
-    for section in sections:
-        tables.show(section, console)
-        if not options.quick:
-            tables.record(section)
+        console = Console(width=150)
+        for name in options.groups or GROUPS:
+            section = GROUPS[name](session)
+            tables.show(section, console)
+            if not options.quick:
+                tables.record(section)  # at once: a later group may be interrupted
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tests.benchmarks.session import Session
 from tests.benchmarks.tables import Section, Table, Target
 
 CLIENTS, IMAGES, ROUNDS = 10, 64, 10  # images of each client, one batch of PyHessian's
+ASKED = 3  # clients that PyHessian is asked about: it takes minutes for each
 TOLERANCE = 1e-6  # of PyHessian: what it needs for a residual of 1e-3 in the other benchmark
 Numbers = dict[str, Any]
 
@@ -35,7 +36,8 @@ def measure(session: Session) -> Section:
     session.say("local and global sharpness of every client")
     ours = task("local_global", folder=str(folder))
     theirs, worst = 0.0, 0.0
-    for client in range(clients):
+    asked = min(ASKED, clients)
+    for client in range(asked):
         for name, count in (("own", IMAGES), ("everyone", clients * IMAGES)):
             place = folder / f"client_{client}_{name}"
             found = call("PyHessian", place, count=count, k=1, tol=TOLERANCE, most=400, fed="batch")
@@ -44,7 +46,8 @@ def measure(session: Session) -> Section:
             worst = max(worst, abs(found["values"][0] - truth) / abs(truth))
             session.say(f"PyHessian, client {client}, {name}: {found['seconds']:.1f} s, {found['products']} products")
     saved = 1 - sum(warm["warm"][1:]) / sum(warm["cold"][1:])
-    faster = theirs / ours["seconds"]
+    mine = sum(ours["each"][:asked])
+    faster = theirs / mine
     tables = [
         Table(
             "Top-5 over rounds, residual 1e-3: Hessian products",
@@ -55,9 +58,9 @@ def measure(session: Session) -> Section:
             ],
         ),
         Table(
-            f"lambda_1 of {clients} local models on their own {IMAGES} images and on all {clients * IMAGES}",
+            f"lambda_1 of {asked} local models on their own {IMAGES} images and on all {clients * IMAGES}",
             ["", "seconds", "largest disagreement"],
-            [["ours", f"{ours['seconds']:.1f}", ""], ["PyHessian", f"{theirs:.1f}", f"{worst:.0e}"]],
+            [["ours", f"{mine:.1f}", ""], ["PyHessian", f"{theirs:.1f}", f"{worst:.0e}"]],
         ),
     ]
     targets = [
@@ -159,12 +162,13 @@ def local_global(*, folder: str) -> Numbers:
     everyone = run.objective()
     first = next(iter(points))
     eigenpairs(objectives[first].hessian(points[first]), 1)  # kernels are chosen at the first call
-    values = []
-    start = time.perf_counter()
+    values, each = [], []
     for client, w in points.items():
+        start = time.perf_counter()
         own = eigenpairs(objectives[client].hessian(w), 1).values[0]
         values.append([float(own), float(eigenpairs(everyone.hessian(w), 1).values[0])])
-    return {"seconds": time.perf_counter() - start, "values": values}
+        each.append(time.perf_counter() - start)
+    return {"each": each, "values": values}
 
 
 TASKS: dict[str, Callable[..., Numbers]] = {"prepare": prepare, "warm": warm_start, "local_global": local_global}

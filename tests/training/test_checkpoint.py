@@ -590,7 +590,8 @@ def unsafe(source):
             module = (node.module or "").partition(".")[0]
             found += [f"from {module}"] if module in MODULES or (module == "torch" and "load" in names) else []
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in CALLS:
-            safe = any(word.arg == "allow_pickle" and ast.unparse(word.value) == "False" for word in node.keywords)
+            given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            safe = given.get("allow_pickle") == "False" or given.get("weights_only") == "True"
             found += [] if safe else [ast.unparse(node.func)]
     return found
 

@@ -1,0 +1,301 @@
+"""Tidy tables over runs and seeds, from run directories and the results in them. This file imports no torch.
+
+A row is one run: what it was (data, algorithm, partition, seed, and the settings in which the runs differ), how well it
+ended, and the numbers of every study that is there, as study.table.variable of the last round that was looked at.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis import store
+from analysis.store import Stored, Table
+
+Row = dict[str, Any]
+FOLDER = "analysis"  # of results, in a run directory
+SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how partitions call their skew
+UNTOLD = {"seed", "data.root", "data.download", "evaluation.every", "evaluation.last"}  # not what makes runs differ
+UNTOLD_TABLES = ("checkpoints.",)
+PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how a model's metrics are called in metrics.jsonl
+
+
+def collect(paths: Sequence[str | Path], *, last: int | None = None) -> list[Row]:
+    """One row per run. A path is a run directory, a folder of them, or a single .h5 file.
+
+    last: evaluated rounds in the mean of the final accuracy; by default each run's evaluation.last.
+    """
+    found: dict[Path, list[Path]] = {}
+    for path in map(Path, paths):
+        for run, results in _runs(path):
+            found.setdefault(run, [])
+            found[run] += [one for one in results if one not in found[run]]
+    settings = {run: _settings(run) for run in found}
+    differing = differences(list(settings.values()))
+    rows = []
+    for run, results in found.items():
+        own = settings[run]
+        row = {**_identity(run, own), **{key: own.get(key) for key in differing}}
+        if own:
+            row |= finals(_metrics(run), last or int(own.get("evaluation.last", 10)))
+        for path in sorted(results):
+            row |= numbers(store.read(path))
+        rows.append(row)
+    columns = dict.fromkeys(key for row in rows for key in row)
+    return [{key: row.get(key) for key in columns} for row in rows]
+
+
+def _runs(path: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Run directories that a path means, with their results."""
+    if path.suffix == ".h5":
+        yield (path.parent.parent if path.parent.name == FOLDER else path.parent), [path]
+        return
+    if (path / "config.toml").exists():
+        yield path, _results(path)
+        return
+    inside = sorted(one.parent for one in path.glob("*/config.toml"))
+    if not inside and not _results(path):
+        raise ValueError(f"{path}: neither a run directory nor a folder of them, nor does it hold results (.h5)")
+    for run in inside or [path]:
+        yield run, _results(run)
+
+
+def _results(run: Path) -> list[Path]:
+    return [path for path in (run / FOLDER).glob("*.h5") if not path.name.startswith(".")]
+
+
+def _settings(run: Path) -> Row:
+    """Every setting of a run by its dotted key; none for a model that was not trained here."""
+    path = run / "config.toml"
+    if not path.exists():
+        return {}
+    try:
+        return dict(_dotted(tomllib.loads(path.read_text(encoding="utf-8"))))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not valid TOML: {error}") from None
+
+
+def _dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _identity(run: Path, settings: Row) -> Row:
+    if not settings:
+        return {"run": run.name}
+    skew = next((settings[f"partition.{key}"] for key in SKEWS if f"partition.{key}" in settings), None)
+    return {
+        "run": run.name,
+        "data": settings.get("data.name"),
+        "algorithm": settings.get("algorithm.name"),
+        "model": settings.get("model.name"),
+        "partition": settings.get("partition.name"),
+        "alpha": skew,
+        "clients": settings.get("partition.clients"),
+        "seed": settings.get("seed"),
+    }
+
+
+def differences(settings: Sequence[Row]) -> list[str]:
+    """Dotted keys in which runs differ, but for the seed, what an identity names already, and mere book-keeping."""
+    named = {f"{table}.name" for table in ("data", "algorithm", "model", "partition")}
+    named |= {f"partition.{key}" for key in (*SKEWS, "clients")}
+    keys = dict.fromkeys(key for one in settings for key in one)
+    return [
+        key
+        for key in keys
+        if key not in named | UNTOLD
+        and not key.startswith(UNTOLD_TABLES)
+        and len({json.dumps(one.get(key), sort_keys=True, default=str) for one in settings if one}) > 1
+    ]
+
+
+def _metrics(run: Path) -> list[Row]:
+    """Records of finished rounds; a last line cut short by a kill is left out."""
+    path = run / "metrics.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    try:
+        return [dict(json.loads(line)) for line in lines]
+    except (ValueError, TypeError):
+        raise ValueError(f"{path}: not readable as one record per line; landscape check says more") from None
+
+
+def finals(records: Sequence[Row], last: int) -> Row:
+    """Accuracy of the last evaluated rounds: mean, sample standard deviation over rounds, for each global model."""
+    row: Row = {"rounds": len(records)}
+    for name in PREFIX.values():
+        known = [record[f"{name}accuracy"] for record in records if record.get(f"{name}accuracy") is not None][-last:]
+        if known:
+            row[f"{name}final_accuracy"] = float(np.mean(known))
+            row[f"{name}final_accuracy_over_rounds"] = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+    return row
+
+
+def numbers(stored: Stored) -> Row:
+    """The numbers of a study: those that papers name, then every other by study.table.variable."""
+    row: Row = NAMED[stored.study](stored) if stored.study in NAMED else {}
+    for name, table in stored.tables.items():
+        for key, value in _last_numbers(table):
+            row[f"{stored.study}.{name}.{key}"] = value
+    return row
+
+
+def _last_numbers(table: Table) -> Iterator[tuple[str, float]]:
+    """Single numbers of a table: at its last round, by name along one axis of names, rows of a round by their mean."""
+    rounds = table["round_of"] if "round_of" in table.variables else None
+    for name, variable in table.variables.items():
+        values, dims = variable.values, variable.dims
+        if name in dims or values.dtype.kind not in "fiu" or not values.size:
+            continue
+        if "round" in dims:
+            values = np.take(values, -1, axis=dims.index("round"))
+            dims = tuple(dim for dim in dims if dim != "round")
+        elif dims[:1] == ("row",) and rounds is not None and values.dtype.kind == "f":  # whole numbers name things
+            values, dims = mean_known(values[rounds == rounds.max()]), dims[1:]
+        elif values.dtype.kind != "f":
+            continue
+        if not dims:
+            yield name, float(values)
+        elif len(dims) == 1 and dims[0] in table.variables and table[dims[0]].dtype.kind in "OUS":
+            for label, value in zip(table[dims[0]], values, strict=True):
+                yield f"{name}[{label}]", float(value)
+
+
+def mean_known(values: NDArray[Any]) -> NDArray[Any]:
+    """Mean over the first axis without NaN entries; NaN where all are."""
+    values = np.asarray(values, dtype=np.float64)
+    known = ~np.isnan(values)
+    total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _curvature(stored: Stored) -> Row:
+    """lambda_1 of the last round, and lambda_1 / lambda_5 where five were found."""
+    table = stored.tables["spectrum"]
+    values = table["eigenvalue"][-1]
+    row: Row = {"lambda_1": float(values[0]), "lambda_1_residual": float(table["residual"][-1][0])}
+    if len(values) >= 5:
+        row["lambda_1_over_lambda_5"] = float(values[0] / values[4]) if values[4] else math.nan
+    return row
+
+
+def _local_global(stored: Stored) -> Row:
+    """lambda_1 of participants' models on their own data and on everyone's, means of the last round with local models.
+
+    Of the global model: on everyone's data.
+    """
+    local, shared = stored.tables["local_models"], stored.tables["global_model"]
+    row: Row = {"global_model_lambda_1": float(shared["global_eigenvalue"][-1][0])}
+    if len(local["round_of"]):
+        last = local["round_of"] == local["round_of"].max()
+        for name in ("local", "global"):
+            row[f"{name}_lambda_1"] = float(mean_known(local[f"{name}_eigenvalue"][last][:, 0]))
+    return row
+
+
+def _interpolation(stored: Stored) -> Row:
+    """Barriers of the loss above the straight chord, means over the pairs of each kind, one column per kind and split.
+
+    Of several treatments of norm layers the first counts: as the models are stored.
+    """
+    table = stored.tables["lines"]
+    linear = list(table["definition"]).index("linear")
+    row: Row = {}
+    for kind in dict.fromkeys(table["kind"]):
+        chosen = (table["kind"] == kind) & (table["batchnorm"] == table["batchnorm"][0])
+        for split, value in zip(table["split"], mean_known(table["loss_barrier"][chosen][..., linear]), strict=True):
+            row[f"{split}_barrier[{kind}]"] = float(value)
+    return row
+
+
+def _incompatibility(stored: Stored) -> Row:
+    """Variance of R_k over clients without the noise of sub-samples (FedVSSAM), mean R_k, and data heterogeneity."""
+    table = stored.tables["rounds"]
+    names = {
+        "incompatibility": "rise_dispersion_corrected",
+        "mean_rise": "rise_mean",
+        "heterogeneity": "heterogeneity",
+    }
+    return {name: float(table[variable][-1]) for name, variable in names.items() if variable in table.variables}
+
+
+NAMED: dict[str, Callable[[Stored], Row]] = {
+    "curvature": _curvature,
+    "incompatibility": _incompatibility,
+    "interpolation": _interpolation,
+    "local_global": _local_global,
+}
+
+
+def group(rows: Sequence[Row], by: Sequence[str]) -> list[Row]:
+    """Mean and spread of every number over the rows that agree in `by`, usually over seeds.
+
+    column: mean. column_spread: sample standard deviation (n - 1), NaN for one row. column_n: how many had it.
+    rows: how many agree. seeds: different ones among them; fewer than rows means that something else differs too.
+    """
+    for key in by:
+        if rows and not any(key in row for row in rows):
+            raise ValueError(
+                f"by: no row has '{key}'. Known: {', '.join(dict.fromkeys(k for row in rows for k in row))}"
+            )
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(json.dumps([row.get(key) for key in by], default=str), []).append(row)
+    columns = [
+        key
+        for key in dict.fromkeys(key for row in rows for key in row)
+        if key not in {*by, "seed"} and all(_number(row.get(key)) or row.get(key) is None for row in rows)
+    ]
+    found = []
+    for members in groups.values():
+        seeds = {json.dumps(row.get("seed")) for row in members}
+        result: Row = {**{key: members[0].get(key) for key in by}, "rows": len(members), "seeds": len(seeds)}
+        for key in columns:
+            values = [float(row[key]) for row in members if row.get(key) is not None and not math.isnan(row[key])]
+            result[key] = float(np.mean(values)) if values else math.nan
+            result[f"{key}_spread"] = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+            result[f"{key}_n"] = len(values)
+        found.append(result)
+    return found
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def to_csv(rows: Sequence[Row], path: Path | None = None) -> str:
+    """Rows as CSV, columns in order of first appearance, numbers to the last digit; written to a path if given."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: _cell(value) for key, value in row.items()})
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            aside.write_text(text.getvalue(), encoding="utf-8")
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return json.dumps(value) if isinstance(value, (list, dict)) else value

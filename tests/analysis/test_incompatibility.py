@@ -1,0 +1,420 @@
+"""Incompatibility on quadratic federations, where all of it is known, and on trained ones against plain loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from torch import Tensor
+
+from analysis import friendly, search
+from analysis import incompatibility as study
+from analysis.subjects import Limits, Own, Run, Subject
+from landscape import Objective
+from landscape.data import join
+from landscape.rng import numpy_generator
+from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
+from training.parts import Visit
+
+
+class Quadratic(Subject):
+    """F_k(w) = mean of (x . w - y)^2 / 2: gradient X'(X w - y) / n, Hessian X'X / n."""
+
+    def __init__(self, data: Sequence[tuple[Tensor, Tensor]], w: Tensor, path: Path):
+        self.data, self.w, self.name, self.path = list(data), w, "quadratic", path
+        self.model = torch.nn.Linear(len(w), 1, bias=False).double()
+        self.rounds, self.limits = [0], Limits(workers=1, dtype=torch.float64)
+        self.policy, self.classes = "frozen", 1
+
+    @property
+    def clients(self) -> list[int]:
+        return list(range(len(self.data)))
+
+    def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
+        if client is not None:
+            return self.data[client]
+        return torch.cat([X for X, _ in self.data]), torch.cat([y for _, y in self.data])
+
+    def objective(self, split: str = "train", client: int | None = None, limit: int | None = None) -> Objective:
+        loss = lambda outputs, targets: 0.5 * (outputs[:, 0] - targets).square()  # noqa: E731
+        objective = Objective(self.model, self.examples(split, client), loss=loss, workers=1, chunk_size=4)
+        return objective.subset(limit) if limit is not None and limit < objective.count else objective
+
+    def point(self, round: int, model: str = "server") -> Tensor:
+        return self.w
+
+    def local_points(self, round: int) -> dict[int, Tensor]:
+        raise ValueError("none")
+
+    def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
+        return {"quadratic": [X.tolist() for X, _ in self.data]}
+
+
+def drawn(*sizes: int, d: int = 3) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    make = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    return [(make(n, d) + make(d), 2 * make(n)) for n in sizes]
+
+
+def parts(X: Tensor, y: Tensor, w: Tensor) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Gradient and Hessian."""
+    return (X.T @ (X @ w - y) / len(y)).numpy(), (X.T @ X / len(y)).numpy()
+
+
+def rise(g: NDArray[Any], H: NDArray[Any], e: NDArray[Any]) -> float:
+    return float(g @ e + 0.5 * e @ H @ e)
+
+
+def best(g: NDArray[Any], H: NDArray[Any], rho: float) -> float:
+    """max of g.e + e'He/2 over ||e|| = rho: (mu - H) e = g with mu above the spectrum."""
+    at = lambda mu: np.linalg.solve(mu * np.eye(len(g)) - H, g)  # noqa: E731
+    top = float(np.linalg.eigvalsh(H)[-1])
+    mu = brentq(lambda mu: np.linalg.norm(at(mu)) - rho, top + 1e-9, top + 10 * np.linalg.norm(g) / rho, xtol=1e-13)
+    return rise(g, H, at(mu))
+
+
+def unit(v: NDArray[Any]) -> NDArray[Any]:
+    return v / np.linalg.norm(v)
+
+
+def test_a_quadratic_federation_is_known_exactly(tmp_path: Path) -> None:
+    sizes, w, rho = (7, 12, 5, 9), torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64), 0.4
+    subject = Quadratic(drawn(*sizes), w, tmp_path)
+    found = answer(study.STUDY, [subject], tmp_path, radius=rho, batch=3, batches=3, steps=50)
+    clients, rounds = found["clients"], found["rounds"]
+    p = np.asarray(sizes) / sum(sizes)
+    local = [parts(*data, w) for data in subject.data]
+    g = sum(p[k] * local[k][0] for k in range(4))
+    H = sum(p[k] * local[k][1] for k in range(4))
+    es, e = [rho * unit(own) for own, _ in local], rho * unit(g)
+    R = np.asarray([rise(*local[k], es[k]) for k in range(4)])
+    hetero = np.asarray([np.sum((own - g) ** 2) for own, _ in local])
+    np.testing.assert_allclose(clients["share"], p)
+    np.testing.assert_allclose(clients["rise"][0], R, rtol=1e-10)
+    matrix = [[rise(*local[j], es[k]) for j in range(4)] for k in range(4)]
+    np.testing.assert_allclose(clients["other_rise"][0], matrix, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(clients["global_rise"][0], [rise(g, H, one) for one in es], rtol=1e-9)
+    np.testing.assert_allclose(clients["maximised"][0], [best(*local[k], rho) for k in range(4)], rtol=1e-4)
+    assert (clients["maximised"][0] >= R).all()
+    np.testing.assert_allclose(clients["gradient_norm"][0], [np.linalg.norm(own) for own, _ in local])
+    np.testing.assert_allclose(clients["heterogeneity"][0], hetero)
+    np.testing.assert_allclose(clients["perturbation_distance"][0], [np.linalg.norm(one - e) for one in es])
+    np.testing.assert_allclose(clients["perturbation_cosine"][0], [unit(own) @ unit(g) for own, _ in local])
+    np.testing.assert_allclose(clients["rise_error"], 0)
+    expected = {
+        "loss": subject.objective().loss(w),
+        "gradient_norm": np.linalg.norm(g),
+        "radius": rho,
+        "global_rise": rise(g, H, e),
+        "rise_mean": R.mean(),
+        "rise_mean_weighted": p @ R,
+        "rise_dispersion": R.var(),
+        "rise_dispersion_weighted": p @ (R - p @ R) ** 2,
+        "rise_dispersion_corrected": R.var(),
+        "heterogeneity": hetero.mean(),
+        "heterogeneity_weighted": p @ hetero,
+        "heterogeneity_noise": 0.0,
+    }
+    for name, value in expected.items():
+        assert rounds[name][0] == pytest.approx(value, rel=1e-10), name
+    assert rounds["maximised_dispersion"][0] == pytest.approx(clients["maximised"][0].var(), rel=1e-10)
+    assert "tracking_error" not in rounds.variables
+    assert "delta_epsilon" not in rounds.variables
+
+    assert clients["batches"][0].tolist() == [2, 3, 1, 3]
+    for k, (X, y) in enumerate(subject.data):
+        order = numpy_generator(0, "batches", k).permutation(len(y))
+        cut = [order[start : start + 3] for start in range(0, len(y) - 2, 3)][:3]
+        batches = [parts(X[one], y[one], w) for one in cut]
+        spread = [np.sum((own - local[k][0]) ** 2) for own, _ in batches]
+        assert clients["batch_variance"][0, k] == pytest.approx(np.mean(spread))
+        if len(batches) < 2:
+            assert np.isnan(clients["friendly_batches"][0, k])
+            continue
+        assert clients["batch_variance_error"][0, k] == pytest.approx(np.std(spread, ddof=1) / math.sqrt(len(batches)))
+        pairs = [(b, c) for b in range(len(batches)) for c in range(len(batches)) if b != c]
+        rises = [rise(*batches[c], rho * unit(batches[b][0])) for b, c in pairs]
+        slopes = [batches[c][0] @ batches[b][0] for b, c in pairs]
+        assert clients["friendly_batches"][0, k] == pytest.approx(np.mean(np.asarray(rises) < 0))
+        assert clients["friendly_batches_linear"][0, k] == pytest.approx(np.mean(np.asarray(slopes) < 0))
+        assert clients["other_batch_rise"][0, k] == pytest.approx(np.mean(rises))
+    known = clients["friendly_batches"][0][[0, 1, 3]]
+    assert rounds["friendly_batches"][0] == pytest.approx(known.mean())
+
+
+def test_friends_and_strangers(tmp_path: Path) -> None:
+    """Gradients (2, 0), (-2, 0) and (0, 2): each of the first two helps the other, the third touches nobody."""
+    one = lambda x, y: (torch.tensor([x] * 2, dtype=torch.float64), torch.tensor([y] * 2, dtype=torch.float64))  # noqa: E731
+    subject = Quadratic(
+        [one([1.0, 0.0], -2.0), one([1.0, 0.0], 2.0), one([0.0, 1.0], -2.0)], torch.zeros(2).double(), tmp_path
+    )
+    found = answer(study.STUDY, [subject], tmp_path, radius=1.0, steps=0, batches=0)
+    up, down = 2.5, -1.5  # 2 rho + rho^2 / 2 and -2 rho + rho^2 / 2
+    expected = [[up, down, 0], [down, up, 0], [0, 0, up]]
+    np.testing.assert_allclose(found["clients"]["other_rise"][0], expected, atol=1e-14)
+    rounds = found["rounds"]
+    assert rounds["friendly_clients"][0] == pytest.approx(2 / 6)
+    assert rounds["rise_dispersion"][0] == pytest.approx(0, abs=1e-28)  # all see the same sharpness
+    g = np.asarray([0, 2 / 3])
+    hetero = np.mean([np.sum((np.asarray(own) - g) ** 2) for own in ([2, 0], [-2, 0], [0, 2])])
+    assert rounds["heterogeneity"][0] == pytest.approx(hetero)
+    assert "maximised_mean" not in rounds.variables
+    assert "batch_variance" not in rounds.variables
+
+
+def test_what_counts_as_friendly() -> None:
+    # batch 0 fails to raise its own loss, so what it lowers is no friendly adversary; zero is not lower
+    assert friendly.friendly(np.asarray([[-1.0, -1.0, -1.0], [-1.0, 2.0, 0.0], [3.0, -1e-9, 1.0]])) == pytest.approx(
+        2 / 6
+    )
+    assert np.isnan(friendly.friendly(np.asarray([[1.0]])))
+
+
+def test_gap_between_perturbations() -> None:
+    x, y = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 0.2])
+    assert search.gap(0.5, x, 7 * x) == pytest.approx(0, abs=1e-12)
+    assert search.gap(0.5, x, y) == pytest.approx(0.5 * math.sqrt(2))
+    assert search.gap(0.5, x, -y + 0 * x) == pytest.approx(0.5 * math.sqrt(2))
+    assert search.gap(0.5, x, -x) == pytest.approx(1.0)
+    assert search.gap(0.5, 0 * x, y) == pytest.approx(0.5)  # before the first round there is none to go by
+
+
+def test_noise_of_subsamples_is_taken_out_of_the_dispersion() -> None:
+    """On average over many draws of noisy R_k, the corrected variance is that of the true ones."""
+    truth, errors = np.asarray([1.0, 2.0, 2.5, 0.5]), np.asarray([0.5, 0.1, 1.0, 0.3])
+    p = np.asarray([0.1, 0.2, 0.3, 0.4])
+    noisy = truth + errors * numpy_generator(0, "noise").standard_normal((40_000, 4))
+    zeros = np.zeros_like(noisy)
+    values = {"rise": noisy, "rise_error": zeros + errors, "heterogeneity": zeros}
+    found = study._dispersions(values, p, study.Settings(steps=0, batches=0))
+    for end, weights in (("", np.full(4, 0.25)), ("_weighted", p)):
+        exact = weights @ (truth - weights @ truth) ** 2
+        assert found[f"rise_dispersion_corrected{end}"].values.mean() == pytest.approx(exact, rel=0.02)
+        assert found[f"rise_dispersion{end}"].values.mean() > 1.2 * exact
+
+
+def test_standard_errors_of_subsamples(tmp_path: Path) -> None:
+    """On average their squares are the variances of a mean of n out of N: S^2 / n (1 - n / N)."""
+    w, e = (torch.tensor(v, dtype=torch.float64) for v in ([0.3, -1.0, 0.5], [0.2, 0.1, -0.4]))
+    subject = Quadratic(drawn(60), w, tmp_path)
+    full, (X, y) = subject.objective("train", 0), subject.data[0]
+    own_rises = 0.5 * ((X @ (w + e) - y).square() - (X @ w - y).square())
+    own_gradients = (X @ w - y)[:, None] * X
+    rises, gradients = [], []
+    for seed in range(100):
+        # shuffled, as the study does: the examples of a subset come in the order of the data
+        inputs, targets = join(full.subset(24, seed=seed).chunks)
+        order = numpy_generator(seed, "order").permutation(24)
+        part = full.on(inputs[order], targets[order], population=60)
+        rises.append(friendly.rise_error(part, w, e) ** 2)
+        found = friendly.compare_batches(part.split(8), w, part.gradient(w), search.Search(0.1))
+        gradients.append(study._gradient_error(float(found["batch_variance"]), 8, part) ** 2)
+    for squares, values in ((rises, own_rises), (gradients, own_gradients)):
+        exact = float(values.var(dim=0).sum()) / 24 * (1 - 24 / 60)
+        assert np.std(squares) / math.sqrt(100) < 0.1 * exact
+        assert abs(np.mean(squares) - exact) < 4 * np.std(squares) / math.sqrt(100)
+    assert friendly.rise_error(full, w, e) == 0
+
+
+def test_limits(tmp_path: Path) -> None:
+    w = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64)
+    subject = Quadratic(drawn(7, 30, 5), w, tmp_path)
+    found = answer(study.STUDY, [subject], tmp_path, limit=6, radius=0.2, batch=3)
+    clients, rounds = found["clients"], found["rounds"]
+    assert clients["examples"][0].tolist() == [6, 6, 5]
+    for k in range(3):
+        part = subject.objective("train", k, limit=6)
+        g = part.gradient(w)
+        assert clients["rise"][0, k] == pytest.approx(part.loss(w + 0.2 * g / g.norm()) - part.loss(w))
+    errors = clients["rise_error"][0]
+    assert (errors[:2] > 0).all()
+    assert errors[2] == 0  # all of its data were seen
+    noise = np.sum(errors**2) / 3 * (1 - 1 / 3)
+    assert rounds["rise_dispersion_noise"][0] == pytest.approx(noise)
+    assert rounds["rise_dispersion_corrected"][0] == pytest.approx(clients["rise"][0].var() - noise)
+    s, p = clients["gradient_error"][0] ** 2, clients["share"]
+    assert (s[:2] > 0).all()
+    # g_k - g = (1 - p_k) g_k - the others' shares
+    expected = [(1 - p[k]) ** 2 * s[k] + sum(p[j] ** 2 * s[j] for j in range(3) if j != k) for k in range(3)]
+    assert rounds["heterogeneity_noise"][0] == pytest.approx(np.mean(expected))
+    assert rounds["heterogeneity_noise_weighted"][0] == pytest.approx(p @ expected)
+
+
+def test_a_fixed_set_of_clients(run: Run, tmp_path: Path) -> None:
+    settings = {"clients": 2, "steps": 0, "batches": 0}
+    found = answer(study.STUDY, [run], tmp_path, **settings)
+    clients = found["clients"]["client"].tolist()
+    assert len(clients) == 2
+    assert clients == sorted(set(clients))
+    assert (
+        clients == answer(study.STUDY, [run], tmp_path / "last", rounds="4", **settings)["clients"]["client"].tolist()
+    )
+    sets = {tuple(study.chosen(run, study.Settings(clients=2, seed=seed))) for seed in range(20)}
+    assert len(sets) > 3
+    shares = run.shares(clients)
+    g = sum(shares[k] * gradient_at(run, run.point(4), k) for k in clients)
+    assert found["rounds"]["gradient_norm"][-1] == pytest.approx(float(g.norm()))
+
+
+def test_fedavg_against_plain_loops(run: Run, tmp_path: Path) -> None:
+    found = answer(study.STUDY, [run], tmp_path, rounds="2,4", steps=3, batches=2)
+    clients, rounds = found["clients"], found["rounds"]
+    assert clients["client"].tolist() == run.clients
+    for row, round in enumerate((2, 4)):
+        w = run.point(round)
+        g = gradient_at(run, w)  # of everyone's data at once
+        assert rounds["gradient_norm"][row] == pytest.approx(float(g.norm()), rel=1e-9)
+        assert rounds["loss"][row] == pytest.approx(float(loss_at(run, w)), rel=1e-10)
+        R = []
+        for k in run.clients:
+            own = gradient_at(run, w, k)
+            e = 0.05 * own / own.norm()
+            R.append(float(loss_at(run, w + e, k) - loss_at(run, w, k)))
+            assert clients["global_rise"][row, k] == pytest.approx(float(loss_at(run, w + e) - loss_at(run, w)))
+            assert clients["heterogeneity"][row, k] == pytest.approx(float((own - g).square().sum()))
+            assert clients["gradient_cosine"][row, k] == pytest.approx(float(own @ g / own.norm() / g.norm()))
+        assert clients["rise"][row].tolist() == pytest.approx(R, rel=1e-9)
+        assert rounds["rise_dispersion"][row] == pytest.approx(np.var(R), rel=1e-8)
+        assert (clients["maximised"][row] >= clients["rise"][row]).all()
+
+
+def test_fedvssam_searches_along_its_mixed_direction(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = make_run(algorithm={"name": "fedvssam", "a": 0.3, "rho": 0.1, "gamma": 0.7})
+    found = answer(study.STUDY, [run], tmp_path, rounds="0,4", steps=0, batches=2)
+    clients, rounds = found["clients"], found["rounds"]
+    assert rounds["radius"].tolist() == [0.1, 0.1]
+    assert rounds.attributes["search"] == "(1 - a) d + a g"
+    w, d = run.point(4), run.checkpoint(4).server["direction"]
+    assert float(d.norm()) > 0
+    rule = run.federation.method.perturbation
+    visit = Visit(run.federation.shop.layout, w, {"direction": d}, {}, lr=0.1, momentum=0.0, steps=1, round=4)
+    shares = run.shares(run.clients)
+    g = sum(shares[k] * gradient_at(run, w, k) for k in run.clients)
+    v = 0.7 * d + 0.3 * g
+    for k in run.clients:
+        own = gradient_at(run, w, k)
+        mixed = 0.7 * d + 0.3 * own
+        e = 0.1 * mixed / mixed.norm()
+        torch.testing.assert_close(rule(w, own, visit), e)  # what the training does
+        assert clients["rise"][1, k] == pytest.approx(float(loss_at(run, w + e, k) - loss_at(run, w, k)), rel=1e-9)
+        gap = float((e - 0.1 * v / v.norm()).norm())
+        assert clients["perturbation_distance"][1, k] == pytest.approx(gap)
+    # before the first round d is zero, and any a follows the gradient
+    start, own = run.point(0), gradient_at(run, run.point(0), 0)
+    plain = float(loss_at(run, start + 0.1 * own / own.norm(), 0) - loss_at(run, start, 0))
+    assert clients["rise"][0, 0] == pytest.approx(plain, rel=1e-9)
+    base = make_run(algorithm={"name": "fedvssam", "lf": False}, rounds={"count": 1, "participants": 3})
+    assert search.search_of(base, 1).direction is None
+
+
+def test_tracking_of_the_global_gradient(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    run = make_run(algorithm={"name": "fedvssam"})
+    rounds = answer(study.STUDY, [run], tmp_path, rounds="4", clients=1, steps=0, batches=0)["rounds"]
+    w, d = run.point(4), run.checkpoint(4).server["direction"]
+    inputs, labels = run.examples("train")
+    places = torch.from_numpy(numpy_generator(0, "iid").integers(len(labels), size=(10, 512)))
+    gradients = torch.stack([run.objective().on(inputs[one], labels[one]).gradient(w) for one in places])
+    mean = gradients.mean(dim=0)
+    assert rounds["tracking_error"][0] == pytest.approx(float((d - mean).square().sum()), rel=1e-9)
+    assert rounds["tracking_noise"][0] == pytest.approx(float(gradients.var(dim=0).sum()) / 10, rel=1e-9)
+    assert rounds["tracking_cosine"][0] == pytest.approx(float(d @ mean / d.norm() / mean.norm()))
+    exact = float((d - gradient_at(run, w)).square().sum())
+    assert abs(rounds["tracking_error"][0] - exact) < 4 * math.sqrt(rounds["tracking_noise"][0] * exact)
+
+
+@pytest.mark.parametrize("name", ["fedgloss", "naivefedgloss"])
+def test_delta_epsilon_of_single_steps(make_run: Callable[..., Run], tmp_path: Path, name: str) -> None:
+    """With one full-batch step without local SAM, w^t - w_k = lr (g_k - l_k): the true pseudo-gradient in one line."""
+    run = make_run(
+        algorithm={"name": name, "rho": 0.0, "rho_s": 0.1, "beta": 5.0},
+        local={"lr": 0.1, "batch_size": 2000, "epochs": 1},
+        checkpoints={"every": 1, "keep_locals": "none"},
+    )
+    rounds = answer(study.STUDY, [run], tmp_path, clients=1, steps=0, batches=0)["rounds"]
+    assert rounds["round"].tolist() == [0, 1, 2, 3, 4]
+    assert rounds["radius"].tolist() == [0.05] * 5  # clients that do not perturb have no radius
+    assert rounds["delta_epsilon"][0] == pytest.approx(0.1)
+    assert np.isnan(rounds["delta_epsilon"][[1, 2]]).all()  # the clients' duals are not kept that long
+    for round in (3, 4):
+        w, found = run.point(round), run.checkpoint(round)
+        cohort = run.federation.cohort(round)
+        shares, true = run.shares(cohort), torch.zeros_like(w)
+        for k in cohort:
+            dual = found.clients[k]["dual"] if k in found.clients else torch.zeros_like(w)
+            true += shares[k] * 0.1 * (gradient_at(run, w, k) - dual)
+        last = found.server["ascent"]
+        expected = 0.1 * float((last / last.norm() - true / true.norm()).norm())
+        assert expected > 0.01
+        assert rounds["delta_epsilon"][round] == pytest.approx(expected, rel=1e-8)
+
+
+def test_delta_epsilon_leaves_the_run_as_it_was(make_run: Callable[..., Run]) -> None:
+    run = make_run(algorithm={"name": "fedgloss"}, rounds={"count": 2, "participants": 3})
+    method, before = run.federation.method, run.checkpoint(2)
+    w, ascent = before.models["server"].clone(), before.server["ascent"].clone()
+    first = search.delta_epsilon(run, 2)
+    assert first == search.delta_epsilon(run, 2) > 0
+    assert run.federation.method is method
+    assert torch.equal(run.checkpoint(2).models["server"], w)
+    assert torch.equal(run.checkpoint(2).server["ascent"], ascent)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "radius"),
+    [
+        ({"name": "fedavg"}, 0.05),
+        ({"name": "fedsam", "rho": 0.2}, 0.2),
+        ({"name": "fedsam", "rho": 0.2, "warmup": 4, "rho_start": 0.1}, 0.125),
+        ({"name": "fedlesam", "rho": 0.02}, 0.02),
+        ({"name": "fedasam", "rho": 0.7}, 0.05),  # not a Euclidean radius
+    ],
+)
+def test_the_radius_of_the_method(make_run: Callable[..., Run], algorithm: dict[str, Any], radius: float) -> None:
+    run = make_run(algorithm=algorithm, rounds={"count": 1, "participants": 2})
+    assert search.search_of(run, 1).radius == pytest.approx(radius)
+    assert search.search_of(run, 1, 0.3).radius == 0.3
+
+
+def test_bad_input(run: Run, tmp_path: Path) -> None:
+    own = Own("mine", tmp_path, run.model, run.point(4), {"train": run.examples("train")}, "x")
+    with pytest.raises(ValueError, match="mine: a single model has no clients; this study needs a run"):
+        answer(study.STUDY, [own], tmp_path)
+    with pytest.raises(ValueError, match="radius must be positive"):
+        study.Settings(radius=0.0)
+    with pytest.raises(ValueError, match="clients must be a whole number, at least 1"):
+        study.Settings(clients=0)
+    with pytest.raises(ValueError, match="batch must be a whole number"):
+        study.Settings(batch=0)
+
+
+def test_norm_layers_are_not_perturbed(make_run: Callable[..., Run], tmp_path: Path) -> None:
+    """Running statistics follow the weights in a point, also where the server's direction is mixed in."""
+    run = make_run(
+        algorithm={"name": "fedvssam"},
+        model={"name": "tests.analysis.test_sensitivity:normed"},
+        rounds={"count": 1, "participants": 2},
+    )
+    size = len(run.checkpoint(1).server["direction"])
+    theta = run.point(1)
+    assert len(theta) > size
+    gradient = run.objective("train", 0).gradient(theta)
+    e = search.search_of(run, 1).perturbation(gradient)
+    assert not e[size:].any()
+    assert float(e.norm()) == pytest.approx(0.05)
+    found = answer(study.STUDY, [run], tmp_path, rounds="1", steps=0, batches=2)
+    assert np.isfinite(found["rounds"]["rise_dispersion"]).all()
+
+
+def test_read_again(run: Run, tmp_path: Path) -> None:
+    check_reading(study.STUDY, run, tmp_path, rounds="4", steps=2, batches=2)
+
+
+def test_interrupted(run: Run, tmp_path: Path) -> None:
+    check_interruption(study.STUDY, run, tmp_path, rounds="4", steps=2, batches=2, limit=60)

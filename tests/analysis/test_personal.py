@@ -1,0 +1,111 @@
+"""The study stores what training.personal finds, client by client."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import xarray
+from torch import nn
+
+from analysis import personal, work
+from analysis.subjects import Limits, Own
+from training.client_tests import client_examples, client_test, look, open_subject
+
+
+def group(path):
+    return xarray.load_dataset(path, group="personal", engine="h5netcdf")
+
+
+def stored(run, out, **settings):
+    return work.carry_out(work.plan(personal.STUDY, personal.Settings(**settings), [run], out))
+
+
+@pytest.fixture(scope="module")
+def path(run, tmp_path_factory):
+    options = ("epochs=1", "draw=100")
+    return stored(run, tmp_path_factory.mktemp("personal"), ways=("global", "finetune"), options=options)
+
+
+def test_before_is_the_global_model_on_each_clients_test_data(run, path):
+    found = group(path)
+    assert dict(found.sizes) == {"way": 2, "round": 1, "client": 5}
+    fed = run.federation
+    for client in range(5):
+        inputs, labels = client_examples(fed, client_test(fed, client, draw=100))
+        logits = look(fed.shop, run.checkpoint(4).models["server"], torch.zeros(0), inputs).outputs
+        right = float((logits.argmax(1) == labels).double().mean())
+        for way in ("global", "finetune"):
+            here = found.sel(way=way, round=4, client=client)
+            assert float(here["before"]) == pytest.approx(right, abs=1e-15)
+            assert int(here["examples"]) == len(labels)
+        assert float(found["after"].sel(way="global", round=4, client=client)) == pytest.approx(right, abs=1e-15)
+
+
+def test_means_spreads_and_worst(path):
+    found = group(path)
+    for way in ("global", "finetune"):
+        here, after = found.sel(way=way, round=4), found["after"].sel(way=way, round=4).values
+        assert float(here["mean"]) == pytest.approx(after.mean(), abs=1e-15)
+        assert float(here["spread"]) == pytest.approx(after.std(), abs=1e-15)
+        assert float(here["standard_error"]) == pytest.approx(after.std() / np.sqrt(5), abs=1e-15)
+        assert float(here["worst_tenth"]) == after.min()  # a tenth of five is one
+        assert float(here["mean_before"]) == pytest.approx(here["before"].values.mean(), abs=1e-15)
+    assert json.loads(str(found["options"].sel(way="finetune", round=4).values))["epochs"] == 1
+    assert (found["after"].sel(way="finetune") > found["before"].sel(way="finetune")).any()
+
+
+def test_ways_agree_with_training_personal(run, path):
+    from training.personal import evaluate
+
+    subject = open_subject(run.path, round=4)
+    result = evaluate(subject, "finetune", {"epochs": 1, "draw": 100})
+    np.testing.assert_array_equal(
+        group(path)["after"].sel(way="finetune", round=4), [one.after for one in result.clients]
+    )
+
+
+def test_clients_that_never_took_part_are_left_out(run, tmp_path):
+    found = group(stored(run, tmp_path, ways=("own",), rounds="2"))
+    cohort = sorted(run.local_points(2))
+    assert np.flatnonzero(~np.isnan(found["after"].values[0, 0])).tolist() == cohort
+    assert int(found["left_out"].values[0, 0]) == 5 - len(cohort)
+
+
+def test_a_sample_of_clients(run, tmp_path):
+    assert group(stored(run, tmp_path, ways=("global",), clients=2)).sizes["client"] == 2
+
+
+def test_interrupted_and_run_again(run, path, tmp_path, monkeypatch):
+    real, calls = personal.open_subject, []
+
+    def once(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(personal, "open_subject", once)
+    settings = {"ways": ("global", "finetune"), "options": ("epochs=1", "draw=100")}
+    with pytest.raises(KeyboardInterrupt):
+        stored(run, tmp_path, **settings)
+    again = stored(run, tmp_path, **settings)
+    assert len(calls) == 3
+    xarray.testing.assert_identical(group(again), group(path))
+
+
+def test_bad_settings(tmp_path):
+    with pytest.raises(ValueError, match="way: unknown 'finetun'; did you mean 'finetune'"):
+        personal.Settings(ways=("finetun",))
+    with pytest.raises(ValueError, match="unknown 'epoch'; did you mean 'epochs'"):
+        personal.Settings(options=("epoch=1",))
+    with pytest.raises(ValueError, match="ways must name at least one"):
+        personal.Settings(ways=())
+    own = Own(
+        "own", tmp_path, nn.Linear(1, 2), torch.zeros(4), {"train": (torch.zeros(2, 1), torch.tensor([0, 1]))}, ""
+    )
+    own.limits = Limits(workers=1)
+    with pytest.raises(ValueError, match="own: a single model has no clients"):
+        work.plan(personal.STUDY, personal.Settings(), [own], tmp_path)

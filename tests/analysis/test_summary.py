@@ -1,0 +1,220 @@
+"""Rows over runs against the files read by hand; groups against NumPy; no torch anywhere."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from analysis import curvature, forgetting, incompatibility, interpolation, local_global, store, summary, training, work
+from analysis.store import Stored, Table, Variable
+from analysis.subjects import Limits, Run
+
+
+def test_torch_stays_unloaded():
+    code = "import sys, analysis.summary, analysis.store; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.fixture(scope="module")
+def analysed(runs, tmp_path_factory):
+    """Copies of both runs with some studies in them."""
+    copies = []
+    for run in runs:
+        path = tmp_path_factory.mktemp("copies") / run.path.name
+        shutil.copytree(run.path, path, ignore=shutil.ignore_patterns("analysis"))
+        copies.append(Run(path, limits=Limits(workers=1)))
+    for run in copies:
+        folder = run.path / "analysis"
+        for study, settings in (
+            (curvature.STUDY, curvature.Settings(rounds="last", top=5)),
+            (local_global.STUDY, local_global.Settings()),
+            (forgetting.STUDY, forgetting.Settings()),
+            (training.STUDY, training.Settings()),
+            (incompatibility.STUDY, incompatibility.Settings(steps=0, batches=0, limit=30)),
+            (interpolation.STUDY, interpolation.Settings(pairs=("client-global",), steps=3, clients=2, limit=40)),
+        ):
+            work.carry_out(work.plan(study, settings, [run], folder))
+    return copies
+
+
+def test_a_row_says_what_a_run_was_and_how_it_ended(analysed):
+    rows = summary.collect([run.path for run in analysed], last=3)
+    for run, row in zip(analysed, rows, strict=True):
+        assert row["run"] == run.path.name
+        assert (row["data"], row["model"], row["partition"], row["alpha"], row["seed"]) == (
+            "digits",
+            "mlp",
+            "dirichlet_total",
+            0.5,
+            0,
+        )
+        records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+        accuracies = [record["accuracy"] for record in records][-3:]
+        assert row["final_accuracy"] == pytest.approx(np.mean(accuracies), rel=1e-15)
+        assert row["final_accuracy_over_rounds"] == pytest.approx(np.std(accuracies, ddof=1), rel=1e-12)
+        assert row["rounds"] == 4
+    assert [row["algorithm"] for row in rows] == ["fedavg", "fedsam"]
+    assert [row["algorithm.rho"] for row in rows] == [None, 0.1]
+    assert not {"data.root", "checkpoints.every", "local.lr"} & set(rows[0])
+    assert list(rows[0]) == list(rows[1])
+
+
+def test_a_row_has_the_numbers_that_papers_name(analysed):
+    rows = summary.collect([run.path for run in analysed])
+    for run, row in zip(analysed, rows, strict=True):
+        spectrum = store.read(run.path / "analysis" / "curvature.h5").tables["spectrum"]
+        values = spectrum["eigenvalue"][-1]
+        assert row["lambda_1"] == values[0]
+        assert row["lambda_1_over_lambda_5"] == values[0] / values[4]
+        tables = store.read(run.path / "analysis" / "local_global.h5").tables
+        local = tables["local_models"]
+        assert row["local_lambda_1"] == pytest.approx(np.mean(local["local_eigenvalue"][:, 0]), rel=1e-14)
+        assert row["global_lambda_1"] == pytest.approx(np.mean(local["global_eigenvalue"][:, 0]), rel=1e-14)
+        assert row["global_model_lambda_1"] == tables["global_model"]["global_eigenvalue"][0, 0]
+        rounds = store.read(run.path / "analysis" / "incompatibility.h5").tables["rounds"]
+        assert row["incompatibility"] == rounds["rise_dispersion_corrected"][-1]
+        assert row["heterogeneity"] == rounds["heterogeneity"][-1]
+        lines = store.read(run.path / "analysis" / "interpolation.h5").tables["lines"]
+        test = list(lines["split"]).index("test")
+        heights = lines["loss_barrier"][lines["kind"] == "client-global", test, 0]
+        assert len(heights) == 2
+        assert row["test_barrier[client-global]"] == pytest.approx(np.mean(heights), rel=1e-12)
+        forgot = store.read(run.path / "analysis" / "forgetting.h5").tables["local_models"]
+        last = forgot["accuracy_all"][forgot["round_of"] == 4]
+        assert row["forgetting.local_models.accuracy_all"] == pytest.approx(last.mean(), rel=1e-14)
+        assert row["training.models.final_accuracy[server]"] == row["final_accuracy"]
+
+
+def test_barriers_by_kind_as_the_models_are_stored():
+    barrier = np.zeros((4, 1, 3))
+    barrier[:, 0, 1] = [1.0, 2.0, 4.0, 100.0]
+    words = {"kind": ["a", "b", "a", "a"], "batchnorm": ["first", "first", "first", "second"]}
+    table = Table(
+        {
+            **{name: Variable(("row",), np.array(values), name) for name, values in words.items()},
+            "split": Variable(("split",), np.array(["train"]), "split"),
+            "definition": Variable(("definition",), np.array(["mean", "linear", "max"]), "definition"),
+            "loss_barrier": Variable(("row", "split", "definition"), barrier, "barrier"),
+        }
+    )
+    found = summary.numbers(Stored("interpolation", {}, {}, {"lines": table}))
+    assert found == {"train_barrier[a]": 2.5, "train_barrier[b]": 2.0}
+
+
+def test_folders_and_single_files(analysed, tmp_path):
+    run = analysed[0]
+    assert [row["run"] for row in summary.collect([run.path.parent])] == [run.path.name]
+    (row,) = summary.collect([run.path / "analysis" / "curvature.h5"])
+    assert "lambda_1" in row
+    assert not any(key.startswith("forgetting.") for key in row)
+    (row,) = summary.collect([run.path, run.path / "analysis" / "curvature.h5"])
+    assert row["algorithm"] == "fedavg"
+    with pytest.raises(ValueError, match="neither a run directory nor a folder of them"):
+        summary.collect([tmp_path])
+
+
+def test_results_of_a_single_model(tmp_path):
+    table = Table({"round": Variable(("round",), np.array([0]), "round"), "x": Variable(("round",), np.ones(1), "x")})
+    store.write(tmp_path / "mine" / "analysis" / "thing.h5", Stored("thing", {}, {}, {"t": table}))
+    assert summary.collect([tmp_path / "mine"]) == [{"run": "mine", "thing.t.x": 1.0}]
+
+
+def test_numbers_of_any_study():
+    kinds = np.array(["sam", "asam"])
+    table = Table(
+        {
+            "round": Variable(("round",), np.array([0, 5]), "round"),
+            "kind": Variable(("kind",), kinds, "kind"),
+            "rank": Variable(("rank",), np.arange(3), "rank"),
+            "loss": Variable(("round",), np.array([2.0, 1.5]), "loss"),
+            "sharp": Variable(("kind", "round"), np.array([[1.0, 2.0], [3.0, 4.0]]), "sharpness"),
+            "many": Variable(("round", "rank"), np.zeros((2, 3)), "too many for a row"),
+            "words": Variable(("round",), np.array(["a", "b"]), "words"),
+            "flag": Variable(("kind",), np.array([0, 1]), "names things"),
+            "single": Variable((), np.array(7.0), "one number"),
+        }
+    )
+    rows = Table(
+        {
+            "round_of": Variable(("row",), np.array([1, 3, 3, 3]), "round"),
+            "client": Variable(("row",), np.array([9, 8, 7, 6]), "client"),
+            "height": Variable(("row",), np.array([100.0, 1.0, np.nan, 3.0]), "height"),
+        }
+    )
+    empty = Table(
+        {"round_of": Variable(("row",), np.zeros(0, int), "round"), "y": Variable(("row",), np.zeros(0), "y")}
+    )
+    found = summary.numbers(Stored("any", {}, {}, {"a": table, "b": rows, "c": empty}))
+    assert found == {
+        "any.a.loss": 1.5,
+        "any.a.sharp[sam]": 2.0,
+        "any.a.sharp[asam]": 4.0,
+        "any.a.single": 7.0,
+        "any.b.height": 2.0,
+    }
+
+
+def test_settings_in_which_runs_differ():
+    one = {"seed": 0, "data.root": "here", "checkpoints.every": 1, "local.lr": 0.1, "partition.alpha": 1.0, "a": [1]}
+    two = {"seed": 1, "data.root": "there", "checkpoints.every": 2, "local.lr": 0.2, "partition.alpha": 2.0, "a": [1]}
+    assert summary.differences([one, two, {}]) == ["local.lr"]
+    assert summary.differences([one, one]) == []
+
+
+def test_groups_over_seeds():
+    rows = [
+        {"algorithm": "a", "seed": 0, "acc": 0.5, "lam": 1.0, "word": "x"},
+        {"algorithm": "a", "seed": 1, "acc": 0.7, "lam": None, "word": "y"},
+        {"algorithm": "a", "seed": 1, "acc": 0.6, "lam": math.nan, "word": "y"},
+        {"algorithm": "b", "seed": 0, "acc": 0.9, "lam": 3.0, "word": "z"},
+    ]
+    one, two = summary.group(rows, ["algorithm"])
+    assert (one["algorithm"], one["rows"], one["seeds"], one["acc_n"], one["lam_n"]) == ("a", 3, 2, 3, 1)
+    assert one["acc"] == pytest.approx(0.6)
+    assert one["acc_spread"] == pytest.approx(0.1)
+    assert one["lam"] == 1.0
+    assert math.isnan(one["lam_spread"])
+    assert (two["rows"], two["acc"], two["acc_n"]) == (1, 0.9, 1)
+    assert math.isnan(two["acc_spread"])
+    assert "word" not in one
+    assert "seed" not in one
+    with pytest.raises(ValueError, match=r"no row has 'alpha'\. Known: algorithm, seed"):
+        summary.group(rows, ["alpha"])
+    assert summary.group([], ["anything"]) == []
+
+
+def test_csv_to_the_last_digit(tmp_path):
+    rows = [{"name": 'a, "b"', "x": 0.1 + 0.2, "list": [1, 2]}, {"name": None, "x": math.nan, "later": 3}]
+    text = summary.to_csv(rows, tmp_path / "deep" / "table.csv")
+    with open(tmp_path / "deep" / "table.csv", newline="") as file:
+        back = list(csv.DictReader(file))
+    assert list(back[0]) == ["name", "x", "list", "later"]
+    assert back[0] == {"name": 'a, "b"', "x": repr(0.1 + 0.2), "list": "[1, 2]", "later": ""}
+    assert back[1] == {"name": "", "x": "", "list": "", "later": "3"}
+    assert text == (tmp_path / "deep" / "table.csv").read_text()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["table.csv"]
+
+
+def test_damage_is_named(tmp_path, analysed):
+    run = tmp_path / "run"
+    (run / "analysis").mkdir(parents=True)
+    (run / "config.toml").write_text("seed = = 1")
+    with pytest.raises(ValueError, match=r"config.toml: not valid TOML"):
+        summary.collect([run])
+    (run / "config.toml").write_text("seed = 1\n")
+    (run / "metrics.jsonl").write_text('{"round": 1, "accuracy": 0.5}\nnonsense\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl: not readable"):
+        summary.collect([run])
+    (run / "metrics.jsonl").write_text('{"round": 1, "accuracy": 0.5}\n{"round": 2, "acc')  # killed while it wrote
+    assert summary.collect([run])[0]["final_accuracy"] == 0.5
+    (run / "analysis" / "curvature.h5").write_bytes(b"not HDF5")
+    with pytest.raises(store.DamagedError, match=r"curvature\.h5: not readable as results"):
+        summary.collect([run])

@@ -1,0 +1,1 @@
+"""Figures, tables and one web page from stored results. Never imports torch."""

@@ -1,0 +1,16 @@
+"""Every figure by name. A new one is one file and one line here, and is under test."""
+
+from __future__ import annotations
+
+from reports import accuracy, dumbbell, eigenvalues, interpolation
+from reports.figure import Figure
+
+FIGURES: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        accuracy.FIGURE,
+        eigenvalues.FIGURE,
+        dumbbell.FIGURE,
+        interpolation.FIGURE,
+    )
+}

@@ -1,0 +1,67 @@
+"""What a figure is: a question it answers, a line on how to read it, and a function of stored numbers alone."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure as Canvas
+
+from reports.runs import Collection, Run
+from reports.style import STYLE
+
+QUESTIONS = {
+    "good": "How good is it?",
+    "flat": "How flat is it?",
+    "agree": "Do clients agree?",
+    "connected": "Is it connected?",
+}
+FORMATS = ("png", "pdf", "svg")
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A picture, the numbers in it, and a caption with what they were measured on."""
+
+    canvas: Canvas
+    rows: list[dict[str, Any]]  # as CSV beside the picture
+    caption: str
+    suffix: str = ""  # tells several pictures of one figure apart
+    interactive: dict[str, Any] | None = None  # a plotly figure as JSON, for the page
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of FIGURES."""
+
+    name: str
+    question: str  # key of QUESTIONS
+    title: str
+    reading: str  # how to read it, in one sentence
+    needs: tuple[str, ...]  # studies; none for metrics alone
+    draw: Callable[[Sequence[Run], Collection], list[Drawn]] = field(compare=False)
+
+
+def save(drawn: Drawn, folder: Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """The picture in every format, and its numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{name}{drawn.suffix}"
+    paths = []
+    for kind in formats:
+        path = folder / f"{stem}.{kind}"
+        with rc_context(STYLE):
+            # no date inside: the same numbers give the same bytes
+            metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
+            drawn.canvas.savefig(path, format=kind, dpi=200, metadata=metadata)
+        paths.append(path)
+    table = folder / f"{stem}.csv"
+    with open(table, "w", newline="", encoding="utf-8") as file:
+        columns = list(dict.fromkeys(key for row in drawn.rows for key in row))
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(drawn.rows)
+    return [*paths, table]

@@ -1,0 +1,95 @@
+"""How figures look: one colour and marker per method everywhere, safe for colour-blind readers and for grey print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A500")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", "-.", ":")
+# methods that most figures show keep their colour whatever else is in the picture
+FIXED = ("fedavg", "fedsam", "fedasam + SWA", "fedgloss", "fedasam", "fedvssam", "fedfsa", "fedsol")
+MAGNITUDE, SIGNED = "viridis", "RdBu_r"  # maps for sizes, and for values with a sign, centred at zero
+WIDTH, HEIGHT = 6.4, 4.0  # inches: one column and a half of a paper
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "pdf.fonttype": 42,  # text stays text: journals refuse Type 3 fonts
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fl-landscape",  # names inside the file do not change from one time to the next
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Of one method."""
+
+    color: str
+    marker: str
+    line: str
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A look for every name: the same for the same name in every figure of a report that has these names."""
+    known = list(dict.fromkeys(names))
+    order = [*(name for name in FIXED if name in known), *sorted(name for name in known if name not in FIXED)]
+    places = {name: FIXED.index(name) if name in FIXED else None for name in order}
+    free = iter(place for place in range(10_000) if place >= len(FIXED) or place not in set(places.values()))
+    found = {}
+    for name in order:
+        fixed = places[name]
+        place = fixed if fixed is not None else next(free)
+        color, marker = OKABE_ITO[place % len(OKABE_ITO)], MARKERS[place % len(MARKERS)]
+        found[name] = Look(color, marker, LINES[place // len(OKABE_ITO) % len(LINES)])
+    return found
+
+
+def canvas(
+    rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: float = HEIGHT
+) -> tuple[Figure, list[Axes]]:
+    """A figure with axes in reading order. Without pyplot: no window system, no state left behind."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, [one for row in axes for one in row]
+
+
+def label(axes: Axes, x: str, y: str, title: str = "") -> None:
+    """Every axis says what it is."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if title:
+        axes.set_title(title, fontsize=10)
+
+
+def logarithmic(axis: Axis) -> None:
+    """A logarithmic axis with plain numbers at 1, 2 and 5, which stay apart where a decade is not filled."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def legend(axes: Axes, **where: Any) -> None:
+    """Without a frame, small."""
+    axes.legend(**{"frameon": False, "fontsize": 8, **where})
+
+
+def caption(parts: Sequence[str]) -> str:
+    """One line under a figure: what was measured, on how much, how."""
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,74 @@
+"""Runs are read from files; what cannot be read is one line, and nothing needs torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reports.runs import Collection, read_runs
+from reports.style import FIXED, looks
+from tests.reports.conftest import make_run
+
+
+def test_what_a_run_says_of_itself(collection: Collection) -> None:
+    first, _, third = collection.runs
+    assert (first.algorithm, first.data, first.heterogeneity, first.seed) == (
+        "fedavg",
+        "digits",
+        "dirichlet_total 0.5",
+        0,
+    )
+    assert third.algorithm == "fedasam + SWA"
+    assert first.series("accuracy")[1].tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert third.series("swa_accuracy")[0].tolist() == [3]
+    assert first.table("curvature", "spectrum") is not None
+    assert first.table("surface", "global_models") is None
+    assert collection.problems == []
+
+
+def test_damage_is_one_line_each_and_not_the_end(tmp_path: Path) -> None:
+    good, bad = make_run(tmp_path / "good", "fedavg"), make_run(tmp_path / "bad", "fedsam")
+    (bad / "analysis" / "curvature.h5").write_bytes(b"")
+    (bad / "metrics.jsonl").write_text("not json\n")
+    (tmp_path / "empty").mkdir()
+    wrong = make_run(tmp_path / "wrong", "fedsam")
+    (wrong / "config.toml").write_text("name = ")
+    found = read_runs([good, bad, tmp_path / "empty", wrong])
+    assert [run.name for run in found.runs] == ["good", "bad"]
+    assert set(found.runs[1].results) == {"local_global", "interpolation"}
+    assert [problem.partition(":")[0].rpartition("/")[2] for problem in found.problems] == [
+        "metrics.jsonl",
+        "curvature.h5",
+        "empty",
+        "config.toml",
+    ]
+
+
+def test_data_sets_and_partitions_get_sections_of_their_own(tmp_path: Path) -> None:
+    found = read_runs([make_run(tmp_path / name, "fedavg", data=name) for name in ("digits", "cifar10")])
+    assert found.settings == [("digits", "dirichlet_total 0.5"), ("cifar10", "dirichlet_total 0.5")]
+    assert [run.name for run in found.of("cifar10", "dirichlet_total 0.5")] == ["cifar10"]
+
+
+def test_results_of_runs_that_were_compared_lie_beside_them(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedavg")
+    (run / "analysis" / "interpolation.h5").rename(
+        (tmp_path / "analysis").mkdir() or tmp_path / "analysis" / "plane.h5"
+    )
+    assert list(read_runs([run]).together) == ["plane"]
+
+
+def test_a_method_keeps_its_look_whatever_else_is_drawn() -> None:
+    few, many = looks(["fedsam", "fedavg"]), looks([*FIXED, "scaffold", "zeta", "fedavg"])
+    assert few["fedsam"] == many["fedsam"]
+    assert few["fedavg"] == many["fedavg"]
+    assert len({(look.color, look.line) for look in many.values()}) == len(many)
+    assert len({(look.color, look.marker) for look in looks(["a", "b", "c", "fedavg"]).values()}) == 4
+
+
+def test_reports_leave_torch_alone() -> None:
+    code = "import sys, reports, reports.catalog, reports.runs; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -155,9 +155,10 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(
         round=meta.pop("round"),
         models=contents["global"],
-        locals={int(client): w for client, w in contents["locals"].items()},
+        # a file gives its tensors in any order
+        locals=dict(sorted((int(client), w) for client, w in contents["locals"].items())),
         server=contents["server"],
-        clients=clients,
+        clients=dict(sorted(clients.items())),
         extra=meta,
     )
 

@@ -157,7 +157,7 @@ def local_global(*, folder: str) -> Numbers:
     from landscape import eigenpairs
 
     run = _run(folder)
-    points = run.local_points(run.rounds[-1])
+    points = dict(sorted(run.local_points(run.rounds[-1]).items()))
     objectives = {client: run.objective("train", client) for client in points}
     everyone = run.objective()
     first = next(iter(points))

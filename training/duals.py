@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,9 +23,9 @@ class Duals(Correction):
     client_vectors: ClassVar[tuple[str, ...]] = ("dual",)
 
     @property
+    @abstractmethod
     def strength(self) -> float:
         """alpha."""
-        raise NotImplementedError
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
         return gradient - visit.state["dual"] + self.strength * (w - visit.start)

@@ -54,6 +54,17 @@ def call(name: str, folder: Path, **arguments: Any) -> dict[str, Any]:
     return numbers
 
 
+def fresh(module: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Run one of a module's TASKS in a process of its own; its last line is its answer."""
+    command = [sys.executable, "-m", module, name, json.dumps(arguments)]
+    threads = {f"{library}_NUM_THREADS": str(CORES) for library in ("OMP", "MKL", "OPENBLAS")}
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | threads, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{name} {arguments} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    numbers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return numbers
+
+
 def prepare_peers() -> None:
     """Make .venv-peers, or keep it if the requirements it was made from are unchanged."""
     wanted = Path(__file__).with_name("peers.txt").read_text()

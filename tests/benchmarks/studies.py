@@ -7,15 +7,13 @@ everyone's. The residual that its answer has, not its tolerance, is made equal t
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.processes import CORES, ROOT, call
+from tests.benchmarks.processes import CORES, call, fresh
 from tests.benchmarks.session import Session
 from tests.benchmarks.tables import Section, Table, Target
 
@@ -73,13 +71,7 @@ def measure(session: Session) -> Section:
 
 def task(name: str, **arguments: Any) -> Numbers:
     """Run one of TASKS in a fresh process."""
-    command = [sys.executable, "-m", "tests.benchmarks.studies", name, json.dumps(arguments)]
-    threads = {f"{library}_NUM_THREADS": str(CORES) for library in ("OMP", "MKL", "OPENBLAS")}
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | threads, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{name} {arguments} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    numbers: Numbers = json.loads(done.stdout.splitlines()[-1])
-    return numbers
+    return fresh("tests.benchmarks.studies", name, arguments)
 
 
 def prepare(*, folder: str, clients: int, rounds: int) -> Numbers:

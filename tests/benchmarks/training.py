@@ -6,15 +6,13 @@ What is compared is measured in turns within one process, so that a busy machine
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.benchmarks.processes import CORES, ROOT
+from tests.benchmarks.processes import CORES, fresh
 from tests.benchmarks.session import Session
 from tests.benchmarks.tables import Section, Table, Target
 
@@ -97,13 +95,7 @@ def _crowds(found: dict[int, Numbers]) -> tuple[Table, list[Target]]:
 
 def task(name: str, **arguments: Any) -> Numbers:
     """Run one of TASKS in a fresh process."""
-    command = [sys.executable, "-m", "tests.benchmarks.training", name, json.dumps(arguments)]
-    threads = {f"{library}_NUM_THREADS": str(CORES) for library in ("OMP", "MKL", "OPENBLAS")}
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | threads, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{name} {arguments} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    numbers: Numbers = json.loads(done.stdout.splitlines()[-1])
-    return numbers
+    return fresh("tests.benchmarks.training", name, arguments)
 
 
 def in_turns(

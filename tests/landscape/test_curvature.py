@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from landscape import Objective
+from landscape import Objective, eigenpairs
 from landscape.curvature import ENGINES
 from landscape.operators import MatrixOperator, RescaledOperator, ShiftedOperator, SumOperator
 from tests.landscape.cases import CASES, make
@@ -156,6 +157,23 @@ def test_float32_is_near_float64():
     product = single.hessian(single.theta).matvec(v)
     assert product.dtype == torch.float32
     torch.testing.assert_close(product.double(), case.dense_hessian() @ v.double(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_that_fits_its_data_has_a_symmetric_hessian_in_float32():
+    """Probabilities 1 - 1e-8 are rounded to 1 in float32: the loss must not be taken there."""
+    torch.manual_seed(0)
+    X = torch.randn(60, 6)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    with torch.no_grad():
+        model[2].weight *= 60
+        best = model(X).topk(2, dim=1)
+    sure = best.values[:, 0] - best.values[:, 1] > 12
+    data = X[sure], best.indices[sure, 0]
+    single, double = Objective(model, data), Objective(model, data, dtype=torch.float64)
+    assert 0 < double.loss(double.theta) < 1e-6
+    top = eigenpairs(single.hessian(single.theta), k=2)
+    truth = eigenpairs(double.hessian(double.theta), k=2, tol=1e-8)
+    np.testing.assert_allclose(top.values, truth.values, rtol=1e-3)
 
 
 def test_retained_graphs_survive_other_work_on_the_same_objective():

@@ -14,12 +14,15 @@ from typing import TypeVar
 
 import torch
 
+from landscape.memory import keep_freed
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def ordered_map(task: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result]:
     """Yield `task(item)` in the order of `items`; at most 2 * workers results wait in memory."""
+    keep_freed()
     threads = torch.get_num_threads()
     try:
         if workers == 1:

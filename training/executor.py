@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch import multiprocessing as mp
 
+from landscape.memory import keep_freed
 from landscape.workers import ordered_map
 from training.local import DivergenceError, Result, Workshop, train_client
 from training.parts import Vectors, Visit
@@ -217,6 +218,7 @@ def _serve(pipe: Connection) -> None:
     """What a worker process does: answer tasks until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted parent closes the pipe, and speaks for all
     torch.set_num_threads(1)
+    keep_freed()
     shop: Workshop
     board: Vectors = {}
     desk: Vectors = {}

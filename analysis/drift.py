@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call
 
+from analysis.places import local_models, participants
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
 from analysis.subjects import Run, Subject
@@ -29,7 +30,6 @@ from landscape.data import join
 from landscape.errors import choose, positive, whole
 from landscape.layout import Layout
 from landscape.results import standard_error
-from training.checkpoint import DamagedError
 from training.terms import divergence
 
 REFERENCES = ("auto", "sent", "global")
@@ -63,25 +63,6 @@ def cosine(a: Tensor, b: Tensor) -> float:
 def distance(a: Tensor, b: Tensor) -> float:
     """||a - b|| in float64."""
     return float((a.double() - b.double()).norm())
-
-
-def participants(subject: Subject, round: int) -> dict[int, Tensor]:
-    """The models of a round's participants by client; empty where a run kept none."""
-    try:
-        found = subject.local_points(round)
-    except DamagedError:
-        raise
-    except ValueError:
-        return {}
-    return {client: found[client] for client in sorted(found)}
-
-
-def local_models(subject: Subject, rounds: Sequence[int]) -> dict[int, list[int]]:
-    """Who took part, for each of these rounds that kept local models; an error if none of them did."""
-    found = {round: list(kept) for round in rounds if (kept := participants(subject, round))}
-    if not found:
-        subject.local_points(rounds[-1])  # says what is missing
-    return found
 
 
 def with_predecessors(subject: Subject, rounds: Sequence[int]) -> list[int]:

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
+from analysis.places import local_models
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
 from analysis.subjects import Subject
@@ -39,9 +40,10 @@ class Settings:
         positive("tol", self.tol)
 
 
-def chosen(subject: Subject, settings: Settings, round: int) -> list[int]:
-    """The participants that are looked at."""
-    return sorted(subject.local_points(round))[: settings.clients]
+def chosen(subject: Subject, settings: Settings) -> dict[int, list[int]]:
+    """Rounds that keep local models, each with the participants that are looked at."""
+    kept = local_models(subject, subject.select(settings.rounds))
+    return {round: sorted(clients)[: settings.clients] for round, clients in kept.items()}
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
@@ -50,8 +52,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     sizes = {client: min(size, settings.limit or size) for client, size in sizes.items()}
     everyone, products = sum(sizes.values()), 10 + 4 * settings.top
     planned = []
-    for round in subject.select(settings.rounds):
-        for client in (*chosen(subject, settings, round), GLOBAL):
+    for round, clients in chosen(subject, settings).items():
+        for client in (*clients, GLOBAL):
             own = sizes.get(client, everyone)
             name = "global" if client == GLOBAL else f"client {client}"
             work = 1.5 * products * (own + everyone)
@@ -102,9 +104,10 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
 
 def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
     (subject,) = subjects
-    rounds = subject.select(settings.rounds)
+    looked = chosen(subject, settings)
+    rounds = list(looked)
     rank = Variable(("rank",), np.arange(1, settings.top + 1), "place of the eigenvalue, largest first")
-    rows = [(round, client) for round in rounds for client in chosen(subject, settings, round)]
+    rows = [(round, client) for round, clients in looked.items() for client in clients]
     own, every, where = "the client's own data", "everyone's data", "the client's model"
     each = partial(variable, found, [f"round {round} client {client}" for round, client in rows])
     local = {
@@ -141,7 +144,7 @@ STUDY = Study(
     name="local_global",
     about="sharpness of each participant's model on its own data and on everyone's, beside the global model",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
+    rounds=lambda subject, settings: list(chosen(subject, settings)),
     pieces=pieces,
     measure=measure,
     tables=tables,

@@ -11,6 +11,7 @@ from torch import Tensor
 from analysis.subjects import Subject
 from landscape import Layout, Objective
 from landscape.errors import choose
+from training.checkpoint import DamagedError
 
 FORWARD = 1 / 3  # of the cost of a gradient
 
@@ -33,6 +34,25 @@ class Place:
     def name(self, subjects: Sequence[Subject]) -> str:
         whose = "" if self.client is None else f" client {self.client}"
         return f"{labels(subjects)[self.run]} round {self.round}{whose}"
+
+
+def participants(subject: Subject, round: int) -> dict[int, Tensor]:
+    """The models of a round's participants by client; empty where a run kept none."""
+    try:
+        found = subject.local_points(round)
+    except DamagedError:
+        raise
+    except ValueError:
+        return {}
+    return {client: found[client] for client in sorted(found)}
+
+
+def local_models(subject: Subject, rounds: Sequence[int]) -> dict[int, list[int]]:
+    """Who took part, for each of these rounds that kept local models; an error if none of them did."""
+    found = {round: list(kept) for round in rounds if (kept := participants(subject, round))}
+    if not found:
+        subject.local_points(rounds[-1])  # says what is missing
+    return found
 
 
 def check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:

@@ -20,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analysis.drift import REFERENCES, local_models, reference_of, with_predecessors
+from analysis.drift import REFERENCES, reference_of, with_predecessors
+from analysis.places import local_models
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
 from analysis.subjects import Run, Subject

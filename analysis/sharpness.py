@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from analysis.drift import participants
 from analysis.local_global import GLOBAL
+from analysis.places import participants
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
 from analysis.subjects import Subject

@@ -80,15 +80,16 @@ def _settings(run: Path) -> Row:
     if not path.exists():
         return {}
     try:
-        return dict(_dotted(tomllib.loads(path.read_text(encoding="utf-8"))))
+        return dict(dotted(tomllib.loads(path.read_text(encoding="utf-8"))))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not valid TOML: {error}") from None
 
 
-def _dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting by its dotted key."""
     for name, value in content.items():
         if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{name}.")
+            yield from dotted(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -113,11 +114,16 @@ def differences(settings: Sequence[Row]) -> list[str]:
     """Dotted keys in which runs differ, but for the seed, what an identity names already, and mere book-keeping."""
     named = {f"{table}.name" for table in ("data", "algorithm", "model", "partition")}
     named |= {f"partition.{key}" for key in (*SKEWS, "clients")}
+    return [key for key in differing(settings) if key not in named]
+
+
+def differing(settings: Sequence[Row]) -> list[str]:
+    """Dotted keys in which runs differ, but for the seed and mere book-keeping."""
     keys = dict.fromkeys(key for one in settings for key in one)
     return [
         key
         for key in keys
-        if key not in named | UNTOLD
+        if key not in UNTOLD
         and not key.startswith(UNTOLD_TABLES)
         and len({json.dumps(one.get(key), sort_keys=True, default=str) for one in settings if one}) > 1
     ]

@@ -59,6 +59,12 @@ def test_rounds_without_local_models_are_named(make_run, tmp_path: Path) -> None
         ask("local_global", [run], tmp_path, rounds="2")
 
 
+def test_all_rounds_are_those_that_keep_local_models(run: Run, tmp_path: Path) -> None:
+    found = ask("local_global", [run], tmp_path, rounds="all", clients=1)  # round 0 has no participants
+    assert found["global_model"]["round"].tolist() == [2, 4]
+    assert found["local_models"]["round_of"].tolist() == [2, 4]
+
+
 def test_fewer_clients_on_request(run: Run, tmp_path: Path) -> None:
     found = ask("local_global", [run], tmp_path, clients=1)
     assert len(found["local_models"]["row"]) == 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reports import accuracy, dumbbell, eigenvalues, interpolation
 from reports.figure import Figure
+from reports.figures import accuracy, dumbbell, eigenvalues, interpolation
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure

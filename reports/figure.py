@@ -44,6 +44,7 @@ class Figure:
     reading: str  # how to read it, in one sentence
     needs: tuple[str, ...]  # studies; none for metrics alone
     draw: Callable[[Sequence[Run], Collection], list[Drawn]] = field(compare=False)
+    across: bool = False  # compares runs of all partitions of a data set, instead of being drawn for each of them
 
 
 def save(drawn: Drawn, folder: Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:

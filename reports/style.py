@@ -20,6 +20,7 @@ LINES = ("-", "--", "-.", ":")
 FIXED = ("fedavg", "fedsam", "fedasam + SWA", "fedgloss", "fedasam", "fedvssam", "fedfsa", "fedsol")
 MAGNITUDE, SIGNED = "viridis", "RdBu_r"  # maps for sizes, and for values with a sign, centred at zero
 WIDTH, HEIGHT = 6.4, 4.0  # inches: one column and a half of a paper
+MARK = "runs:"  # begins the id of everything that belongs to runs
 STYLE: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -88,6 +89,18 @@ def logarithmic(axis: Axis) -> None:
 def legend(axes: Axes, **where: Any) -> None:
     """Without a frame, small."""
     axes.legend(**{"frameon": False, "fontsize": 8, **where})
+
+
+def mark(artists: Any, runs: Iterable[str]) -> None:
+    """Say which runs an artist shows, in the SVG too: the page hides it when all of them are hidden.
+
+    artists: one, or any nesting of lists of them, as matplotlib's calls return.
+    """
+    if isinstance(artists, (list, tuple)):
+        for one in artists:
+            mark(one, runs)
+    elif artists is not None:
+        artists.set_gid(f"{MARK}{' '.join(runs)}")
 
 
 def caption(parts: Sequence[str]) -> str:

@@ -6,67 +6,91 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
+from reports.fitting import finite, fit, shared_legend
+from reports.heat import panels
+from reports.measured import measured, of_study, setting
 from reports.runs import Collection, Run
-from reports.style import canvas, caption, label, legend, logarithmic, looks
+from reports.style import caption, label, mark
+from reports.variants import titles, variants
+
+ROOM = 0.2  # inches for one client
+MOST = 30  # clients named along the axis
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    measured = [run for run in runs if run.table("local_global", "local_models") is not None]
-    if not measured:
+    looked = [run for run in runs if run.table("local_global", "local_models") is not None]
+    if not looked:
         return []
-    figure, panels = canvas(1, len(measured), width=max(3.0 * len(measured), 5.0), height=3.8)
-    chosen, rows = looks(run.algorithm for run in everything.runs), list[dict[str, Any]]()
-    for axes, run in zip(panels, measured, strict=True):
-        rows += _panel(axes, run, chosen[run.algorithm].color)
-    legend(panels[0], loc="upper left")
-    low = min(min(row["own"], row["everyone"]) for row in rows)
-    high = max(max(row["own"], row["everyone"]) for row in rows)
-    for axes in panels:
-        if low > 0 and high / low > 10:
-            axes.set_xscale("log")
-            logarithmic(axes.xaxis)
-        axes.set_xlim(0.8 * low if low > 0 else low - 0.1 * (high - low), 1.25 * high)
-    said = "filled: the client's model on its own data; open: on everyone's; dashed: the global model on everyone's"
-    return [Drawn(figure, rows, caption([measured[0].data, measured[0].heterogeneity, said]))]
+    most = max(int(_last(run).sum()) for run in looked)
+    figure, axes = panels(len(looked), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
+    names, rows = titles(looked, everything), list[dict[str, Any]]()
+    colours = {run.name: one.look.color for one in variants(looked, everything) for run in one.runs}
+    for place, run in zip(axes, looked, strict=True):
+        rows += _panel(place, run, colours[run.name], names[run.name])
+    known = finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
+    for place in axes:
+        fit(place, "x", known)
+        if len(known):
+            low, high = known.min(), known.max()
+            place.set_xlim(0.8 * low if low > 0 else low - 0.1 * (high - low), 1.25 * high)
+    _explain(axes[0])
+    shared_legend(figure)
+    rounds = sorted({row["round"] for row in rows})
+    said = [f"round {', '.join(map(str, rounds))}", "largest eigenvalue of the training loss, bars: residuals"]
+    return [Drawn(figure, rows, caption([*setting(looked), *said, *measured(of_study(looked, "local_global"))]))]
 
 
-def _panel(axes: Any, run: Run, color: str) -> list[dict[str, Any]]:
+def _last(run: Run) -> Any:
+    """Which rows of local models are of the last round."""
+    table = run.table("local_global", "local_models")
+    assert table is not None
+    return table["round_of"] == table["round_of"].max()
+
+
+def _explain(axes: Axes) -> None:
+    """What is filled, open and dashed, in no run's colour."""
+    axes.plot([], [], "o", color="0.4", label="client's model, own data")
+    axes.plot([], [], "o", color="white", markeredgecolor="0.4", label="client's model, everyone's data")
+    axes.plot([], [], "--", color="0.4", label="global model, everyone's data")
+
+
+def _panel(axes: Axes, run: Run, color: str, title: str) -> list[dict[str, Any]]:
     local, shared = run.table("local_global", "local_models"), run.table("local_global", "global_model")
     assert local is not None
     assert shared is not None
-    last = local["round_of"] == local["round_of"].max()
-    own, everyone = local["local_eigenvalue"][last, 0], local["global_eigenvalue"][last, 0]
+    last = _last(run)
+    everyone = local["global_eigenvalue"][last, 0]
     order = np.argsort(everyone)
-    places = np.arange(len(order))
-    axes.hlines(places, own[order], everyone[order], color=color, alpha=0.5)
-    axes.plot(own[order], places, "o", color=color, label="own data")
-    axes.plot(everyone[order], places, "o", color="white", markeredgecolor=color, label="everyone's data")
-    whole = float(shared["global_eigenvalue"][-1, 0])
-    axes.axvline(whole, linestyle="--", color="0.4", label="global model")
-    axes.set_yticks(places, [str(client) for client in local["client"][last][order]])
-    label(axes, "largest eigenvalue", "client", run.algorithm)
+    clients, own, everyone = local["client"][last][order], local["local_eigenvalue"][last, 0][order], everyone[order]
+    near, far = (local[f"{side}_residual"][last, 0][order] for side in ("local", "global"))
+    whole, places = float(shared["global_eigenvalue"][-1, 0]), np.arange(len(order))
+    axes.hlines(places, own, everyone, color=color, alpha=0.5)
+    axes.plot(own, places, "o", color=color)
+    axes.plot(everyone, places, "o", color="white", markeredgecolor=color)
+    axes.axvline(whole, linestyle="--", color="0.4")
+    for values, doubts in ((own, near), (everyone, far)):
+        axes.errorbar(values, places, xerr=doubts, fmt="none", ecolor="black", elinewidth=0.8, zorder=3)
+    every = -(-len(places) // MOST)
+    axes.set_yticks(places[::every], [str(client) for client in clients[::every]])
+    axes.set_ylim(-0.6, len(places) - 0.4)
+    label(axes, "largest eigenvalue", "client", title)
+    mark(axes, [run.name])
     return [
         {
             "run": run.name,
             "algorithm": run.algorithm,
             "round": int(local["round_of"].max()),
             "client": int(client),
-            "own": near,
-            "own_residual": near_doubt,
-            "everyone": far,
-            "everyone_residual": far_doubt,
+            "own": float(own[place]),
+            "own_residual": float(near[place]),
+            "everyone": float(everyone[place]),
+            "everyone_residual": float(far[place]),
             "global_model": whole,
         }
-        for client, near, near_doubt, far, far_doubt in zip(
-            local["client"][last],
-            own,
-            local["local_residual"][last, 0],
-            everyone,
-            local["global_residual"][last, 0],
-            strict=True,
-        )
+        for place, client in enumerate(clients)
     ]
 
 

@@ -3,50 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
+from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
+from reports.fitting import fit, whole_rounds
+from reports.measured import measured, of_study, setting
 from reports.runs import Collection, Run
-from reports.style import canvas, caption, label, legend, logarithmic, looks
+from reports.style import Look, canvas, caption, label, legend, mark
+from reports.variants import variants
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    figure, (axes,) = canvas()
-    chosen, rows = looks(run.algorithm for run in everything.runs), []
-    named: set[str] = set()
-    for run in runs:
-        table = run.table("curvature", "spectrum")
-        if table is None:
-            continue
-        rounds, values, doubts = table["round"], table["eigenvalue"][:, 0], table["residual"][:, 0]
-        look = chosen[run.algorithm]
-        axes.errorbar(
-            rounds,
-            values,
-            yerr=doubts,
-            fmt=f"{look.marker}{look.line}",
-            color=look.color,
-            capsize=2,
-            label="_" if run.algorithm in named else run.algorithm,
-        )
-        open_ = table["converged"][:, 0] == 0
-        axes.plot(rounds[open_], values[open_], look.marker, color="white", markeredgecolor=look.color)
-        named.add(run.algorithm)
-        rows += [
-            {"run": run.name, "algorithm": run.algorithm, "round": int(t), "lambda_1": v, "residual": r}
-            for t, v, r in zip(rounds, values, doubts, strict=True)
-        ]
-    if not rows:
+    looked = [run for run in runs if run.table("curvature", "spectrum") is not None]
+    if not looked:
         return []
-    if all(row["lambda_1"] > 0 for row in rows) and np.ptp(np.log10([row["lambda_1"] for row in rows])) > 1:
-        axes.set_yscale("log")
-        logarithmic(axes.yaxis)
+    figure, (axes,) = canvas()
+    rows: list[dict[str, Any]] = []
+    for variant in variants(looked, everything):
+        for place, run in enumerate(variant.runs):
+            rows += _line(axes, run, variant.look, "_" if place else variant.name)
+    values = [row["lambda_1"] for row in rows]
     label(axes, "communication round", "largest eigenvalue of the Hessian")
+    whole_rounds(axes)
+    fit(axes, "y", values)
     legend(axes)
-    split = next(run.results["curvature"].settings["split"] for run in runs if "curvature" in run.results)
-    said = ["bars: residuals ||Hv - λv||", "open markers: not converged", f"{split} loss of the global model"]
-    return [Drawn(figure, rows, caption([runs[0].data, runs[0].heterogeneity, *said]))]
+    stored = of_study(looked, "curvature")
+    said = ["bars: residuals ||Hv - λv||", "open markers: not converged", whose(looked), *measured(stored)]
+    return [Drawn(figure, rows, caption([*setting(looked), *said]))]
+
+
+def _line(axes: Axes, run: Run, look: Look, name: str) -> list[dict[str, Any]]:
+    table = run.table("curvature", "spectrum")
+    assert table is not None
+    rounds, values, doubts = table["round"], table["eigenvalue"][:, 0], table["residual"][:, 0]
+    form = f"{look.marker}{look.line}"
+    bars = axes.errorbar(rounds, values, yerr=doubts, fmt=form, color=look.color, capsize=2, label=name)
+    unsure = table["converged"][:, 0] == 0
+    dots = axes.plot(rounds[unsure], values[unsure], look.marker, color="white", markeredgecolor=look.color)
+    mark([bars, dots], [run.name])
+    return [
+        {"run": run.name, "algorithm": run.algorithm, "round": int(t), "lambda_1": v, "residual": r}
+        for t, v, r in zip(rounds, values, doubts, strict=True)
+    ]
+
+
+def whose(runs: Sequence[Run]) -> str:
+    """The loss and the model whose Hessian it is, as the study was told."""
+    settings = [stored.settings for stored in of_study(runs, "curvature")]
+    splits, models = ({str(one.get(key, usual)) for one in settings} for key, usual in (("split", ""), ("model", "")))
+    return f"{' and '.join(sorted(splits))} loss of the global model ({' and '.join(sorted(models))})".replace(
+        " ()", ""
+    )
 
 
 FIGURE = Figure(

@@ -14,7 +14,7 @@ import torch
 
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
-from analysis.subjects import SPLITS, Subject
+from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
 from landscape import eigenpairs, spectral_density, trace
 from landscape.errors import choose, positive, whole
 
@@ -23,21 +23,26 @@ DENSITY_STEPS = 80  # Lanczos steps of each probe of the density, as Ghorbani et
 
 @dataclass(frozen=True)
 class Settings:
-    """top: eigenvalues wanted. density, trace: number of probes, 0 to leave them out. smallest: the other end too."""
+    """top: eigenvalues wanted. density, trace: number of probes, 0 to leave them out. smallest: the other end too.
+
+    density_rounds: where the density is taken, which costs many times what the eigenvalues do.
+    """
 
     rounds: str = "all"
-    model: str = "server"
+    model: str = "final"
     split: str = "train"
     top: int = 5
     tol: float = 1e-3
     smallest: bool = False
     density: int = 0
+    density_rounds: str = "last"
     trace: int = 0
     limit: int | None = None  # examples; all by default
     warm: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
+        choose("model", self.model, GLOBAL_MODELS)
         choose("split", self.split, SPLITS)
         whole("top", self.top)
         positive("tol", self.tol)
@@ -48,11 +53,27 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     count = len(subject.examples(settings.split)[1])
     count = min(count, settings.limit or count)
     # a product costs about 1.5 gradients; 10 + 4 k products find k pairs (measured on LeNet and ResNet)
-    products = 10 + 4 * settings.top + DENSITY_STEPS * settings.density + settings.trace
+    products, more = 10 + 4 * settings.top + settings.trace, DENSITY_STEPS * settings.density
+    dense = with_density(subject, settings)
     return [
-        Piece(f"round {round}", 1.5 * products * count, vectors=12 + 4 * settings.top, round=round)
+        Piece(
+            f"round {round}",
+            1.5 * (products + more * (round in dense)) * count,
+            vectors=12 + 4 * settings.top,
+            round=round,
+        )
         for round in subject.select(settings.rounds)
     ]
+
+
+def with_density(subject: Subject, settings: Settings) -> list[int]:
+    """Of the rounds looked at those whose density is taken; "last" is the last of them."""
+    rounds = subject.select(settings.rounds)
+    if not settings.density:
+        return []
+    if settings.density_rounds == "last":
+        return rounds[-1:]
+    return [round for round in subject.select(settings.density_rounds) if round in rounds]
 
 
 def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
@@ -77,7 +98,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
     if settings.smallest:
         low = eigenpairs(operator, 1, tol=settings.tol, which="smallest", seed=settings.seed)
         arrays |= {"smallest": low.values[0], "smallest_residual": low.residuals[0]}
-    if settings.density:
+    if piece.round in with_density(subject, settings):
         spectrum = spectral_density(operator, probes=settings.density, steps=DENSITY_STEPS, seed=settings.seed)
         arrays |= {"node": spectrum.nodes, "weight": spectrum.weights}
     if settings.trace:
@@ -110,10 +131,12 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
         variables["trace"] = every("trace", ("round",), "trace of the Hessian")
         variables["trace_error"] = every("trace_error", ("round",), "standard error of the trace")
     result = {"spectrum": Table(variables)}
-    if settings.density:
+    dense = with_density(subject, settings)
+    if dense:
+        every = partial(variable, found, [f"round {round}" for round in dense])
         result["density"] = Table(
             {
-                "round": variables["round"],
+                "round": Variable(("round",), np.asarray(dense), "communication round"),
                 "node": every("node", ("round", "probe", "step"), "quadrature node of the spectral density"),
                 "weight": every("weight", ("round", "probe", "step"), "its weight; those of a probe sum to one"),
             }

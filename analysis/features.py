@@ -15,7 +15,7 @@ from torch import Tensor
 
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study
-from analysis.subjects import MODELS, SPLITS, Subject
+from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
 from landscape.data import stratified
 from landscape.errors import choose, positive, whole
 from landscape.layout import Layout
@@ -77,10 +77,10 @@ def drawn(labels: Tensor, count: int | None, seed: int, *parts: str | int) -> Te
 
 @dataclass(frozen=True)
 class Settings:
-    """count: examples, drawn by class. models: server, mean, swa. keep: store the features themselves as well."""
+    """count: examples, drawn by class. models: final, server, mean, swa. keep: store features too."""
 
     rounds: str = "last"
-    models: tuple[str, ...] = ("server",)
+    models: tuple[str, ...] = ("final",)
     split: str = "test"
     count: int = 1000
     perplexity: float = 30.0
@@ -90,9 +90,9 @@ class Settings:
     def __post_init__(self) -> None:
         choose("split", self.split, SPLITS)
         if not self.models:
-            raise ValueError(f"models must name at least one of {', '.join(MODELS)}")
+            raise ValueError(f"models must name at least one of {', '.join(GLOBAL_MODELS)}")
         for model in self.models:
-            choose("model", model, MODELS)
+            choose("model", model, GLOBAL_MODELS)
         whole("count", self.count, least=4)
         positive("perplexity", self.perplexity)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from analysis.features import drawn, look
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
-from analysis.subjects import MODELS, SPLITS, Run, Subject
+from analysis.subjects import GLOBAL_MODELS, SPLITS, Run, Subject
 from landscape.errors import choose, whole
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ class Settings:
     """split: everyone's examples, by class. client_split: each client's own. limit: of everyone, and of each client."""
 
     rounds: str = "all"
-    model: str = "server"
+    model: str = "final"
     split: str = "test"
     client_split: str = "train"
     local: bool = True  # the participants' models too, at rounds that keep them
@@ -42,7 +42,7 @@ class Settings:
     def __post_init__(self) -> None:
         choose("split", self.split, SPLITS)
         choose("client_split", self.client_split, SPLITS)
-        choose("model", self.model, MODELS)
+        choose("model", self.model, GLOBAL_MODELS)
         for name, value in (("clients", self.clients), ("limit", self.limit)):
             if value is not None:
                 whole(name, value)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from analysis.places import FORWARD, Place, check_names, check_shapes, examples, side_by_side, under
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, stacked, variable
-from analysis.subjects import MODELS, SPLITS, Subject
+from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
 from landscape import barrier
 from landscape.errors import choose, whole
 from landscape.layout import running_statistics
@@ -43,7 +43,7 @@ class Settings:
 
     rounds: str = "last"
     pairs: tuple[str, ...] = ()
-    model: str = "server"
+    model: str = "final"
     steps: int = 21
     low: float = -1.0
     high: float = 2.0
@@ -53,7 +53,7 @@ class Settings:
     limit: int | None = None  # examples; all by default
 
     def __post_init__(self) -> None:
-        choose("model", self.model, MODELS)
+        choose("model", self.model, GLOBAL_MODELS)
         whole("steps", self.steps, least=3)
         whole("clients", self.clients, least=1)
         check_names("splits", self.splits, SPLITS)

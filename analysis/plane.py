@@ -21,7 +21,7 @@ from analysis.grids import grid_pieces, grid_variables, measure_rows, rows_of
 from analysis.places import FORWARD, Place, check_names, check_shapes, examples, labels, side_by_side, under
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study
-from analysis.subjects import MODELS, SPLITS, Subject
+from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
 from landscape import Layout, directions
 from landscape.errors import choose, whole
 from landscape.layout import running_statistics
@@ -39,7 +39,7 @@ class Settings:
     models: str = "clients"
     rounds: str = "last"
     clients: tuple[int, ...] = ()
-    model: str = "server"
+    model: str = "final"
     steps: int = 21
     margin: float = 0.2
     splits: tuple[str, ...] = SPLITS
@@ -48,7 +48,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         choose("models", self.models, THROUGH)
-        choose("model", self.model, MODELS)
+        choose("model", self.model, GLOBAL_MODELS)
         choose("batchnorm", self.batchnorm, POLICIES)
         check_names("splits", self.splits, SPLITS)
         whole("steps", self.steps, least=2)

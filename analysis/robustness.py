@@ -14,7 +14,7 @@ from analysis.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
 from analysis.features import drawn, look
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study
-from analysis.subjects import MODELS, SPLITS, Run, Subject
+from analysis.subjects import GLOBAL_MODELS, SPLITS, Run, Subject
 from landscape.errors import choose, whole
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ class Settings:
     """corruptions: all by default. black, white: what the network sees for them, per channel, if data cannot say."""
 
     rounds: str = "last"
-    model: str = "server"
+    model: str = "final"
     split: str = "test"
     corruptions: tuple[str, ...] = ()
     severities: tuple[int, ...] = SEVERITIES
@@ -36,7 +36,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        choose("model", self.model, MODELS)
+        choose("model", self.model, GLOBAL_MODELS)
         choose("split", self.split, SPLITS)
         for name in self.corruptions:
             choose("corruption", name, CORRUPTIONS)

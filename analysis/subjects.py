@@ -20,7 +20,9 @@ from landscape.replica import NORM
 from training import checkpoint, config, datasets, partition
 from training.federation import Federation
 
-MODELS = ("server", "mean", "swa")
+MODELS = ("server", "mean", "swa")  # those of a checkpoint
+# "final" is what a run is judged by: the average of rounds where there is one by then, the server's model elsewhere
+GLOBAL_MODELS = ("final", *MODELS)
 SPLITS = ("train", "test")
 
 
@@ -165,7 +167,8 @@ class Run(Subject):
 
     def point(self, round: int, model: str = "server") -> Tensor:
         models = self.checkpoint(round).models
-        choose("model", model, MODELS)
+        if choose("model", model, GLOBAL_MODELS) == "final":
+            model = "swa" if "swa" in models else "server"
         if model not in models:
             kept = ", ".join(name for name in MODELS if name in models)
             raise ValueError(f"{self.name}: round {round} has no {model} model, only {kept}")

@@ -22,7 +22,7 @@ from analysis.grids import grid_pieces, grid_variables, measure_rows, rows_of
 from analysis.places import Place, check_names, check_shapes, examples, labels
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
-from analysis.subjects import MODELS, SPLITS, Subject
+from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
 from landscape import Layout, Objective, curvature_extent, directions, eigenpairs
 from landscape.errors import choose, positive, whole
 from landscape.surface import coordinates
@@ -38,7 +38,7 @@ class Settings:
     clients: participants of a round whose own models are drawn too, on their own data and on everyone's."""
 
     rounds: str = "last"
-    model: str = "server"
+    model: str = "final"
     axes: str = "random"
     steps: int = 21
     extent: float | None = None
@@ -50,7 +50,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        choose("model", self.model, MODELS)
+        choose("model", self.model, GLOBAL_MODELS)
         choose("axes", self.axes, AXES)
         check_names("splits", self.splits, SPLITS)
         whole("steps", self.steps, least=2)

@@ -32,10 +32,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
 ) -> None:
-    """Train a small network on the embedded digits and look at its landscape."""
-    from landscape.demo import run
+    """Four methods on the embedded digits: train, analyse and report, in four minutes."""
+    from reports.demo import run
 
-    run(out, seed)
+    run(out, seed, console=_console())
 
 
 @app.command()

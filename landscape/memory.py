@@ -18,7 +18,7 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 # glibc's mallopt: what is freed at the end of the heap beyond the first number of bytes goes back to the system; the
 # heap grows by the second at least; blocks larger than the third have pages of their own, never used twice
-KEEP_FREED = {-1: 2**30, -2: 2**26, -3: 2**25}
+KEEP_FREED = {-1: 2**28, -2: 2**24, -3: 2**25}
 
 
 @cache

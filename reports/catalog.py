@@ -1,16 +1,75 @@
-"""Every figure by name. A new one is one file and one line here, and is under test."""
+"""Every figure by name, in the order of the page. A new one is one file and one line here, and is under test."""
 
 from __future__ import annotations
 
 from reports.figure import Figure
-from reports.figures import accuracy, dumbbell, eigenvalues, interpolation
+from reports.figures import (
+    accuracy,
+    classes,
+    communication,
+    contours,
+    density,
+    difference,
+    drift,
+    dumbbell,
+    eigenvalues,
+    feature_norms,
+    features,
+    flatness,
+    forgetting,
+    friendly,
+    heatmap,
+    incompatibility,
+    interpolation,
+    local_surfaces,
+    overlay,
+    partition,
+    personal,
+    plane,
+    robustness,
+    sensitivity,
+    setting,
+    sharpness,
+    spectrum,
+    surface,
+    two_settings,
+)
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
+        # how good is it?
         accuracy.FIGURE,
+        communication.FIGURE,
+        classes.FIGURE,
+        forgetting.FIGURE,
+        feature_norms.FIGURE,
+        features.FIGURE,
+        robustness.FIGURE,
+        personal.FIGURE,
+        setting.FIGURE,
+        two_settings.FIGURE,
+        # how flat is it?
         eigenvalues.FIGURE,
+        spectrum.FIGURE,
+        density.FIGURE,
+        surface.FIGURE,
+        overlay.FIGURE,
+        contours.FIGURE,
+        difference.FIGURE,
+        sharpness.FIGURE,
+        flatness.FIGURE,
+        # do clients agree?
+        partition.FIGURE,
         dumbbell.FIGURE,
+        heatmap.FIGURE,
+        local_surfaces.FIGURE,
+        incompatibility.FIGURE,
+        friendly.FIGURE,
+        sensitivity.FIGURE,
+        drift.FIGURE,
+        # is it connected?
+        plane.FIGURE,
         interpolation.FIGURE,
     )
 }

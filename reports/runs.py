@@ -17,6 +17,7 @@ from analysis import store
 from analysis.store import Stored, Table
 
 FOLDER = "analysis"  # of results, in a run directory and beside runs that were compared
+COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
 SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how partitions call their skew
 
 
@@ -28,6 +29,7 @@ class Run:
     settings: dict[str, Any]  # nested, as in config.toml
     metrics: list[dict[str, Any]]  # one record per finished round
     results: dict[str, Stored] = field(default_factory=dict)  # study -> what it found
+    dealt: NDArray[np.int64] | None = None  # training examples by client and class, where the partition is on disk
 
     @property
     def name(self) -> str:
@@ -106,7 +108,8 @@ def _read_run(path: Path, problems: list[str]) -> Run:
         settings = tomllib.loads(config.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{config}: not valid TOML ({error})") from None
-    return Run(path, settings, _read_metrics(path, problems), _read_results(path / FOLDER, problems))
+    metrics, results = _read_metrics(path, problems), _read_results(path / FOLDER, problems)
+    return Run(path, settings, metrics, results, _read_partition(path / "partition.npz", problems))
 
 
 def _read_metrics(path: Path, problems: list[str]) -> list[dict[str, Any]]:
@@ -117,6 +120,24 @@ def _read_metrics(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     except (ValueError, TypeError):
         problems.append(f"{file}: not readable as one record per line; landscape check says more")
         return []
+
+
+def _read_partition(path: Path, problems: list[str]) -> NDArray[np.int64] | None:
+    """Examples by client and class (clients, classes); see training/partition.py for the file."""
+    if not path.exists():
+        return None
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            sizes, labels = stored["sizes"], stored["labels"]
+            owner = np.repeat(np.arange(len(sizes)), sizes)
+            classes = int(labels.max()) + 1
+            if len(sizes) * classes > COUNTED:
+                return None
+            cells = owner * classes + labels[stored["indices"]]
+        return np.bincount(cells, minlength=len(sizes) * classes).reshape(-1, classes)
+    except Exception as error:  # a damaged archive raises any of a dozen types; they all mean this
+        problems.append(f"{path}: not readable as a partition ({error})")
+        return None
 
 
 def _read_results(folder: Path, problems: list[str]) -> dict[str, Stored]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from reports.figure import Drawn, Figure
+from reports.fitting import shared_legend
 from reports.lines import Series, mean_line
 from reports.runs import Collection, Run
-from reports.style import canvas, caption, label, legend
+from reports.style import canvas, caption, label
 from reports.variants import seeds_said, variants
 
 PANELS = (("accuracy", "test accuracy (%)", 100.0), ("train_loss", "training loss", 1.0))
@@ -22,11 +24,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     found = variants(runs, everything)
     for place, (key, name, factor) in zip(axes, PANELS, strict=True):
         for variant in found:
-            rows += mean_line(place, variant, lambda run, key=key, factor=factor: best(run, key, factor), key)
+            rows += mean_line(place, variant, partial(best, key=key, factor=factor), key)
         label(place, "communication round", name)
     if not rows:
         return []
-    legend(axes[0], loc="lower right")
+    shared_legend(figure)
     band = seeds_said(found) or f"seed {runs[0].seed}"
     said = [f"{run.data}, {run.heterogeneity}" for run in runs[:1]]
     if any("swa" in run.settings for run in runs):

@@ -21,20 +21,21 @@ MOST = 30  # clients named along the axis
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if run.table("local_global", "local_models") is not None]
+    known = [run for run in runs if run.table("local_global", "local_models") is not None]
+    colours = {run.name: one.look.color for one in variants(known, everything) for run in one.runs}
+    looked = sorted(known, key=lambda run: list(colours).index(run.name))
     if not looked:
         return []
     most = max(int(_last(run).sum()) for run in looked)
     figure, axes = panels(len(looked), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
     names, rows = titles(looked, everything), list[dict[str, Any]]()
-    colours = {run.name: one.look.color for one in variants(looked, everything) for run in one.runs}
     for place, run in zip(axes, looked, strict=True):
         rows += _panel(place, run, colours[run.name], names[run.name])
-    known = finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
+    numbers = finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
     for place in axes:
-        fit(place, "x", known)
-        if len(known):
-            low, high = known.min(), known.max()
+        fit(place, "x", numbers)
+        if len(numbers):
+            low, high = numbers.min(), numbers.max()
             place.set_xlim(0.8 * low if low > 0 else low - 0.1 * (high - low), 1.25 * high)
     _explain(axes[0])
     shared_legend(figure)
@@ -72,7 +73,7 @@ def _panel(axes: Axes, run: Run, color: str, title: str) -> list[dict[str, Any]]
     axes.plot(everyone, places, "o", color="white", markeredgecolor=color)
     axes.axvline(whole, linestyle="--", color="0.4")
     for values, doubts in ((own, near), (everyone, far)):
-        axes.errorbar(values, places, xerr=doubts, fmt="none", ecolor="black", elinewidth=0.8, zorder=3)
+        axes.errorbar(values, places, xerr=doubts, fmt="none", ecolor=color, capsize=2)
     every = -(-len(places) // MOST)
     axes.set_yticks(places[::every], [str(client) for client in clients[::every]])
     axes.set_ylim(-0.6, len(places) - 0.4)

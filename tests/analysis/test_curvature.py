@@ -38,7 +38,7 @@ def ask(name: str, subjects: Sequence[Subject], out: Path, **settings: Any) -> d
 
 
 def test_against_dense_hessians(run: Run, tmp_path: Path) -> None:
-    found = ask("curvature", [run], tmp_path, top=3, tol=1e-8, smallest=True, trace=30, density=2)
+    found = ask("curvature", [run], tmp_path, top=3, tol=1e-8, smallest=True, trace=30, density=2, density_rounds="all")
     table = found["spectrum"]
     assert table["round"].tolist() == [0, 2, 4]
     for row, round in enumerate((0, 2, 4)):
@@ -50,6 +50,23 @@ def test_against_dense_hessians(run: Run, tmp_path: Path) -> None:
         weights = found["density"]["weight"][row]
         np.testing.assert_allclose(np.nansum(weights, axis=-1), 1.0)
     assert table["converged"].all()
+
+
+def test_the_density_is_taken_of_the_last_round_unless_asked(run: Run, tmp_path: Path) -> None:
+    found = ask("curvature", [run], tmp_path, rounds="0,2", top=1, density=1)
+    assert found["spectrum"]["round"].tolist() == [0, 2]
+    assert found["density"]["round"].tolist() == [2]
+    assert found["density"]["weight"].sum() == pytest.approx(1.0)
+
+
+def test_a_run_is_judged_by_its_average_once_there_is_one(make_run, tmp_path: Path) -> None:
+    run = make_run(swa={"start": 0.5, "cycle": 1}, checkpoints={"every": 1})
+    final, server = (
+        ask("curvature", [run], tmp_path / name, top=1, model=name)["spectrum"] for name in ("final", "server")
+    )
+    averaged = ask("curvature", [run], tmp_path / "swa", top=1, model="swa", rounds="last")["spectrum"]
+    assert final["loss"][0] == server["loss"][0]  # before it began
+    assert final["loss"][-1] == averaged["loss"][-1] != server["loss"][-1]
 
 
 def test_the_last_round_sharpens_from_where_the_one_before_ended(run: Run, tmp_path: Path) -> None:

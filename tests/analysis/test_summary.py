@@ -166,6 +166,7 @@ def test_settings_in_which_runs_differ():
     one = {"seed": 0, "data.root": "here", "checkpoints.every": 1, "local.lr": 0.1, "partition.alpha": 1.0, "a": [1]}
     two = {"seed": 1, "data.root": "there", "checkpoints.every": 2, "local.lr": 0.2, "partition.alpha": 2.0, "a": [1]}
     assert summary.differences([one, two, {}]) == ["local.lr"]
+    assert summary.differing([one, two, {}]) == ["local.lr", "partition.alpha"]
     assert summary.differences([one, one]) == []
 
 

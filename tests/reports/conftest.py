@@ -3,61 +3,49 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from analysis import store
-from analysis.store import Stored, Table, Variable
+from analysis.store import Stored
 from reports.runs import Collection, read_runs
+from tests.reports.results import (
+    curvature,
+    drift,
+    features,
+    forgetting,
+    incompatibility,
+    interpolation,
+    local_global,
+    personal,
+    plane,
+    robustness,
+    sensitivity,
+    sharpness,
+    surface,
+    training,
+)
 
-ROUNDS = np.array([0, 5, 10])
-
-
-def spectrum(scale: float) -> Stored:
-    values = scale * np.array([[1.0, 0.5], [40.0, 20.0], [30.0, 10.0]])
-    table = Table(
-        {
-            "round": Variable(("round",), ROUNDS, "communication round"),
-            "rank": Variable(("rank",), np.array([1, 2]), "rank"),
-            "eigenvalue": Variable(("round", "rank"), values, "eigenvalue"),
-            "residual": Variable(("round", "rank"), 0.01 * values, "residual"),
-            "converged": Variable(("round", "rank"), np.array([[1, 1], [0, 1], [1, 1]]), "converged"),
-        }
-    )
-    return Stored("curvature", {"split": "train"}, {}, {"spectrum": table})
-
-
-def local_global(scale: float) -> Stored:
-    local = {
-        "round_of": Variable(("row",), np.array([5, 10, 10]), "round"),
-        "client": Variable(("row",), np.array([0, 3, 1]), "client"),
-    }
-    for name, values in {"local": [9.0, 2.0, 3.0], "global": [9.0, 40.0, 30.0]}.items():
-        matrix = scale * np.array(values)[:, None]
-        local[f"{name}_eigenvalue"] = Variable(("row", "rank"), matrix, name)
-        local[f"{name}_residual"] = Variable(("row", "rank"), 0.001 * matrix, name)
-    whole = {"global_eigenvalue": Variable(("round", "rank"), scale * np.array([[9.0], [12.0]]), "global")}
-    return Stored("local_global", {}, {}, {"local_models": Table(local), "global_model": Table(whole)})
-
-
-def lines() -> Stored:
-    x = np.linspace(-1, 2, 7)
-    loss = np.stack([[1 + x**2, 2 + x**2]])
-    table = Table(
-        {
-            "start": Variable(("row",), np.array(["run_a round 5"]), "start"),
-            "end": Variable(("row",), np.array(["run_a round 10"]), "end"),
-            "split": Variable(("split",), np.array(["train", "test"]), "split"),
-            "x": Variable(("x",), x, "gamma"),
-            "loss": Variable(("row", "split", "x"), loss, "loss"),
-            "error": Variable(("row", "split", "x"), loss / 10, "error"),
-            "loss_barrier": Variable(("row", "split", "definition"), np.full((1, 2, 3), 0.25), "barrier"),
-            "loss_where": Variable(("row", "split", "definition"), np.full((1, 2, 3), 0.5), "where"),
-        }
-    )
-    return Stored("interpolation", {}, {}, {"lines": table})
+# every study's results, as functions of the run's name and of a scale that tells runs apart
+RESULTS: dict[str, Callable[[str, float], Stored]] = {
+    "curvature": lambda _, scale: curvature.stored(scale),
+    "drift": lambda _, scale: drift.stored(scale),
+    "features": lambda _, scale: features.stored(scale),
+    "forgetting": lambda _, scale: forgetting.stored(scale),
+    "incompatibility": lambda _, scale: incompatibility.stored(scale),
+    "interpolation": lambda *_: interpolation.stored(),
+    "local_global": lambda _, scale: local_global.stored(scale),
+    "personal": lambda _, scale: personal.stored(scale),
+    "plane": lambda name, _: plane.stored([name]),
+    "robustness": lambda _, scale: robustness.stored(scale),
+    "sensitivity": lambda _, scale: sensitivity.stored(scale),
+    "sharpness": lambda _, scale: sharpness.stored(scale),
+    "surface": lambda name, _: surface.stored([name]),
+    "training": lambda _, scale: training.stored(scale),
+}
 
 
 def make_run(
@@ -79,9 +67,10 @@ def make_run(
         for t in (1, 2, 3)
     ]
     (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    store.write(path / "analysis" / "curvature.h5", spectrum(scale))
-    store.write(path / "analysis" / "local_global.h5", local_global(scale))
-    store.write(path / "analysis" / "interpolation.h5", lines())
+    labels = np.array([0, 1, 1, 2, 2, 0, 1, 2])
+    np.savez(path / "partition.npz", sizes=np.array([4, 1, 2]), labels=labels, indices=np.arange(7))
+    for study, stored in RESULTS.items():
+        store.write(path / "analysis" / f"{study}.h5", stored(path.name, scale))
     return path
 
 

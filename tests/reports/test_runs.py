@@ -10,7 +10,7 @@ import pytest
 
 from reports.runs import Collection, read_runs
 from reports.style import FIXED, looks
-from tests.reports.conftest import make_run
+from tests.reports.conftest import RESULTS, make_run
 
 
 def test_what_a_run_says_of_itself(collection: Collection) -> None:
@@ -25,7 +25,8 @@ def test_what_a_run_says_of_itself(collection: Collection) -> None:
     assert first.series("accuracy")[1].tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert third.series("swa_accuracy")[0].tolist() == [3]
     assert first.table("curvature", "spectrum") is not None
-    assert first.table("surface", "global_models") is None
+    assert first.table("surface", "nothing") is None
+    assert first.table("nothing", "global_models") is None
     assert collection.problems == []
 
 
@@ -38,7 +39,7 @@ def test_damage_is_one_line_each_and_not_the_end(tmp_path: Path) -> None:
     (wrong / "config.toml").write_text("name = ")
     found = read_runs([good, bad, tmp_path / "empty", wrong])
     assert [run.name for run in found.runs] == ["good", "bad"]
-    assert set(found.runs[1].results) == {"local_global", "interpolation"}
+    assert set(found.runs[1].results) == set(RESULTS) - {"curvature"}
     assert [problem.partition(":")[0].rpartition("/")[2] for problem in found.problems] == [
         "metrics.jsonl",
         "curvature.h5",

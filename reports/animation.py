@@ -1,0 +1,109 @@
+"""Moving pictures: surfaces that turn, and how the loss around a model changes over rounds. GIF, or MP4 with ffmpeg."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter, writers
+
+from reports.figures.overlay import lay_over
+from reports.maps import bar, centre, filled, lined, maps
+from reports.relief import VIEW, colorbar, finish, reliefs, solid
+from reports.runs import Collection, Run
+from reports.scales import shared
+from reports.style import MAGNITUDE, STYLE, label, looks
+from reports.surfaces import Surface, axis_names, compared, global_surfaces, surfaces_of, titles
+
+FRAMES, DPI = 36, 80  # of one turn: ten degrees each, under two megabytes
+TURNING, PASSING = 12, 3  # frames in a second: of a turn, of rounds
+NAME = "training loss"
+
+
+def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[list[Path], list[str]]:
+    """All that the stored surfaces allow, and one line for each thing that they do not."""
+    paths: list[Path] = []
+    missing: list[str] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for data, heterogeneity in everything.settings:
+        runs = everything.of(data, heterogeneity)
+        here = f"{data}, {heterogeneity}"
+        try:
+            paths += _turns(runs, everything, folder, kind)
+            found = _rounds(runs, everything, folder, kind)
+        except ValueError as error:  # there is no writer: the same for all
+            return paths, [*missing, str(error)]
+        paths += found
+        if not global_surfaces(runs, everything):
+            missing.append(f"{here}: no animation, for there is no surface; landscape analyze --study surface makes it")
+        elif not found:
+            missing.append(f"{here}: nothing to show over rounds; analyze with --set surface.rounds=all")
+    return paths, missing
+
+
+def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
+    """Every method over the baseline; a run alone where there is nothing to compare."""
+    pair, single = compared(runs, everything), global_surfaces(runs, everything)
+    colors = {name: look.color for name, look in looks(run.algorithm for run in everything.runs).items()}
+    if pair is None:
+        return [rotating(one, None, folder / f"surface_{one.run.name}.{kind}", "") for one in single]
+    base, others = pair
+    return [rotating(base, one, folder / f"overlay_{one.run.name}.{kind}", colors[one.run.algorithm]) for one in others]
+
+
+def _rounds(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
+    found = [surfaces_of(run, runs, everything, "train") for run in runs]
+    return [over_rounds(some, folder / f"rounds_{some[0].run.name}.{kind}") for some in found if len(some) > 1]
+
+
+def rotating(base: Surface, one: Surface | None, path: Path, color: str) -> Path:
+    """One turn around a surface, with another as a net over it."""
+    writer = writer_for(path, TURNING)
+    shown = [base] if one is None else [base, one]
+    scale = shared(surface.loss for surface in shown)
+    figure, (axes,) = reliefs(1, size=4.6)
+    if one is None:
+        solid(axes, base, scale)
+        finish(axes, base, scale, base.run.algorithm)
+    else:
+        first, second = titles(shown)
+        lay_over(axes, base, one, scale, color, (first, second))
+    colorbar(figure, axes, scale, NAME)
+    with rc_context(STYLE):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # found once: the picture must not jump
+        with writer.saving(figure, str(path), DPI):
+            for frame in range(FRAMES):
+                axes.view_init(elev=VIEW["elev"], azim=VIEW["azim"] + 360 * frame / FRAMES)
+                writer.grab_frame()
+    return path
+
+
+def over_rounds(surfaces: Sequence[Surface], path: Path) -> Path:
+    """The map around one run's model, round after round, with the same levels."""
+    writer = writer_for(path, PASSING)
+    scale = shared(one.loss for one in surfaces)
+    figure, (axes,) = maps(1, size=4.2)
+    with rc_context(STYLE), writer.saving(figure, str(path), DPI):
+        for one in surfaces:
+            axes.clear()
+            drawn = filled(axes, one.x, one.y, one.loss, scale.levels, scale.extend, MAGNITUDE)
+            lined(axes, one.x, one.y, one.loss, scale.levels)
+            centre(axes)
+            label(axes, *axis_names(one), f"{one.run.algorithm}, round {one.round}")
+            if drawn is not None:
+                bar(figure, [axes], drawn, scale.ticks(12), NAME)
+            writer.grab_frame()
+    return path
+
+
+def writer_for(path: Path, speed: int) -> AbstractMovieWriter:
+    """By the end of the name; an error says what is missing."""
+    if path.suffix == ".gif":
+        return PillowWriter(fps=speed)
+    if path.suffix != ".mp4":
+        raise ValueError(f"{path.name}: animations end in .gif or .mp4")
+    if not writers.is_available("ffmpeg"):
+        raise ValueError(f"{path.name}: an MP4 needs the program ffmpeg, which is not installed; a GIF does not")
+    return FFMpegWriter(fps=speed)

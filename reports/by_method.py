@@ -1,0 +1,74 @@
+"""Tables with a row per method and columns for every data set and partition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from analysis.summary import group
+from reports.measures import Measure
+from reports.runs import Collection, Run
+from reports.style import looks
+from reports.table import Cell, Column, Line
+from reports.variants import Variant, variants
+
+Found = tuple[Column, Callable[[Variant], Cell]]  # a column, and where its cells come from
+
+
+def sections(everything: Collection) -> Iterator[tuple[str, list[Run], list[Variant]]]:
+    for data, heterogeneity in everything.settings:
+        runs = everything.of(data, heterogeneity)
+        yield f"{data}, {heterogeneity}".strip(", "), runs, variants(runs, everything)
+
+
+def mean_cell(values: Sequence[float], missing: str = "—") -> Cell:
+    """Mean and spread over the seeds where it is known."""
+    (row,) = group([{"seed": place, "value": float(value)} for place, value in enumerate(values)], [])
+    return Cell(row["value"], row["value_spread"], row["value_n"], missing=missing)
+
+
+def measured(measure: Measure, title: str, section: str) -> Found:
+    column = Column(title, section, measure.better, measure.decimals)
+    return column, lambda variant: mean_cell([measure.find(run) for run in variant.runs])
+
+
+def by_method(
+    everything: Collection, columns_of: Callable[[str, list[Run], list[Variant]], list[Found]]
+) -> tuple[tuple[Column, ...], tuple[Line, ...]]:
+    """A row per method, columns for every data set and partition; those without any number are left out."""
+    columns: list[Column] = []
+    found: dict[str, dict[int, Cell]] = {}
+    runs: dict[str, list[str]] = {}
+    for section, members, methods in sections(everything):
+        for column, find in columns_of(section, members, methods):
+            cells = {variant.name: find(variant) for variant in methods}
+            if not any(math.isfinite(cell.mean) for cell in cells.values()):
+                continue
+            for name, cell in cells.items():
+                found.setdefault(name, {})[len(columns)] = cell
+            columns.append(column)
+        for variant in methods:
+            runs.setdefault(variant.name, []).extend(variant.names)
+    lines = []
+    for name in in_order(everything):
+        if name not in found:
+            continue
+        cells_of = tuple(found[name].get(place, Cell()) for place in range(len(columns)))
+        if any(math.isfinite(cell.mean) or cell.missing != "—" for cell in cells_of):
+            lines.append(Line(name, tuple(runs[name]), cells_of))
+    return tuple(columns), tuple(lines)
+
+
+def in_order(everything: Collection) -> list[str]:
+    """Names of all variants as in legends: by method, then as they come."""
+    methods = list(looks(run.algorithm for run in everything.runs))
+    found = {one.name: one.algorithm for _, _, variants in sections(everything) for one in variants}
+    return sorted(found, key=lambda name: methods.index(found[name]))
+
+
+def seeds_of(lines: Sequence[Line]) -> str:
+    counts = sorted({cell.seeds for line in lines for cell in line.cells if cell.seeds})
+    if counts[-1:] == [1]:
+        return "One seed."
+    many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"Mean ± standard deviation over {many} seeds."

@@ -1,0 +1,137 @@
+"""`landscape report`: read runs, draw every figure, write tables and the page; what is missing is said, never fatal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from reports import tables
+from reports.catalog import FIGURES
+from reports.drawing import Outcome, draw_all
+from reports.figure import FORMATS, Figure
+from reports.page import write_page
+from reports.runs import Collection, read_runs
+
+PAGE = "index.html"
+# figures that need more of a study than it measures unless it is told to
+ASKED = {
+    "density": "--set curvature.density=10",
+    "heatmap": "--set local_global.rounds=all",
+    "local_surfaces": "--set surface.clients=2",
+}
+# figures that need other runs
+RUNS = {
+    "flatness": "several runs",
+    "setting": "runs of a method that differ in a setting",
+    "two_settings": "runs of a method that differ in two settings",
+}
+
+
+def report(
+    paths: Sequence[Path],
+    out: Path | None = None,
+    *,
+    formats: Sequence[str] = FORMATS,
+    console: Console | None = None,
+    animate: bool = False,
+    figures: Iterable[Figure] | None = None,
+    workers: int | None = None,
+    strict: bool = False,
+) -> Path:
+    """Figures, tables and the page of these runs, in a folder. strict: a figure that fails is an error, not a line."""
+    console = console or Console()
+    unknown = [kind for kind in formats if kind not in FORMATS]
+    if unknown:
+        raise ValueError(f"formats: {', '.join(unknown)} cannot be drawn; choose among {', '.join(FORMATS)}")
+    runs = find_runs(paths)
+    everything = read_runs(runs)
+    if not everything.runs:
+        said = "; ".join(everything.problems) or "no run directory was given"
+        raise ValueError(f"no runs to report on ({said}). Write landscape report RUN..., runs as landscape train makes")
+    out = out or default_out(runs)
+    outcomes = list(
+        draw_all(
+            everything, FIGURES.values() if figures is None else figures, out, formats, workers=workers, strict=strict
+        )
+    )
+    problems = [*everything.problems, *_failures(outcomes)]
+    missing = [*_not_drawn(everything, outcomes), *_unmeasured(everything, outcomes)]
+    made = tables.made(everything)
+    for table in made:
+        tables.save(table, out / "tables")
+    if animate:
+        from reports import animation
+
+        films, lines = animation.animate(everything, out / "animations")
+        missing += lines
+        console.print(f"{len(films)} animations in {out / 'animations'}", highlight=False, markup=False)
+    page = write_page(out / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems)
+    pictures = sum(len(outcome.pictures) for outcome in outcomes)
+    for line in [*problems, *missing]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{pictures} figures of {len(everything.runs)} runs", highlight=False)
+    console.print(str(page), highlight=False, markup=False, soft_wrap=True)
+    return page
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """Run directories; a folder of them stands for those in it."""
+    found: list[Path] = []
+    for path in paths:
+        inside = [] if (path / "config.toml").exists() else sorted(one.parent for one in path.glob("*/config.toml"))
+        found += inside or [path]
+    return list(dict.fromkeys(found))
+
+
+def default_out(runs: Sequence[Path]) -> Path:
+    """In the run, or beside several runs, in the folder that holds them all."""
+    if len(runs) == 1:
+        return runs[0] / "report"
+    return Path(os.path.commonpath([run.absolute().parent for run in runs])) / "report"
+
+
+def _failures(outcomes: Sequence[Outcome]) -> list[str]:
+    return [
+        f"{one.figure.name} ({one.section.title}) could not be drawn: {one.problem}" for one in outcomes if one.problem
+    ]
+
+
+def _not_drawn(everything: Collection, outcomes: Sequence[Outcome]) -> list[str]:
+    """One line per figure that was not drawn, with the command that would change that."""
+    lines = []
+    for figure in dict.fromkeys(outcome.figure for outcome in outcomes):
+        own = [outcome for outcome in outcomes if outcome.figure == figure]
+        empty = [outcome for outcome in own if not outcome.pictures and not outcome.problem]
+        if not empty:
+            continue
+        where = "" if len(empty) == len(own) else f" ({'; '.join(outcome.section.title for outcome in empty)})"
+        lines.append(f"not drawn: {figure.name}{where} needs {_command(figure, everything, empty)}")
+    return lines
+
+
+def _command(figure: Figure, everything: Collection, empty: Sequence[Outcome]) -> str:
+    runs = [run for outcome in empty for run in outcome.section.of(everything)]
+    absent = [
+        study
+        for study in figure.needs
+        if study not in everything.together and not all(study in run.results for run in runs)
+    ]
+    if not absent and figure.name not in ASKED:
+        return RUNS.get(figure.name, "other runs, or other settings of its studies")
+    studies = "".join(f" --study {study}" for study in absent or figure.needs)
+    asked = f" {ASKED[figure.name]}" if figure.name in ASKED else ""
+    return f"`landscape analyze RUN...{studies}{asked}`"
+
+
+def _unmeasured(everything: Collection, outcomes: Sequence[Outcome]) -> list[str]:
+    """Studies that some runs have and others lack: figures show the former alone."""
+    lines = []
+    needed = dict.fromkeys(study for outcome in outcomes for study in outcome.figure.needs)
+    for study in needed:
+        lacking = [run.name for run in everything.runs if study not in run.results]
+        if 0 < len(lacking) < len(everything.runs) and study not in everything.together:
+            lines.append(f"{study} is not there for {', '.join(lacking)}: `landscape analyze RUN --study {study}`")
+    return lines

@@ -1,0 +1,111 @@
+"""The demo: four methods on the embedded digits, one class per client and all classes, every study, and the page.
+
+It is `landscape train`, `landscape analyze` and `landscape report`, with settings that fit into four minutes. The
+packages that need torch are opened inside the functions: reports stay free of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from analysis import summary
+from reports.command import report
+from reports.runs import Run, read_runs
+
+RECIPE = "digits_demo"
+SWA = ('algorithm={name="fedasam", rho=0.5, eta=0.2}', "swa.start=0.75", "swa.cycle=2", "swa.lr_end=0.01")
+STUDIES: dict[str, dict[str, Any]] = {
+    "training": {},
+    "forgetting": {},
+    "robustness": {"severities": (1, 3, 5)},
+    "personal": {},
+    "features": {"count": 360},
+    "curvature": {"density": 2, "smallest": True, "trace": 20},
+    "surface": {"steps": 15, "splits": ("train", "test")},
+    "sharpness": {"kinds": ("sam", "asam", "average"), "samples": 8, "clients": 3},
+    "local_global": {"rounds": "20,40"},
+    "incompatibility": {"steps": 0, "batches": 4},
+    "drift": {},
+    "sensitivity": {},
+    "plane": {"steps": 13},
+    "interpolation": {"steps": 9, "low": -0.5, "high": 1.5, "clients": 2, "batchnorm": ("interpolated",)},
+}
+
+
+def run(
+    out: Path,
+    seed: int = 0,
+    *,
+    settings: Sequence[str] = (),
+    studies: Mapping[str, Mapping[str, Any]] = STUDIES,
+    console: Console | None = None,
+) -> Path:
+    """Train, analyse, report; what is there already is kept. settings: changes of the recipe, key=value."""
+    console = console or Console()
+    console.print("Ten clients learn to read digits together, by four methods: once each sees one digit, once all.")
+    paths = train(out, [*settings, f"seed={seed}"], console)
+    analyze(paths, studies, console)
+    page = report(paths, out / "report", console=console)
+    conclude(paths, console)
+    console.print(f"Open {page} in a browser: it needs no network.", highlight=False, soft_wrap=True)
+    return page
+
+
+def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
+    """Every run, a bar each."""
+    from landscape.bars import bars
+    from training import rounds
+    from training.config import load
+    from training.sweep import settled
+
+    paths = []
+    with bars(console) as bar:
+        for recipe in [*load(RECIPE, settings), *load(RECIPE, [*SWA, *settings])]:
+            path, count = out / recipe.slug, recipe.rounds.count
+            if not settled(path, recipe):
+                about = Run(path, recipe.model_dump(exclude_none=True), [])
+                move = bar(f"train {about.algorithm}, {about.heterogeneity}")
+                path = rounds.train(
+                    recipe,
+                    out,
+                    watch=lambda record, move=move, count=count: move(record["round"], count),  # type: ignore[misc]
+                    say=lambda line: console.print(line, highlight=False),
+                )
+            paths.append(path)
+    return paths
+
+
+def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, Any]], console: Console) -> None:
+    """Every study of every run, a bar for each study."""
+    from analysis import command, work
+    from landscape.bars import bars
+
+    plans = command.make_plans(command.open_subjects(paths), list(studies), studies, console=console)
+    with bars(console) as bar:
+        for name in studies:
+            own = [plan for plan in plans if plan.study.name == name and not plan.kept]
+            if own:
+                move, total, done = bar(name), sum(len(plan.pieces) for plan in own), 0
+                for plan in own:
+                    work.carry_out(plan, say=lambda line: console.print(line, highlight=False))
+                    done += len(plan.pieces)
+                    move(done, total)
+
+
+def conclude(paths: Sequence[Path], console: Console) -> None:
+    """The three numbers that matter, for every run."""
+    table = Table("a client sees", "method", "accuracy", "sharpness of the result", "of local models: own data → all")
+    rows = {row["run"]: row for row in summary.collect(paths)}
+    for one in read_runs(paths).runs:
+        row = rows[one.name]
+        accuracy = row.get("swa_final_accuracy") or row["final_accuracy"]
+        seen = "one class" if one.settings["partition"]["alpha"] == 0 else "all classes"
+        local = f"{row['local_lambda_1']:.3g} → {row['global_lambda_1']:.3g}"
+        table.add_row(seen, one.algorithm, f"{100 * accuracy:.1f} %", f"{row['lambda_1']:.3g}", local)
+    console.print(table)
+    console.print("sharpness: the largest eigenvalue of the Hessian of the training loss; lower is flatter")

@@ -1,0 +1,239 @@
+"""Draw every figure for every section, on all cores, and bring back what a page needs of it.
+
+Processes, not threads: matplotlib holds the interpreter lock. They get stored numbers and return text, never canvases.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import multiprocessing
+import os
+import re
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure as Canvas
+
+from reports.figure import Drawn, Figure, save
+from reports.runs import Collection, Run
+from reports.style import STYLE, mark
+from reports.svg import inline
+from reports.variants import variants
+
+LIMIT = 400_000  # characters of SVG in the page; above it a PNG weighs less and scrolls better
+FEW = 6  # jobs that are done before a second process has started
+
+
+@dataclass(frozen=True)
+class Section:
+    """Runs that are drawn together: of one data set and one partition, or of all partitions of a data set."""
+
+    data: str
+    heterogeneity: str | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.data}, {'all partitions' if self.heterogeneity is None else self.heterogeneity}"
+
+    @property
+    def slug(self) -> str:
+        """For names of folders and anchors."""
+        return slug(self.data if self.heterogeneity is None else f"{self.data} {self.heterogeneity}")
+
+    def of(self, everything: Collection) -> list[Run]:
+        if self.heterogeneity is not None:
+            return everything.of(self.data, self.heterogeneity)
+        return [run for run in everything.runs if run.data == self.data]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One drawing as text."""
+
+    folder: str  # from the page
+    stem: str  # of its files
+    caption: str
+    html: str  # <svg> or <img>
+    width: int  # pixels at which its letters have the size they were set in
+    table: str  # the numbers, as CSV
+    files: dict[str, str]  # format -> path from the page
+    interactive: str | None  # plotly's JSON
+    runs: tuple[str, ...] = ()  # that it shows; none: as many as the section has
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a figure in a section."""
+
+    figure: Figure
+    section: Section
+    pictures: list[Picture]
+    problem: str = ""
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-") or "x"
+
+
+def sections(everything: Collection) -> list[Section]:
+    """Data set by data set: its partitions, then all of them together."""
+    found = []
+    for data in dict.fromkeys(run.data for run in everything.runs):
+        found += [Section(data, partition) for name, partition in everything.settings if name == data]
+        found.append(Section(data))
+    return found
+
+
+def draw_all(
+    everything: Collection,
+    figures: Iterable[Figure],
+    out: Path,
+    formats: Sequence[str],
+    *,
+    workers: int | None = None,
+    strict: bool = False,
+) -> Iterator[Outcome]:
+    """Outcomes in the order of sections and figures, whatever is done first. strict: a figure's error is an error."""
+    figures = list(figures)
+    jobs = [
+        (figure, section)
+        for section in sections(everything)
+        for figure in figures
+        if figure.across == (section.heterogeneity is None)
+    ]
+    desk = Desk(everything, out, tuple(formats), strict)
+    workers = min(workers or os.cpu_count() or 1, len(jobs))
+    if workers < 2 or len(jobs) <= FEW:
+        yield from map(desk.draw, jobs)
+        return
+    done = 0
+    try:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _sit_down, (desk,)) as pool:
+            with _without_main():  # a pool that spawns starts all its processes at the first call
+                outcomes = pool.map(_draw, jobs)
+            for outcome in outcomes:
+                done += 1
+                yield outcome
+    except BrokenProcessPool:  # killed from outside, mostly for memory: the rest is drawn one after another
+        yield from map(desk.draw, jobs[done:])
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where figures are drawn: the numbers, and where pictures go."""
+
+    everything: Collection
+    out: Path
+    formats: tuple[str, ...]
+    strict: bool
+
+    def draw(self, job: tuple[Figure, Section]) -> Outcome:
+        figure, section = job
+        try:
+            runs = section.of(self.everything)
+            drawn = figure.draw(runs, self.everything)
+            for one in drawn:
+                _mark_legends(one.canvas, {variant.name: variant.names for variant in variants(runs, self.everything)})
+            return Outcome(figure, section, [self._keep(one, figure, section) for one in drawn])
+        except Exception as error:  # one figure must not sink the report
+            if self.strict:
+                raise
+            return Outcome(figure, section, [], f"{type(error).__name__}: {error}")
+
+    def _keep(self, drawn: Drawn, figure: Figure, section: Section) -> Picture:
+        """Save a drawing, and take what the page shows of it."""
+        folder = self.out / "figures" / section.slug
+        _lay_out(drawn.canvas)
+        first, *others = dict.fromkeys(("svg", *self.formats))
+        paths = save(drawn, folder, figure.name, [first])
+        stem = paths[0].stem
+        label = f"{figure.title}. {drawn.caption}"
+        html = inline(paths[0].read_text(encoding="utf-8"), slug(f"{section.slug}-{stem}"), label)
+        if len(html) > LIMIT and "png" not in others:
+            others.append("png")
+        if others:
+            save(drawn, folder, figure.name, others)
+        if len(html) > LIMIT:
+            html = _image((folder / f"{stem}.png").read_bytes(), label)
+        for extra in {"svg", *others} - set(self.formats):
+            (folder / f"{stem}.{extra}").unlink()
+        return Picture(
+            folder=f"figures/{section.slug}",
+            stem=stem,
+            caption=drawn.caption,
+            html=html,
+            width=round(96 * drawn.canvas.get_size_inches()[0]),
+            table=paths[-1].read_text(encoding="utf-8"),
+            files={kind: f"figures/{section.slug}/{stem}.{kind}" for kind in self.formats},
+            interactive=None if drawn.interactive is None else json.dumps(drawn.interactive, allow_nan=False),
+            runs=_shown(drawn, self.everything),
+        )
+
+
+def _shown(drawn: Drawn, everything: Collection) -> tuple[str, ...]:
+    """Runs that a drawing's numbers name, if all of them do: it is of no use when these are hidden."""
+    named = {str(row.get("run")) for row in drawn.rows}
+    return tuple(sorted(named)) if named <= {run.name for run in everything.runs} else ()
+
+
+def _mark_legends(canvas: Canvas, methods: Mapping[str, Sequence[str]]) -> None:
+    """A method's line in a legend belongs to its runs, as what it explains does."""
+    legends = [*canvas.legends, *(axes.get_legend() for axes in canvas.axes)]
+    for legend in legends:
+        if legend is None:
+            continue
+        for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+            said = text.get_text()
+            name = next((name for name in methods if said == name or said.startswith(f"{name}:")), None)
+            if name is not None:
+                mark([handle, text], methods[name])
+
+
+def _lay_out(canvas: Canvas) -> None:
+    """Once for all formats: matplotlib would do it again, and draw everything twice, for each of them."""
+    engine = canvas.get_layout_engine()
+    if engine is not None:
+        with rc_context(STYLE):
+            engine.execute(canvas)
+            canvas.set_layout_engine(None)
+
+
+def _image(png: bytes, label: str) -> str:
+    from markupsafe import escape
+
+    return f'<img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{escape(label)}">'
+
+
+_desk: Desk | None = None  # of a worker process
+
+
+def _sit_down(desk: Desk) -> None:
+    global _desk
+    _desk = desk
+    gc.freeze()
+    gc.set_threshold(100_000)  # looking for garbage after every 700 objects took a quarter of the time
+
+
+def _draw(job: tuple[Figure, Section]) -> Outcome:
+    assert _desk is not None
+    return _desk.draw(job)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start processes that do not import the caller's script: ours would bring torch, a user's would run again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

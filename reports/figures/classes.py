@@ -1,0 +1,60 @@
+"""Accuracy of the global model on each class over rounds, one heat map per run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from analysis.store import Table
+from reports.figure import Drawn, Figure
+from reports.heat import colour_bar, heat, panels
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import caption, label, mark
+from reports.variants import ordered, titles
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    named = titles(runs, everything)
+    found = [
+        (run, table) for run in ordered(runs, named) if (table := run.table("forgetting", "global_model")) is not None
+    ]
+    if not found:
+        return []
+    figure, places = panels(len(found))
+    rows: list[dict[str, Any]] = []
+    for axes, (run, table) in zip(places, found, strict=True):
+        image = heat(axes, 100 * table["accuracy"].T, table["round"], table["class"], (0, 100))
+        label(axes, "communication round", "class", named[run.name])
+        mark(axes, [run.name])
+        rows += _rows(run, table)
+    colour_bar(figure, image, places, "accuracy on the class (%)")
+    stored = of_study([run for run, _ in found], "forgetting")
+    said = [f"{stored[0].settings.get('split', 'test')} data", f"{stored[0].settings.get('model', 'server')} model"]
+    count = f"{int(found[0][1]['total'].sum())} examples"
+    return [Drawn(figure, rows, caption([*setting(runs), *said, count, *measured(stored)[1:]]))]
+
+
+def _rows(run: Run, table: Table) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run.name,
+            "algorithm": run.algorithm,
+            "round": int(round),
+            "class": int(name),
+            "accuracy": table["accuracy"][i, j],
+            "examples": int(table["total"][j]),
+        }
+        for i, round in enumerate(table["round"])
+        for j, name in enumerate(table["class"])
+    ]
+
+
+FIGURE = Figure(
+    name="classes",
+    question="good",
+    title="Accuracy on each class over rounds",
+    reading="Rows that switch between dark and bright are classes learned in one round and forgotten in the next.",
+    needs=("forgetting",),
+    draw=draw,
+)

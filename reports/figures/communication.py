@@ -1,0 +1,113 @@
+"""What accuracy costs: accuracy against bytes sent, and rounds and bytes until targets are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.summary import mean_known
+from reports.figure import Drawn, Figure
+from reports.figures.accuracy import best
+from reports.fitting import shared_legend
+from reports.lines import NOTHING, Series, mean_line
+from reports.measures import targets, to_target
+from reports.runs import Collection, Run
+from reports.style import canvas, caption, label, mark
+from reports.variants import Variant, seeds_said, variants
+
+MEGA = 1e6
+PANELS = (("rounds", "rounds until then"), ("megabytes", "megabytes sent until then"))
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    measured = [run for run in runs if run.table("training", "rounds") is not None]
+    wanted = targets(measured)
+    if not measured:
+        return []
+    figure, (left, *others) = canvas(1, 3, width=11.0, height=3.8)
+    found = variants(measured, everything)
+    rows: list[dict[str, Any]] = []
+    for variant in found:
+        rows += mean_line(left, variant, _accuracy_by_bytes, "accuracy", x="megabytes")
+    label(left, "megabytes sent, down and up", "test accuracy (%)")
+    for axes, (name, words) in zip(others, PANELS, strict=True):
+        rows += _until(axes, found, wanted, name)
+        label(axes, "target accuracy (%)", words)
+    shared_legend(figure)
+    said = [measured[0].data, measured[0].heterogeneity, seeds_said(found) or f"seed {measured[0].seed}"]
+    counted = "first evaluated round in which the server's model, or its SWA average, is as good as the target"
+    return [Drawn(figure, rows, caption([*said, counted, "crosses at the top: never within the run"]))]
+
+
+def _accuracy_by_bytes(run: Run) -> Series:
+    """Accuracy in per cent at the megabytes that were sent until each round."""
+    table = run.table("training", "rounds")
+    if table is None:
+        return NOTHING
+    sent = dict(zip(table["round"], (table["bytes_down_so_far"] + table["bytes_up_so_far"]) / MEGA, strict=True))
+    known = [(sent[round], value) for round, value in zip(*best(run, factor=100.0), strict=True) if round in sent]
+    places, values = zip(*known, strict=True) if known else ((), ())
+    return np.asarray(places), np.asarray(values)
+
+
+def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: str) -> list[dict[str, Any]]:
+    """A point for every method and target, side by side; a cross above all of them for runs that never get there."""
+    rows = []
+    for place, variant in enumerate(found):
+        shift = 0.7 * ((place + 0.5) / len(found) - 0.5)
+        for column, target in enumerate(wanted):
+            rows.append(_row(variant, target, name) | {"_x": column + shift, "_variant": variant})
+    known = [row["highest"] for row in rows if np.isfinite(row["highest"])]
+    top = 1.12 * max(known, default=1.0)
+    for row in rows:
+        _point(axes, row, top)
+    axes.axhline(top / 1.06, color="0.7", linewidth=0.8)
+    axes.text(0.01, top, "never", transform=axes.get_yaxis_transform(), va="center", fontsize=8, color="0.4")
+    axes.set_ylim(0, 1.06 * top)
+    axes.set_xlim(-0.75, len(wanted) - 0.5)
+    axes.set_xticks(range(len(wanted)), [f"{100 * target:g}" for target in wanted])
+    axes.grid(False, axis="x")
+    return [{key: value for key, value in row.items() if not key.startswith("_")} for row in rows]
+
+
+def _row(variant: Variant, target: float, name: str) -> dict[str, Any]:
+    values = np.asarray([to_target(run, target) for run in variant.runs])[:, 0 if name == "rounds" else 1]
+    values = values if name == "rounds" else values / MEGA
+    reached = values[np.isfinite(values)]
+    return {
+        "algorithm": variant.name,
+        "metric": f"{name} to target",
+        "target": target,
+        "mean": float(mean_known(values)),
+        "lowest": float(reached.min()) if len(reached) else np.nan,
+        "highest": float(reached.max()) if len(reached) else np.nan,
+        "seeds": len(values),
+        "never": len(values) - len(reached),
+    }
+
+
+def _point(axes: Axes, row: dict[str, Any], top: float) -> None:
+    variant: Variant = row["_variant"]
+    look, x = variant.look, row["_x"]
+    if np.isfinite(row["mean"]):
+        if row["highest"] > row["lowest"]:
+            mark(axes.plot([x, x], [row["lowest"], row["highest"]], "-", color=look.color), variant.names)
+        mark(axes.plot([x], [row["mean"]], look.marker, color=look.color), variant.names)
+    if row["never"]:
+        mark(axes.plot([x], [top], "x", color=look.color), variant.names)
+        if row["never"] < row["seeds"]:
+            said = f"{row['never']} of {row['seeds']}"
+            mark(axes.text(x, top, said, fontsize=6, va="bottom", ha="center", color=look.color), variant.names)
+
+
+FIGURE = Figure(
+    name="communication",
+    question="good",
+    title="What accuracy costs in rounds and bytes",
+    reading="Further left and lower is cheaper; a cross at the top is a target that was never reached.",
+    needs=("training",),
+    draw=draw,
+)

@@ -1,0 +1,146 @@
+"""The whole spectrum as a density on a logarithmic axis, with its ends marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from reports.figure import Drawn, Figure
+from reports.figures.eigenvalues import whose
+from reports.fitting import finite
+from reports.heat import no_data
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import Look, canvas, caption, label, legend, mark
+from reports.variants import variants
+
+POINTS = 400  # along the axis of eigenvalues
+MARGIN = 4.0  # standard deviations of the kernel that are shown beyond the ends
+DEEPEST = 1e-9  # of the highest density: lower values are not shown
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    looked = [run for run in runs if run.table("curvature", "density") is not None]
+    if not looked:
+        return []
+    figure, (axes,) = canvas(width=7.2)
+    label(axes, "eigenvalue of the Hessian", "density of eigenvalues")
+    width = max((_resolution(run) for run in looked), default=0.0)
+    grid = _grid(looked, width)
+    rows: list[dict[str, Any]] = []
+    place = 0
+    for variant in variants(looked, everything):
+        for number, run in enumerate(variant.runs):
+            if not width:
+                continue
+            rows += _curve(axes, run, grid, width, variant.look, "_" if number else variant.name)
+            rows += _ends(axes, run, variant.look, 0.02 + 0.03 * place)
+            place += 1
+    if rows:
+        axes.set_yscale("log")
+        axes.set_ylim(*_limits(rows))
+        legend(axes, loc="upper right")
+    else:
+        no_data(axes)
+    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked, width)]))]
+
+
+def _last(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nodes and weights (probe, step) of the last round; NaN where a probe needed fewer steps."""
+    table = run.table("curvature", "density")
+    assert table is not None
+    return table["node"][-1], table["weight"][-1]
+
+
+def _resolution(run: Run) -> float:
+    """Span of the nodes over their number: what the quadrature can tell apart."""
+    nodes, _ = _last(run)
+    known = finite(nodes)
+    return float(np.ptp(known)) / int(np.isfinite(nodes).sum(axis=1).max()) if len(known) else 0.0
+
+
+def _grid(runs: Sequence[Run], width: float) -> NDArray[np.float64]:
+    nodes = np.concatenate([finite(_last(run)[0]) for run in runs])
+    low, high = (nodes.min(), nodes.max()) if len(nodes) else (0.0, 1.0)
+    return np.linspace(low - MARGIN * width, high + MARGIN * width, POINTS)
+
+
+def smooth(
+    grid: NDArray[np.float64], nodes: NDArray[np.float64], weights: NDArray[np.float64], width: float
+) -> NDArray[np.float64]:
+    """Density seen by each probe (probe, grid): a Gaussian of this standard deviation around every node."""
+    distance = (grid[:, None] - np.nan_to_num(nodes)[:, None, :]) / width
+    kernel = np.exp(-0.5 * distance**2) / (width * np.sqrt(2 * np.pi))
+    density: NDArray[np.float64] = (kernel * np.nan_to_num(weights)[:, None, :]).sum(axis=2)
+    return density
+
+
+def _curve(
+    axes: Axes, run: Run, grid: NDArray[np.float64], width: float, look: Look, name: str
+) -> list[dict[str, Any]]:
+    each = smooth(grid, *_last(run), width)
+    mean, low, high = each.mean(axis=0), each.min(axis=0), each.max(axis=0)
+    mark(axes.plot(grid, mean, look.line, color=look.color, label=name), [run.name])
+    mark(axes.fill_between(grid, low, high, color=look.color, alpha=0.2, linewidth=0), [run.name])
+    about = {"run": run.name, "algorithm": run.algorithm}
+    return [
+        {**about, "eigenvalue": x, "density": y, "low": down, "high": up}
+        for x, y, down, up in zip(grid, mean, low, high, strict=True)
+    ]
+
+
+def _ends(axes: Axes, run: Run, look: Look, height: float) -> list[dict[str, Any]]:
+    """Both ends of the spectrum near the lower edge: by Lanczos where they were asked for, the outermost nodes else."""
+    nodes, _ = _last(run)
+    table = run.table("curvature", "spectrum")
+    assert table is not None
+    top = float(table["eigenvalue"][-1, 0])
+    bottom = float(table["smallest"][-1]) if "smallest" in table.variables else float(np.nanmin(nodes))
+    ends = axes.plot(
+        [bottom, top], [height] * 2, look.marker, color=look.color, markersize=4, transform=axes.get_xaxis_transform()
+    )
+    mark(ends, [run.name])
+    about = {"run": run.name, "algorithm": run.algorithm}
+    return [{**about, "end": "lambda_min", "eigenvalue": bottom}, {**about, "end": "lambda_max", "eigenvalue": top}]
+
+
+def _limits(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """Down to what the outermost eigenvalues weigh, so that single ones far out are seen."""
+    curves = [row for row in rows if "density" in row]
+    top = max(row["high"] for row in curves)
+    ends = []
+    for name in {row["run"] for row in curves}:
+        own = [row for row in curves if row["run"] == name]
+        places, heights = (np.asarray([row[key] for row in own]) for key in ("eigenvalue", "density"))
+        ends += [np.interp(row["eigenvalue"], places, heights) for row in rows if row["run"] == name and "end" in row]
+    return max(0.1 * min(ends), DEEPEST * top), 3 * top
+
+
+def _said(runs: Sequence[Run], width: float) -> list[str]:
+    tables = [table for run in runs if (table := run.table("curvature", "density")) is not None]
+    rounds = sorted({int(table["round"][-1]) for table in tables})
+    probes, steps = tables[0]["node"].shape[1:]
+    return [
+        f"round {', '.join(map(str, rounds))}",
+        f"stochastic Lanczos quadrature, {probes} probes of {steps} steps",
+        f"smoothed by a Gaussian of standard deviation {width:.3g}, the same for all",
+        "bands: range over probes",
+        "markers below: smallest and largest eigenvalue",
+        whose(runs),
+        *measured(of_study(runs, "curvature")),
+    ]
+
+
+FIGURE = Figure(
+    name="density",
+    question="flat",
+    title="Density of the Hessian's eigenvalues",
+    reading="Most eigenvalues lie near zero; a few far to the right are the sharp directions, those to the left of "
+    "zero are directions in which the loss still falls away.",
+    needs=("curvature",),
+    draw=draw,
+)

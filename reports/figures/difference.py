@@ -1,0 +1,76 @@
+"""Where a method's loss is lower than the baseline's, and where it is higher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.figure import Drawn, Figure
+from reports.maps import bar, centre, filled, maps, number
+from reports.runs import Collection, Run
+from reports.scales import decades
+from reports.style import SIGNED, caption, label, mark
+from reports.surfaces import axis_names, compared, describe, titles
+
+SPAN = 1e3  # from the largest difference down to the smallest that gets a colour
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    found = compared(runs, everything)
+    if found is None:
+        return []
+    base, others = found
+    reference, *names = titles([base, *others])
+    gaps = [_gap(one.loss, base.loss) for one in others]
+    levels, beyond = _levels(gaps)
+    figure, panels = maps(len(others))
+    shown, rows = None, []
+    for axes, one, title, gap in zip(panels, others, names, gaps, strict=True):
+        shown = filled(axes, one.x, one.y, gap, levels, "both" if beyond else "neither", SIGNED) or shown
+        if np.nanmin(gap, initial=0) < 0 < np.nanmax(gap, initial=0):
+            axes.contour(one.x, one.y, np.clip(gap, levels[0], levels[-1]).T, [0.0], colors="black", linewidths=1.2)
+        centre(axes)
+        label(axes, *axis_names(one), f"{title} minus {reference}")
+        mark(axes, [one.run.name])
+        where = {"run": one.run.name, "algorithm": one.run.algorithm, "baseline": base.run.name}
+        rows += [
+            {**where, "x": x, "y": y, "difference": gap[i, j]} for i, x in enumerate(one.x) for j, y in enumerate(one.y)
+        ]
+    texts = [number(level) for level in levels]
+    if beyond:
+        texts[0], texts[-1] = f"< {texts[0]}", f"> {texts[-1]}"
+    if shown is not None:
+        bar(figure, panels, shown, (levels, texts), "difference of training losses")
+    said = [
+        "black line: equal loss" if shown is not None else "",
+        f"white: less than {levels[len(levels) // 2]:g} apart",
+        "cross: the models themselves",
+    ]
+    return [Drawn(figure, rows, caption([*describe([base, *others], "training loss"), *said]))]
+
+
+def _gap(loss: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:
+    """NaN where either is missing, or both are infinite."""
+    with np.errstate(invalid="ignore"):
+        return loss - base
+
+
+def _levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], bool]:
+    """Alike on both sides of zero, in equal steps of the logarithm; and whether anything lies beyond."""
+    sizes = np.abs(np.concatenate([np.ravel(gap) for gap in gaps]))
+    finite = sizes[np.isfinite(sizes) & (sizes > 0)]
+    high = float(finite.max()) if len(finite) else 1.0
+    side = decades(high / SPAN, high)
+    return np.concatenate([-side[::-1], side]), bool(np.isinf(sizes).any())
+
+
+FIGURE = Figure(
+    name="difference",
+    question="flat",
+    title="A method's loss minus the baseline's",
+    reading="Blue: the method's loss is the lower one; red: the baseline's; white: hardly a difference.",
+    needs=("surface",),
+    draw=draw,
+)

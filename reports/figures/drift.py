@@ -1,0 +1,63 @@
+"""How far clients stray: distances, angles, norms and the proximal loss over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.figure import Drawn, Figure
+from reports.fitting import shared_legend
+from reports.heat import panels
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.series import has, panel
+from reports.style import caption
+from reports.variants import seeds_said, variants
+
+PLACE = "drift", "rounds"
+PANELS = {  # title and label of the y axis
+    "distance": ("client to global model", "$||w_k - w||$"),
+    "pair_distance": ("client to client", "$||w_k - w_j||$"),
+    "norm": ("norm of the global model", "$||w||$"),
+    "update_cosine": ("update and mean update", "cosine"),
+    "pair_cosine": ("updates of two clients", "cosine"),
+    "proximal_loss": ("proximal loss", "KL to the reference"),
+    "proximal_cosine": ("proximal gradient and way back", "cosine"),
+}
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    looked = [run for run in runs if run.table(*PLACE) is not None]
+    words = {name: text for name, text in PANELS.items() if any(has(run, *PLACE, name) for run in looked)}
+    if not words:
+        return []
+    found = variants(looked, everything)
+    figure, axes = panels(len(words), columns=4 if len(words) > 6 else 3, width=2.7, height=2.6)
+    rows: list[dict[str, Any]] = []
+    for place, (name, text) in zip(axes, words.items(), strict=True):
+        rows += panel(place, found, (*PLACE, name), text)
+    shared_legend(figure)
+    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked, words), seeds_said(found)]))]
+
+
+def _said(runs: Sequence[Run], shown: Mapping[str, Any]) -> list[str]:
+    stored = of_study(runs, "drift")
+    missing = [title for name, (title, _) in PANELS.items() if name not in shown]
+    return [
+        "means over the participants of a round",
+        "bars: standard error over participants",
+        f"proximal loss at temperature {stored[0].settings['tau']:g}" if "proximal_loss" in shown else "",
+        f"not on record: {', '.join(missing)} (updates need checkpoints of successive rounds)" if missing else "",
+        *measured(stored),
+    ]
+
+
+FIGURE = Figure(
+    name="drift",
+    question="agree",
+    title="How far clients drift",
+    reading="Growing distances and falling cosines tell of clients that pull apart; a norm that grows without end "
+    "makes sharpness hard to compare.",
+    needs=("drift",),
+    draw=draw,
+)

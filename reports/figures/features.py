@@ -1,0 +1,105 @@
+"""How the network sees examples: t-SNE of what enters its classifier, coloured by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+
+from analysis.store import Table
+from reports.figure import Drawn, Figure
+from reports.heat import no_data, panels
+from reports.measured import measured, setting
+from reports.runs import Collection, Run
+from reports.style import MAGNITUDE, OKABE_ITO, caption, label, mark
+from reports.variants import ordered, titles
+
+SIZE = 8  # of a point, in all panels
+NAMED = 30  # classes that get their number written; more would cover the points
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    named = titles(runs, everything)
+    found = [(run, table) for run in ordered(runs, named) if (table := run.table("features", "features")) is not None]
+    if not found:
+        return []
+    figure, places = panels(len(found), width=3.0, height=3.1)
+    rows: list[dict[str, Any]] = []
+    for axes, (run, table) in zip(places, found, strict=True):
+        rows += _panel(axes, run, table)
+        label(axes, "t-SNE, first axis", "t-SNE, second axis", named[run.name])
+        mark(axes, [run.name])
+    stored = found[0][0].results["features"]
+    said = [
+        f"{len(found[0][1]['label'])} {stored.settings.get('split', 'test')} examples",
+        f"perplexity {stored.settings.get('perplexity', 30):g}",
+        f"{found[0][1]['model'][0]} model, round {int(found[0][1]['round'][-1])}",
+        "open points: classes beyond the eighth" if 8 < len(np.unique(found[0][1]["label"])) <= 16 else "",
+        "crosses: taken for another class",
+    ]
+    return [Drawn(figure, rows, caption([*setting(runs), *said, *measured([stored])]))]
+
+
+def _panel(axes: Axes, run: Run, table: Table) -> list[dict[str, Any]]:
+    """Points of the last round and the first model, a class at a time; its number where most of them are."""
+    points, predicted, labels = table["tsne"][0, -1], table["predicted"][0, -1], table["label"]
+    classes, (x, y) = np.unique(labels), points.T
+    axes.grid(False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    if not np.isfinite(points).any():
+        no_data(axes)
+    for place, name in enumerate(classes):
+        color, filled = _color(place, len(classes))
+        right, wrong = (labels == name) & (predicted == name), (labels == name) & (predicted != name)
+        inside = color if filled else "none"
+        axes.scatter(x[right], y[right], s=SIZE, facecolors=inside, edgecolors=color, linewidths=0.8)
+        axes.scatter(x[wrong], y[wrong], s=2 * SIZE, marker="x", color=color, linewidths=0.8)
+    if len(classes) <= NAMED and np.isfinite(points).any():
+        for name in classes:  # after all points, so that none hides them
+            own = points[labels == name]
+            _name(axes, own[np.isfinite(own).all(axis=1)], str(name))
+    return [
+        {
+            "run": run.name,
+            "algorithm": run.algorithm,
+            "example": int(example),
+            "class": int(name),
+            "predicted": int(guess),
+            "x": x,
+            "y": y,
+        }
+        for example, name, guess, x, y in zip(table["place"], labels, predicted, *points.T, strict=True)
+    ]
+
+
+def _name(axes: Axes, points: NDArray[Any], text: str) -> None:
+    """At the point that is nearest to the middle of the class: between two clusters there may be another class."""
+    if not len(points):
+        return
+    middle = np.median(points, axis=0)
+    x, y = points[np.argmin(np.linalg.norm(points - middle, axis=1))]
+    outline = [withStroke(linewidth=2.5, foreground="white")]
+    axes.text(x, y, text, fontsize=11, fontweight="bold", ha="center", va="center", path_effects=outline)
+
+
+def _color(place: int, count: int) -> tuple[Any, bool]:
+    """Of a class, and whether its points are filled: eight colours filled, the same open, or a scale for many."""
+    if count <= 2 * len(OKABE_ITO):
+        return OKABE_ITO[place % len(OKABE_ITO)], place < len(OKABE_ITO)
+    return matplotlib.colormaps[MAGNITUDE](place / (count - 1)), True
+
+
+FIGURE = Figure(
+    name="features",
+    question="good",
+    title="How the network sees the classes (t-SNE)",
+    reading="Clouds of one class each are easy to tell apart; the size of clouds and the space between mean nothing.",
+    needs=("features",),
+    draw=draw,
+)

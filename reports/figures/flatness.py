@@ -1,0 +1,117 @@
+"""Do flat models do better: accuracy against each measure of flatness over all runs, with the rank correlation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from reports.figure import Drawn, Figure
+from reports.fitting import fit
+from reports.heat import panels
+from reports.measures import MEASURES, Measure, final_accuracy
+from reports.runs import Collection, Run
+from reports.style import Look, caption, label, looks, mark
+
+CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
+FILLS = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
+FEWEST = 3  # runs, for a rank correlation
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    points = {name: _points(runs, MEASURES[name]) for name in CHOSEN}
+    points = {name: found for name, found in points.items() if len(found) > 1}
+    if not points:
+        return []
+    figure, places = panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=3.4, height=3.0)
+    chosen = looks(run.algorithm for run in everything.runs)
+    partitions = list(dict.fromkeys(run.heterogeneity for run in runs))
+    fills = {partition: FILLS[place % len(FILLS)] for place, partition in enumerate(partitions)}
+    rows: list[dict[str, Any]] = []
+    for axes, (name, found) in zip(places, points.items(), strict=True):
+        rows += _panel(axes, MEASURES[name], found, chosen, fills)
+    _legend(figure, chosen, fills)
+    said = [
+        "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
+        "flatness at the last round that was looked at",
+        "r: Spearman's rank correlation over all points of a panel",
+    ]
+    return [Drawn(figure, rows, caption([runs[0].data, f"{len(runs)} runs", *said]))]
+
+
+def _points(runs: Sequence[Run], measure: Measure) -> list[tuple[Run, float, float]]:
+    """Runs with both numbers: flatness, and accuracy in per cent of the same global model."""
+    found = [(run, measure.find(run), final_accuracy(run, _model(run, measure))) for run in runs]
+    return [(run, x, y) for run, x, y in found if np.isfinite(x) and np.isfinite(y)]
+
+
+def _model(run: Run, measure: Measure) -> str:
+    """Which global model a study looked at: studies without the choice look at the server's."""
+    studies = {"lambda_1": "curvature", "trace": "curvature"}
+    stored = run.results.get(studies.get(measure.name, ""))
+    return str(stored.settings.get("model", "server")) if stored is not None else "server"
+
+
+def _panel(
+    axes: Axes,
+    measure: Measure,
+    found: Sequence[tuple[Run, float, float]],
+    chosen: dict[str, Look],
+    fills: dict[str, Any],
+) -> list[dict[str, Any]]:
+    x, y = np.asarray([one[1] for one in found]), np.asarray([one[2] for one in found])
+    for run, across, up in found:
+        look = chosen[run.algorithm]
+        style: dict[str, Any] = {"fillstyle": fills[run.heterogeneity], "markersize": 7}
+        mark(axes.plot([across], [up], look.marker, color=look.color, **style), [run.name])
+    correlation, chance = _spearman(x, y)
+    said = f"r = {correlation:.2f}, p = {chance:.2g}, n = {len(found)}"
+    axes.set_title(said if np.isfinite(correlation) else f"n = {len(found)}: too few or all equal", fontsize=9)
+    fit(axes, "x", x)
+    label(axes, measure.label, "test accuracy (%)")
+    about = {"measure": measure.name, "spearman": correlation, "p": chance}
+    return [
+        {
+            "run": run.name,
+            "algorithm": run.algorithm,
+            "partition": run.heterogeneity,
+            "seed": run.seed,
+            "flatness": across,
+            "accuracy": up,
+            **about,
+        }
+        for run, across, up in found
+    ]
+
+
+def _spearman(x: Any, y: Any) -> tuple[float, float]:
+    """Rank correlation and its two-sided p-value; NaN where there are too few points, or all are equal."""
+    if len(x) < FEWEST or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return np.nan, np.nan
+    from scipy.stats import spearmanr  # slow to import, and nothing else needs it
+
+    found = spearmanr(x, y)
+    return float(found.statistic), float(found.pvalue)
+
+
+def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, Any]) -> None:
+    """Methods by colour and shape, partitions by fill."""
+    axes = figure.axes[0]
+    handles = [axes.plot([], [], look.marker, color=look.color, label=name)[0] for name, look in chosen.items()]
+    if len(fills) > 1:
+        handles += [axes.plot([], [], "ko", fillstyle=fill, label=name)[0] for name, fill in fills.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+
+
+FIGURE = Figure(
+    name="flatness",
+    question="flat",
+    title="Accuracy against flatness, over all runs",
+    reading="Points that fall to the right speak for flatness; compare those of one partition (same fill) first.",
+    needs=("curvature",),
+    draw=draw,
+    across=True,
+)

@@ -1,0 +1,99 @@
+"""Forgetting over rounds, and what local models know of their own classes and of everyone's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.summary import mean_known
+from reports.figure import Drawn, Figure
+from reports.fitting import shared_legend, whole_rounds
+from reports.heat import no_data
+from reports.lines import NOTHING, Series, mean_line
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import canvas, caption, label, mark
+from reports.variants import seeds_said, variants
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    known = [run for run in runs if run.table("forgetting", "global_model") is not None]
+    if not known:
+        return []
+    local = [run for run in known if run.table("forgetting", "local_models") is not None]
+    figure, axes = canvas(1, 3 if local else 2, width=11.0 if local else 8.0, height=3.8)
+    found = variants(known, everything)
+    rows: list[dict[str, Any]] = []
+    for place, (group, each) in zip(axes, (("global_model", "classes"), ("clients", "clients")), strict=False):
+        drawn = []
+        for variant in found:
+            drawn += mean_line(place, variant, _forgetting(group), f"forgetting of {each}")
+        if drawn:
+            mark(place.axhline(0, color="0.6", linewidth=0.8), [run.name for run in known])
+        else:
+            no_data(place)
+        rows += drawn
+        label(place, "communication round", "forgetting (percentage points)", f"global model, mean over {each}")
+    for place in axes:
+        whole_rounds(place)
+    if local:
+        rows += _local(axes[2], [variant for variant in found if any(run in local for run in variant.runs)])
+    shared_legend(figure)
+    stored = of_study(known, "forgetting")
+    split, own = (stored[0].settings.get(key, key) for key in ("split", "client_split"))
+    said = [
+        "best accuracy of earlier rounds (from 1) minus accuracy now",
+        f"classes: {split} data; clients: {own} data",
+    ]
+    return [Drawn(figure, rows, caption([*setting(known), seeds_said(found), *said, *measured(stored)]))]
+
+
+def _forgetting(group: str) -> Callable[[Run], Series]:
+    def find(run: Run) -> Series:
+        table = run.table("forgetting", group)
+        if table is None:
+            return NOTHING
+        there = np.isfinite(table["forgetting"])  # nothing can be forgotten in the first rounds
+        return table["round"][there], 100 * table["forgetting"][there]
+
+    return find
+
+
+def _by_round(name: str) -> Callable[[Run], Series]:
+    """Mean over a round's participants, in per cent."""
+
+    def find(run: Run) -> Series:
+        table = run.table("forgetting", "local_models")
+        if table is None:
+            return NOTHING
+        rounds = np.unique(table["round_of"])
+        means = [float(mean_known(table[name][table["round_of"] == round])) for round in rounds]
+        return rounds, 100 * np.asarray(means)
+
+    return find
+
+
+def _local(axes: Any, found: Sequence[Any]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for variant in found:
+        own, wide = _by_round("own_accuracy"), _by_round("accuracy_all")
+        rows += mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")
+        open_: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "--", "label": "_"}
+        rows += mean_line(axes, variant, wide, "local models on everyone's data", **open_)
+    label(axes, "communication round", "accuracy (%)", "local models after local training")
+    axes.plot([], [], "k-o", label="on own training data")
+    axes.plot([], [], "k--o", markerfacecolor="white", label="on everyone's data")
+    axes.set_ylim(0, 104)
+    return rows
+
+
+FIGURE = Figure(
+    name="forgetting",
+    question="good",
+    title="What is forgotten, and what local models know",
+    reading="Above zero the model is worse than it was; a wide gap on the right is what clients forget of the others.",
+    needs=("forgetting",),
+    draw=draw,
+)

@@ -1,0 +1,96 @@
+"""Clients x rounds: the largest eigenvalue of every local model on its own data, and beside it on everyone's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import LogNorm, Normalize
+from numpy.typing import NDArray
+
+from reports.figure import Drawn, Figure
+from reports.fitting import finite, spans_decades
+from reports.heat import colour_bar, heat, panels
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import caption, label, mark
+from reports.variants import titles, variants
+
+SIDES = {"local": "own data", "global": "everyone's data"}
+FEW = 4  # runs that get a row each; of more, two share a row
+THIN = 0.2  # inches: the colour bar
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    known = [run for run in runs if run.table("local_global", "local_models") is not None]
+    looked = [run for variant in variants(known, everything) for run in variant.runs]
+    rounds = sorted({int(one) for run in looked for one in _table(run)["round_of"]})
+    if len(rounds) < 2:  # one round alone is what the dumbbells show
+        return []
+    clients = sorted({int(one) for run in looked for one in _table(run)["client"]})
+    maps = {(run.name, side): _cells(run, side, clients, rounds) for run in looked for side in SIDES}
+    norm, below = _norm(maps.values())
+    height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
+    figure, axes = panels(2 * len(looked), columns=2 if len(looked) <= FEW else 4, width=3.4, height=height)
+    names, rows, image = titles(looked, everything), list[dict[str, Any]](), None
+    for place, (run, side) in zip(axes, ((run, side) for run in looked for side in SIDES), strict=True):
+        cells = maps[run.name, side]
+        image = heat(place, np.clip(cells, norm.vmin, norm.vmax), rounds, clients, (0.0, 1.0))
+        image.set_norm(norm)
+        label(place, "communication round", "client", f"{names[run.name]}: {SIDES[side]}")
+        mark(place, [run.name])
+        rows += [
+            {"run": run.name, "algorithm": run.algorithm, "data": SIDES[side], "client": client, "round": round}
+            | {"lambda_1": float(cells[row, column])}
+            for row, client in enumerate(clients)
+            for column, round in enumerate(rounds)
+        ]
+    colour_bar(
+        figure,
+        image,
+        axes,
+        "largest eigenvalue",
+        extend="min" if below else "neither",
+        aspect=figure.get_figheight() / THIN,
+    )
+    said = [
+        "each participant's model of a round",
+        "hatched: took no part, or not measured",
+        "largest eigenvalue of the training loss",
+    ]
+    low = f"not positive ones as {norm.vmin:.2g}" if below else ""
+    return [Drawn(figure, rows, caption([*setting(looked), *said, low, *measured(of_study(looked, "local_global"))]))]
+
+
+def _table(run: Run) -> Any:
+    table = run.table("local_global", "local_models")
+    assert table is not None
+    return table
+
+
+def _cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -> NDArray[np.float64]:
+    """(client, round), NaN where the client took no part."""
+    table, cells = _table(run), np.full((len(clients), len(rounds)), np.nan)
+    for client, round, value in zip(table["client"], table["round_of"], table[f"{side}_eigenvalue"][:, 0], strict=True):
+        cells[clients.index(int(client)), rounds.index(int(round))] = value
+    return cells
+
+
+def _norm(maps: Any) -> tuple[Normalize, bool]:
+    """One colour scale for all panels, and whether something lies below it."""
+    values = finite(np.stack(list(maps)))
+    positive = values[values > 0]
+    if len(positive) and spans_decades(positive):
+        return LogNorm(positive.min(), positive.max()), len(positive) < len(values)
+    return Normalize(*((values.min(), values.max()) if len(values) else (0.0, 1.0))), False
+
+
+FIGURE = Figure(
+    name="heatmap",
+    question="agree",
+    title="Sharpness of local models over clients and rounds",
+    reading="Dark on the left, bright on the right: models that are flat for their own client and sharp for everyone.",
+    needs=("local_global",),
+    draw=draw,
+)

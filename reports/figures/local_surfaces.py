@@ -1,0 +1,61 @@
+"""A participant's own model, seen from its own data and from everyone's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.figure import Drawn, Figure
+from reports.relief import colorbar, finish, owned, reliefs, solid
+from reports.runs import Collection, Run
+from reports.scales import Scale, shared
+from reports.scene import net_trace, scene, solid_trace
+from reports.style import caption, looks
+from reports.surfaces import Surface, describe, local_surfaces
+
+NAME = "training loss"
+MOST = 3  # participants; further ones are in the file
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    pairs = local_surfaces(runs, everything)
+    chosen = looks(run.algorithm for run in everything.runs)
+    of_run = {one.run.name: [pair for pair in pairs if pair[0].run is one.run][:MOST] for one, _ in pairs}
+    scale = shared(one.loss for some in of_run.values() for pair in some for one in pair) if pairs else None
+    return [_of_run(some, scale, chosen[some[0][0].run.algorithm].color) for some in of_run.values() if scale]
+
+
+def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str) -> Drawn:
+    run = pairs[0][0].run
+    figure, panels = reliefs(2 * len(pairs), columns=2)
+    traces = []
+    for number, pair in enumerate(pairs):
+        for axes, one in zip(panels[2 * number : 2 * number + 2], pair, strict=True):
+            data = "its own data" if one.view == "own" else "everyone's data"
+            solid(axes, one, scale, rasterized=True)
+            finish(axes, one, scale, f"client {one.client} on {data} (n = {one.examples})")
+        seen = {"visible": True if number == 0 else "legendonly"}
+        own, everyone = (f"client {one.client}, {one.view}" for one in pair)
+        traces.append(solid_trace(pair[0], scale, own, color, **seen))
+        traces.append({**net_trace(pair[1], scale, everyone, color), **seen})
+    for axes in panels:
+        owned(axes, run.name)
+    colorbar(figure, panels, scale, NAME)
+    surfaces = [one for pair in pairs for one in pair]
+    said = "the same heights for all methods; to turn: solid on the client's own data, net on everyone's"
+    return Drawn(
+        figure,
+        [row for one in surfaces for row in one.rows(scale)],
+        caption([run.algorithm, *describe(surfaces, NAME, scale), said]),
+        suffix=f"_{run.name}",
+        interactive=scene(traces, surfaces[0], scale, NAME),
+    )
+
+
+FIGURE = Figure(
+    name="local_surfaces",
+    question="agree",
+    title="Loss around clients' models, on their own data and on everyone's",
+    reading="Low and wide on the left but high on the right: a minimum of the client alone, not of everyone.",
+    needs=("surface",),
+    draw=draw,
+)

@@ -1,0 +1,79 @@
+"""Two loss surfaces in one picture, as in the papers: the baseline solid, the compared method as a net over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from mpl_toolkits.mplot3d import Axes3D
+
+from reports.figure import Drawn, Figure
+from reports.relief import colorbar, finish, heights_norm, net, reliefs, solid
+from reports.runs import Collection, Run
+from reports.scales import Scale, shared
+from reports.scene import net_trace, scene, solid_trace
+from reports.style import MAGNITUDE, caption, looks, mark
+from reports.surfaces import Surface, compared, describe, titles
+
+NAME = "training loss"
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    found = compared(runs, everything)
+    if found is None:
+        return []
+    base, others = found
+    chosen = looks(run.algorithm for run in everything.runs)
+    scale = shared(one.loss for one in (base, *others))  # the same in every drawing, so that they can be compared
+    reference, *names = titles([base, *others])
+    drawn = []
+    for one, title in zip(others, names, strict=True):
+        color = chosen[one.run.algorithm].color
+        figure, (axes,) = reliefs(1, size=4.6)
+        lay_over(axes, base, one, scale, color, (reference, title))
+        colorbar(figure, axes, scale, NAME)
+        traces = [
+            solid_trace(base, scale, reference, chosen[base.run.algorithm].color, opacity=0.9),
+            net_trace(one, scale, title, color),
+        ]
+        said = f"solid: {reference}; net: {title}; same range, heights and colours"
+        drawn.append(
+            Drawn(
+                figure,
+                [*base.rows(scale), *one.rows(scale)],
+                caption([*describe([base, one], NAME, scale), said]),
+                suffix=f"_{one.run.name}",
+                interactive=scene(traces, base, scale, NAME),
+            )
+        )
+    return drawn
+
+
+def lay_over(axes: Axes3D, base: Surface, one: Surface, scale: Scale, color: str, names: tuple[str, str]) -> None:
+    """Both surfaces, and a legend."""
+    solid(axes, base, scale, alpha=0.6)
+    net(axes, one, base, scale, color)
+    finish(axes, base, scale, "")
+    heights = scale.heights(base.loss[np.isfinite(base.loss)])
+    middle = to_hex(colormaps[MAGNITUDE](heights_norm(scale)(np.median(heights) if len(heights) else 0.0)))
+    keys = [
+        Patch(facecolor=middle, alpha=0.6, label=f"{names[0]} (solid)"),
+        Line2D([], [], color=color, label=f"{names[1]} (net)"),
+    ]
+    shown = axes.legend(handles=keys, loc="upper left", fontsize=9, frameon=False)
+    for text, surface in zip(shown.get_texts(), (base, one), strict=True):
+        mark(text, [surface.run.name])
+
+
+FIGURE = Figure(
+    name="overlay",
+    question="flat",
+    title="A method's loss surface over the baseline's",
+    reading="Where the net is below the solid surface the method has the lower loss; a wider net is a flatter minimum.",
+    needs=("surface",),
+    draw=draw,
+)

@@ -1,0 +1,98 @@
+"""Who holds what: a bubble for every client and class, its area the number of training examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure as Canvas
+from numpy.typing import NDArray
+
+from reports.figure import Drawn, Figure
+from reports.runs import Collection, Run
+from reports.style import OKABE_ITO, canvas, caption, label, mark
+
+SHOWN = 60  # clients, at most: more bubbles cannot be told apart
+BIGGEST = 0.9  # diameter of the largest bubble, in cells
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    groups: dict[bytes, list[Run]] = {}  # methods that are compared share one partition; another seed has another
+    for run in runs:
+        if run.dealt is not None:
+            groups.setdefault(run.dealt.tobytes(), []).append(run)
+    drawn = []
+    for number, members in enumerate(groups.values()):
+        drawn.append(_one(members, f"_{number}" if number else ""))
+    return drawn
+
+
+def _one(runs: Sequence[Run], suffix: str) -> Drawn:
+    every = runs[0].dealt
+    assert every is not None
+    counts = every[:SHOWN]
+    clients, classes = counts.shape
+    cell = min(0.36, 12.0 / clients, 9.0 / classes)  # inches
+    figure, (axes,) = canvas(width=2.0 + cell * (clients + 0.2), height=max(0.8 + cell * (classes + 0.2), 2.4))
+    x, y = (one.ravel() for one in np.meshgrid(np.arange(clients), np.arange(classes), indexing="ij"))
+    there = counts.ravel() > 0
+    diameter = BIGGEST * 72 * cell * np.sqrt(counts.ravel()[there] / counts.max())
+    dots = axes.scatter(x[there], y[there], s=diameter**2, color=OKABE_ITO[0], linewidths=0, zorder=3)
+    mark(dots, [run.name for run in runs])
+    axes.set_xlim(-0.6, clients - 0.4)
+    axes.set_ylim(-0.6, classes - 0.4)
+    axes.set_xticks(range(0, clients, -(-clients // 15)))
+    axes.set_yticks(range(0, classes, -(-classes // 20)))
+    label(axes, "client", "class")
+    _sizes(figure, counts, cell)
+    seeds = sorted({run.seed for run in runs})
+    said = [
+        f"{int(every.sum())} training examples of {len(every)} clients",
+        f"the first {SHOWN} of them are shown" if len(every) > SHOWN else "",
+        f"{every.sum(axis=1).min()} to {every.sum(axis=1).max()} examples a client",
+        f"{np.mean(np.count_nonzero(every, axis=1)):.3g} classes a client on average",
+        f"seed {', '.join(map(str, seeds))}",
+    ]
+    return Drawn(figure, _rows(counts), caption([runs[0].data, runs[0].heterogeneity, *said]), suffix)
+
+
+def _sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
+    """What areas mean: three bubbles beside the picture."""
+    top = int(counts.max())
+    known = [value for value in dict.fromkeys((top, -(-top // 4), -(-top // 16))) if value > 0]
+    axes = figure.axes[0]
+    handles = [
+        axes.scatter([], [], s=(BIGGEST * 72 * cell) ** 2 * value / top, color=OKABE_ITO[0], linewidths=0)
+        for value in known
+    ]
+    figure.legend(
+        handles,
+        [str(value) for value in known],
+        title="examples",
+        loc="outside right upper",
+        frameon=False,
+        fontsize=8,
+        title_fontsize=8,
+        labelspacing=max(36 * cell / 8, 0.5),
+        borderpad=1.0,
+        handletextpad=1.2,
+    )
+
+
+def _rows(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
+    return [
+        {"client": client, "class": name, "examples": int(count)}
+        for (client, name), count in np.ndenumerate(counts)
+        if count
+    ]
+
+
+FIGURE = Figure(
+    name="partition",
+    question="agree",
+    title="Which client holds which classes",
+    reading="A column with one large bubble is a client that knows a single class; equal bubbles are even data.",
+    needs=(),
+    draw=draw,
+)

@@ -1,0 +1,100 @@
+"""How well every client is served: by the global model, and by models made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from analysis.store import Table
+from reports.figure import Drawn, Figure
+from reports.heat import no_data, panels
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import Look, caption, label, mark
+from reports.variants import titles, variants
+
+GLOBAL = "global model"
+WIDEST = 12.0  # inches of all panels in a row
+WIDE = 0.3  # how far clients' dots spread to each side
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    known = [run for run in runs if run.table("personal", "personal") is not None]
+    if not known:
+        return []
+    found = [(run, variant.look) for variant in variants(known, everything) for run in variant.runs]
+    ways = dict.fromkeys(str(way) for run in known for way in _of(run)["way"])
+    width = max(2.6, 0.75 * len(found))
+    figure, places = panels(1 + len(ways), columns=max(1, min(3, int(WIDEST / width))), width=width, height=3.8)
+    named = titles(known, everything)
+    rows: list[dict[str, Any]] = []
+    for axes, way in zip(places, (GLOBAL, *ways), strict=True):
+        drawn = []
+        for place, (run, look) in enumerate(found):
+            drawn += _column(axes, place, run, look, way)
+        if not drawn:
+            no_data(axes)
+        rows += drawn
+        axes.set_xticks(range(len(found)), [named[run.name] for run, _ in found], rotation=30, ha="right")
+        axes.set_xlim(-0.6, len(found) - 0.4)
+        axes.grid(False, axis="x")
+        label(axes, "method", "accuracy on a client's test data (%)", way)
+    low = min((100 * row["accuracy"] for row in rows if np.isfinite(row["accuracy"])), default=0.0)
+    for axes in places:
+        axes.set_ylim(max(low - 8, -4), 104)
+    stored = of_study(known, "personal")
+    count = f"{len(_of(known[0])['client'])} clients"
+    said = [
+        count,
+        "dots: clients; line and bar: their mean and standard deviation",
+        f"round {int(_of(known[0])['round'][-1])}",
+    ]
+    return [Drawn(figure, rows, caption([*setting(known), *said, *measured(stored)]))]
+
+
+def _of(run: Run) -> Table:
+    table = run.table("personal", "personal")
+    assert table is not None
+    return table
+
+
+def _clients(table: Table, way: str) -> NDArray[np.float64] | None:
+    """Accuracy of each client at the last round; None where this way was not gone."""
+    ways = [str(one) for one in table["way"]]
+    if way == GLOBAL:
+        return np.asarray(table["before"][0, -1], dtype=np.float64)
+    return np.asarray(table["after"][ways.index(way), -1], dtype=np.float64) if way in ways else None
+
+
+def _column(axes: Axes, place: int, run: Run, look: Look, way: str) -> list[dict[str, Any]]:
+    """Clients side by side in a fixed order, so that one can be followed from panel to panel."""
+    table = _of(run)
+    values = _clients(table, way)
+    if values is None or not np.isfinite(values).any():
+        return []
+    there = np.isfinite(values)
+    x = place + np.linspace(-WIDE, WIDE, len(values)) if len(values) > 1 else np.asarray([float(place)])
+    mean, spread = float(values[there].mean()), float(values[there].std())
+    mark(axes.plot(x[there], 100 * values[there], look.marker, color=look.color, markersize=3, alpha=0.6), [run.name])
+    bar = axes.errorbar([place], [100 * mean], yerr=[100 * spread], fmt="none", ecolor="0.2", capsize=3, linewidth=1)
+    line = axes.plot([place - WIDE, place + WIDE], [100 * mean] * 2, "-", color="0.2")
+    mark([bar.get_children(), line], [run.name])
+    about = {"run": run.name, "algorithm": run.algorithm, "way": way, "mean": mean, "spread": spread}
+    return [
+        {**about, "client": int(client), "accuracy": value}
+        for client, value in zip(table["client"], values, strict=True)
+    ]
+
+
+FIGURE = Figure(
+    name="personal",
+    question="good",
+    title="Accuracy for each client, before and after personalisation",
+    reading="A high line with a short bar serves everyone well; dots far below the line are clients left behind.",
+    needs=("personal",),
+    draw=draw,
+)

@@ -1,0 +1,115 @@
+"""Accuracy under the common corruptions: a dot per method and corruption, beside the clean accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from analysis.store import Table
+from analysis.summary import mean_known
+from reports.figure import Drawn, Figure
+from reports.fitting import shared_legend
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import canvas, caption, label, mark
+from reports.variants import Variant, variants
+
+APART = 0.7  # share of a corruption's row that its dots spread over
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    known = [run for run in runs if run.table("robustness", "robustness") is not None]
+    if not known:
+        return []
+    names = _sorted(known)
+    figure, (axes,) = canvas(width=6.4, height=1.2 + 0.36 * len(names))
+    found = variants(known, everything)
+    rows: list[dict[str, Any]] = []
+    for place, variant in enumerate(found):
+        shift = APART * (0.5 - (place + 0.5) / len(found))
+        rows += _dots(axes, variant, names, shift)
+    for place in range(1, len(names), 2):
+        axes.axhspan(place - 0.5, place + 0.5, color="0.95", linewidth=0, zorder=0)
+    axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(False, axis="y")
+    label(axes, "accuracy (%), mean over severities", "corruption")
+    shared_legend(figure)
+    stored = of_study(known, "robustness")
+    severities = ", ".join(str(int(one)) for one in _of(known[0])["severity"])
+    doubt = (
+        "range over seeds" if len(found) < len(known) else "standard errors (at most: severities share their images)"
+    )
+    count = f"{int(_of(known[0]).attributes['total'])} {stored[0].settings.get('split', 'test')} images"
+    skipped = json.loads(_of(known[0]).attributes.get("left_out", "[]"))
+    lacking = f"not for such images: {', '.join(skipped)}" if skipped else ""
+    said = [count, lacking, f"severities {severities}", f"bars: {doubt}", "dashed: accuracy on clean images"]
+    return [Drawn(figure, rows, caption([*setting(known), *said, *measured(stored)]))]
+
+
+def _of(run: Run) -> Table:
+    table = run.table("robustness", "robustness")
+    assert table is not None
+    return table
+
+
+def _sorted(runs: Sequence[Run]) -> list[str]:
+    """Every corruption, the worst at the bottom."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        table = _of(run)
+        for name, value in zip(table["corruption"], table["mean_by_corruption"][-1], strict=True):
+            found.setdefault(str(name), []).append(float(value))
+    return sorted(found, key=lambda name: float(mean_known(np.asarray(found[name]))))
+
+
+def _values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Per cent under each corruption, standard errors, and on clean images; NaN for a corruption that it has not."""
+    table = _of(run)
+    places = {str(name): place for place, name in enumerate(table["corruption"])}
+    mean, error = table["mean_by_corruption"][-1], table["standard_error"][-1].mean(axis=1)
+    values = np.asarray(
+        [[mean[places[name]], error[places[name]]] if name in places else [np.nan] * 2 for name in names]
+    )
+    return 100 * values[:, 0], 100 * values[:, 1], 100 * float(table["clean_accuracy"][-1])
+
+
+def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[dict[str, Any]]:
+    every = [_values(run, names) for run in variant.runs]
+    values, clean = np.stack([one[0] for one in every]), float(mean_known(np.asarray([one[2] for one in every])))
+    mean = mean_known(values)
+    low, high = (
+        (mean - every[0][1], mean + every[0][1]) if len(every) == 1 else (values.min(axis=0), values.max(axis=0))
+    )
+    look, places = variant.look, np.arange(len(names)) + shift
+    bars = axes.errorbar(
+        mean,
+        places,
+        xerr=[mean - low, high - mean],
+        fmt=look.marker,
+        color=look.color,
+        label=variant.name,
+        markersize=4,
+    )
+    line = axes.axvline(clean, linestyle="--", color=look.color, linewidth=1.0, alpha=0.8)
+    mark([*bars.get_children(), line], variant.names)
+    about = {"algorithm": variant.name, "seeds": len(every), "clean_accuracy": clean}
+    return [
+        {**about, "corruption": name, "accuracy": mean[i], "low": low[i], "high": high[i]}
+        for i, name in enumerate(names)
+    ]
+
+
+FIGURE = Figure(
+    name="robustness",
+    question="good",
+    title="Accuracy under corruptions",
+    reading="The further a dot lies left of its dashed line, the more this corruption costs the method.",
+    needs=("robustness",),
+    draw=draw,
+)

@@ -1,0 +1,111 @@
+"""Layer by layer: how the loss answers a perturbation, what FedFSA would choose, and FedSoL's adaptive radius."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from reports.figure import Drawn, Figure
+from reports.fitting import fit, shared_legend
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import Look, canvas, caption, label, mark
+from reports.variants import variants
+
+PANELS = {  # title and label of the y axis
+    "removal": ("perturbation sensitivity (FedFSA eq. 7)", "|change of the loss|"),
+    "moved": ("movement in local training (FedFSA eq. 11)", "$||w_j - w_{g,j}||^2$"),
+    "adaptive": ("adaptive radius (FedSoL)", r"mean of $|d_j| \,/\, ||d_j||$"),
+}
+RANKING = "square"  # how FedFSA's paper compares movement; other ways are stored beside it
+SPREAD = 0.7  # of the room between two layers that the runs share
+MAJORITY = 0.5  # share of the participants that choose a layer, from which it is marked
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    looked = [run for run in runs if run.table("sensitivity", "layers") is not None]
+    if not looked:
+        return []
+    layers = list(dict.fromkeys(str(name) for run in looked for name in _table(run)["layer"]))
+    figure, axes = canvas(len(PANELS), 1, width=max(7.2, 0.3 * len(layers)), height=8.0)
+    rows: list[dict[str, Any]] = []
+    for place, (name, words) in zip(axes, PANELS.items(), strict=True):
+        shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
+        found: list[dict[str, Any]] = []
+        for variant in variants(looked, everything):
+            for number, run in enumerate(variant.runs):
+                title = "_" if number else variant.name
+                found += _points(place, run, name, layers, variant.look, float(next(shifts)), title)
+        fit(place, "y", [row["mean"] for row in found])
+        last = place is axes[-1]
+        place.set_xticks(range(len(layers)), layers if last else [], rotation=35, ha="right", rotation_mode="anchor")
+        place.set_xlim(-0.6, len(layers) - 0.4)
+        label(place, "layer, from the input to the output", words[1], words[0])
+        rows += found
+    axes[0].plot([], [], "o", color="none", markeredgecolor="black", markersize=9, label="FedFSA would choose it")
+    shared_legend(figure, 5)
+    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked)]))]
+
+
+def _table(run: Run) -> Any:
+    table = run.table("sensitivity", "layers")
+    assert table is not None
+    return table
+
+
+def _points(
+    axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, shift: float, title: str
+) -> list[dict[str, Any]]:
+    """Mean over the participants of the last round with its standard error; a ring around what they would choose."""
+    table = _table(run)
+    last = table["round_of"] == table["round_of"].max()
+    values = table[name][last]  # (participant, layer)
+    measures = [str(one) for one in table["measure"]]
+    chosen = table["chosen"][last][:, measures.index(RANKING)].mean(axis=0)
+    mean, count = values.mean(axis=0), len(values)
+    error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(mean), np.nan)
+    places = np.asarray([layers.index(str(layer)) for layer in table["layer"]]) + shift
+    bars = axes.errorbar(places, mean, error, fmt=look.marker, color=look.color, capsize=2, label=title)
+    most = chosen > MAJORITY
+    rings = axes.plot(places[most], mean[most], "o", color="none", markeredgecolor="black", markersize=9)
+    mark([bars, rings], [run.name])
+    return [
+        {
+            "run": run.name,
+            "algorithm": run.algorithm,
+            "measure": name,
+            "layer": str(layer),
+            "mean": float(mean[place]),
+            "standard_error": float(error[place]),
+            "participants": count,
+            "share_choosing": float(chosen[place]),
+        }
+        for place, layer in enumerate(table["layer"])
+    ]
+
+
+def _said(runs: Sequence[Run]) -> list[str]:
+    rounds = sorted({int(_table(run)["round_of"].max()) for run in runs})
+    radii = sorted({f"{_table(run).attributes['radius']:g}" for run in runs})
+    counts = sorted({int(_table(run).attributes["layers"]) for run in runs})
+    return [
+        f"round {', '.join(map(str, rounds))}",
+        "means over participants on their own training data, bars: standard error",
+        f"perturbation of radius {' or '.join(radii)} along the gradient",
+        f"ringed: among the {' or '.join(map(str, counts))} layers that most participants would choose",
+        *measured(of_study(runs, "sensitivity")),
+    ]
+
+
+FIGURE = Figure(
+    name="sensitivity",
+    question="agree",
+    title="Which layers are sensitive?",
+    reading="High points are layers that the loss depends on most; rings mark those that FedFSA would perturb more. "
+    "Where the rings and the high points part, movement is no good guide to sensitivity.",
+    needs=("sensitivity",),
+    draw=draw,
+)

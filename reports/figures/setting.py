@@ -1,0 +1,103 @@
+"""What a setting does: accuracy and sharpness against its values, one line per method, spread over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.summary import group
+from reports.figure import Drawn, Figure
+from reports.fitting import fit, shared_legend
+from reports.heat import panels
+from reports.measures import MEASURES, Measure
+from reports.runs import Collection, Run
+from reports.style import caption, label, mark
+from reports.variants import Variant, numeric_settings, settings_of, variants
+
+SHOWN = ("accuracy", "lambda_1", "everyone", "incompatibility")
+APART = 0.12  # how far lines are moved against each other, so that bars stay visible
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    drawn = [_one(runs, everything, key) for key in numeric_settings(runs)]
+    return [one for one in drawn if one is not None]
+
+
+def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawn | None:
+    """All else equal: runs of a line differ in this setting and in the seed alone."""
+    known = [run for run in runs if key in settings_of(run)]
+    lines = variants(known, everything, apart=(key,))
+    lines = [line for line in lines if len({settings_of(run)[key] for run in line.runs}) > 1]
+    points = {name: [_points(line, key, MEASURES[name]) for line in lines] for name in SHOWN}
+    points = {name: found for name, found in points.items() if any(len(one) > 1 for one in found)}
+    if not points:
+        return None
+    values = sorted({settings_of(run)[key] for line in lines for run in line.runs})
+    figure, places = panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=4.2, height=3.2)
+    rows: list[dict[str, Any]] = []
+    for axes, (name, found) in zip(places, points.items(), strict=True):
+        rows += _panel(axes, lines, found, values, key)
+        label(axes, key, MEASURES[name].label)
+        for row in rows:
+            row.setdefault("measure", name)
+    shared_legend(figure)
+    seeds = max(int(row["runs"]) for row in rows)
+    said = [
+        "values evenly spaced, not to scale",
+        "all other settings equal along a line",
+        f"bars: standard deviation over up to {seeds} seeds" if seeds > 1 else f"seed {known[0].seed}",
+        "accuracy: mean over the last evaluated rounds, of the SWA model where there is one",
+    ]
+    return Drawn(figure, rows, caption([runs[0].data, *said]), f"_{key.replace('.', '_')}")
+
+
+def _points(line: Variant, key: str, measure: Measure) -> list[dict[str, Any]]:
+    """Mean and spread over seeds at every value where it is known."""
+    found = [{"value": settings_of(run)[key], "seed": run.seed, "number": measure.find(run)} for run in line.runs]
+    means = group([row for row in found if np.isfinite(row["number"])], ["value"])
+    return sorted(means, key=lambda row: float(row["value"]))
+
+
+def _panel(
+    axes: Axes, lines: Sequence[Variant], found: Sequence[list[dict[str, Any]]], values: Sequence[float], key: str
+) -> list[dict[str, Any]]:
+    rows = []
+    for number, (line, points) in enumerate(zip(lines, found, strict=True)):
+        if not points:
+            continue
+        shift = APART * ((number + 0.5) / len(lines) - 0.5)
+        places = [values.index(point["value"]) + shift for point in points]
+        mean = np.asarray([point["number"] for point in points])
+        spread = np.nan_to_num(np.asarray([point["number_spread"] for point in points]))  # one seed: no bar
+        style = f"{line.look.marker}{line.look.line}"
+        bars = axes.errorbar(places, mean, yerr=spread, fmt=style, color=line.look.color, capsize=2, label=line.name)
+        mark(bars.get_children(), line.names)
+        rows += [
+            {
+                "line": line.name,
+                "setting": key,
+                "value": point["value"],
+                "mean": point["number"],
+                "spread": point["number_spread"],
+                "runs": point["rows"],
+            }
+            for point in points
+        ]
+    axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+    axes.set_xlim(-0.3, len(values) - 0.7)
+    fit(axes, "y", [row["mean"] for row in rows])
+    return rows
+
+
+FIGURE = Figure(
+    name="setting",
+    question="good",
+    title="What a setting does",
+    reading="A flat line is a method that does not mind; compare where lines peak, not single points within the bars.",
+    needs=(),
+    draw=draw,
+    across=True,
+)

@@ -1,0 +1,161 @@
+"""How much the loss rises around global and local models, by every kind of sharpness that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from reports.figure import Drawn, Figure
+from reports.fitting import fit, shared_legend
+from reports.heat import panels
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import Look, caption, label, mark
+from reports.variants import variants
+
+PANELS = {  # table and side: what was looked at
+    ("global_model", "global"): "global model, everyone's data",
+    ("local_models", "local"): "local models, own data",
+    ("local_models", "global"): "local models, everyone's data",
+}
+KINDS = {
+    "sam": "SAM",
+    "sam_max": "SAM\nmaximum",
+    "asam": "ASAM",
+    "asam_all": "ASAM with\nbiases",
+    "asam_max": "ASAM\nmaximum",
+    "average": "average",
+    "average_adaptive": "adaptive\naverage",
+    "keskar": "Keskar\n(%)",
+}
+SPREAD = 0.8  # of the room between two groups of bars that is filled
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    looked = [run for run in runs if run.table("sharpness", "global_model") is not None]
+    shown = {key: title for key, title in PANELS.items() if any(_has(run, *key) for run in looked)}
+    if not shown:
+        return []
+    figure, axes = panels(len(shown) + 1, columns=2, width=4.4, height=3.0)
+    rows: list[dict[str, Any]] = []
+    for place, (key, title) in zip(axes, shown.items(), strict=False):
+        kinds = list(dict.fromkeys(kind for run in looked if _has(run, *key) for kind in _table(run, key[0])["kind"]))
+        found: list[dict[str, Any]] = []
+        for run, look, name, shift, width in _bars(looked, everything):
+            if _has(run, *key):
+                groups = [kinds.index(kind) for kind in _table(run, key[0])["kind"]]
+                numbers = _mean(run, *key, "value")
+                _draw(place, run, look, name, np.asarray(groups) + shift, width, *numbers)
+                found += _rows(run, title, [str(kinds[group]) for group in groups], *numbers)
+        place.set_xticks(range(len(kinds)), [KINDS.get(str(kind), str(kind)) for kind in kinds], fontsize=8)
+        label(place, "kind of sharpness", "rise of the loss", title)
+        fit(place, "y", [row["mean"] for row in found])
+        rows += found
+    rows += _gradients(axes[-1], looked, shown, everything)
+    shared_legend(figure)
+    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked)]))]
+
+
+def _table(run: Run, group: str) -> Any:
+    table = run.table("sharpness", group)
+    assert table is not None
+    return table
+
+
+def _has(run: Run, group: str, side: str) -> bool:
+    table = run.table("sharpness", group)
+    return table is not None and f"{side}_value" in table.variables
+
+
+def _bars(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Look, str, float, float]]:
+    """Every run with its look, its name in the legend, and where its bar stands in a group."""
+    width, place = SPREAD / len(runs), 0
+    for variant in variants(runs, everything):
+        for number, run in enumerate(variant.runs):
+            yield run, variant.look, "_" if number else variant.name, (place + 0.5) * width - SPREAD / 2, width
+            place += 1
+
+
+def _mean(run: Run, group: str, side: str, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of the last round: the global model's numbers and their standard error; or mean and error over participants."""
+    table = _table(run, group)
+    if group == "global_model":
+        values = table[f"{side}_{name}"][-1]
+        return values, table[f"{side}_standard_error"][-1] if name == "value" else np.full(len(values), np.nan)
+    values = table[f"{side}_{name}"][table["round_of"] == table["round_of"].max()]
+    count = len(values)
+    error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[1], np.nan)
+    return values.mean(axis=0), error
+
+
+def _draw(
+    axes: Axes,
+    run: Run,
+    look: Look,
+    name: str,
+    places: NDArray[np.float64],
+    width: float,
+    values: NDArray[np.float64],
+    error: NDArray[np.float64],
+) -> None:
+    bars = axes.bar(places, values, 0.9 * width, color=look.color, label=name)
+    whiskers = axes.errorbar(places, values, error, fmt="none", ecolor="black", elinewidth=1, capsize=2)
+    mark([list(bars), whiskers], [run.name])
+
+
+def _gradients(
+    axes: Axes, runs: Sequence[Run], shown: dict[tuple[str, str], str], everything: Collection
+) -> list[dict[str, Any]]:
+    """Norms of the gradient beside it: away from a minimum, radius times this norm is most of the rise."""
+    rows: list[dict[str, Any]] = []
+    for run, look, name, shift, width in _bars(runs, everything):
+        for group, (key, title) in enumerate(shown.items()):
+            if _has(run, *key):
+                value, error = (some[:1] for some in _mean(run, *key, "gradient_norm"))  # the same for every kind
+                _draw(axes, run, look, name, np.asarray([group + shift]), width, value, error)
+                rows += _rows(run, title, ["gradient norm"], value, error)
+    axes.set_xticks(range(len(shown)), [title.replace(", ", ",\n") for title in shown.values()], fontsize=8)
+    label(axes, "model and data", "norm of the gradient", "gradient there")
+    fit(axes, "y", [row["mean"] for row in rows])
+    return rows
+
+
+def _rows(
+    run: Run, title: str, kinds: Sequence[str], values: NDArray[np.float64], errors: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    about = {"run": run.name, "algorithm": run.algorithm, "of": title}
+    return [
+        {**about, "kind": kind, "mean": float(value), "standard_error": float(error)}
+        for kind, value, error in zip(kinds, values, errors, strict=True)
+    ]
+
+
+def _said(runs: Sequence[Run]) -> list[str]:
+    table = _table(runs[0], "global_model")
+    rounds = sorted({int(_table(run, "global_model")["round"][-1]) for run in runs})
+    radii: dict[str, list[str]] = {}
+    for kind, radius in zip(table["kind"], table["radius"], strict=True):
+        radii.setdefault(f"{radius:g}", []).append(KINDS.get(str(kind), str(kind)).replace("\n", " "))
+    said = ", ".join(f"{radius} ({', '.join(kinds)})" for radius, kinds in radii.items())
+    return [
+        f"round {', '.join(map(str, rounds))}",
+        f"radius or deviation {said}",
+        "bars of doubt: standard error over samples (global model) or over participants (local models)",
+        "training loss",
+        *measured(of_study(runs, "sharpness")),
+    ]
+
+
+FIGURE = Figure(
+    name="sharpness",
+    question="flat",
+    title="How much the loss rises around the models",
+    reading="Lower is flatter, within one kind; kinds have radii of their own. A large gradient norm tells that the "
+    "model is not at a minimum, and most of the rise is slope.",
+    needs=("sharpness",),
+    draw=draw,
+)

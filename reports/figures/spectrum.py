@@ -1,0 +1,105 @@
+"""The largest eigenvalues of the last round one by one, and the smallest where it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from reports.figure import Drawn, Figure
+from reports.figures.eigenvalues import whose
+from reports.fitting import fit, shared_legend
+from reports.measured import measured, of_study, setting
+from reports.runs import Collection, Run
+from reports.style import Look, canvas, caption, label, mark
+from reports.variants import Variant, variants
+
+RATIO = 5  # the papers compare the first eigenvalue with this one
+SPREAD = 0.6  # of the room between two ranks that the runs share
+NEGATIVE = "p"  # a marker that no method has
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    looked = [run for run in runs if run.table("curvature", "spectrum") is not None]
+    if not looked:
+        return []
+    figure, (axes,) = canvas(width=7.2, height=4.4)
+    rows: list[dict[str, Any]] = []
+    shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
+    for variant in variants(looked, everything):
+        look = variant.look
+        mark(axes.plot([], [], look.marker, color=look.color, label=_name(variant)), variant.names)
+        for run in variant.runs:
+            rows += _points(axes, run, look, float(next(shifts)))
+    if any(row["eigenvalue"] < 0 for row in rows):
+        axes.plot([], [], NEGATIVE, color="0.4", markerfacecolor="0.8", label="negative: its size is shown")
+    ranks = sorted({row["rank"] for row in rows if isinstance(row["rank"], int)})
+    last = ["smallest"] if any(row["rank"] == "smallest" for row in rows) else []
+    axes.set_xticks([*ranks, *(ranks[-1] + 1 for _ in last)], [*map(str, ranks), *last])
+    label(axes, "place of the eigenvalue, largest first", "eigenvalue of the Hessian, |λ|")
+    fit(axes, "y", [abs(row["eigenvalue"]) for row in rows])
+    shared_legend(figure, 2)
+    rounds = sorted({row["round"] for row in rows})
+    said = [f"round {', '.join(map(str, rounds))}", "bars: residuals ||Hv - λv||", "open markers: not converged"]
+    seen = [whose(looked), *measured(of_study(looked, "curvature"))]
+    return [Drawn(figure, rows, caption([*setting(looked), *said, *seen]))]
+
+
+def _name(variant: Variant) -> str:
+    """With the ratio that says how much one direction stands out; the mean of it over seeds."""
+    tables = [run.table("curvature", "spectrum") for run in variant.runs]
+    values = [table["eigenvalue"][-1] for table in tables if table is not None]
+    place = min(RATIO, *(len(some) for some in values), len(values[0]))
+    ratio = np.mean([some[0] / some[place - 1] if some[place - 1] else np.nan for some in values])
+    return f"{variant.name}: λ1/λ{place} = {ratio:.2f}" if place > 1 else variant.name
+
+
+def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[dict[str, Any]]:
+    table = run.table("curvature", "spectrum")
+    assert table is not None
+    ranks: list[Any] = [int(rank) for rank in table["rank"]]
+    places = table["rank"].astype(float)
+    values, doubts, sure = (table[name][-1] for name in ("eigenvalue", "residual", "converged"))
+    if "smallest" in table.variables:
+        ranks, places = [*ranks, "smallest"], np.append(places, places[-1] + 1)
+        values, doubts = np.append(values, table["smallest"][-1]), np.append(doubts, table["smallest_residual"][-1])
+        sure = np.append(sure, 1)  # whether that one converged is not on record: its bar tells
+    for some, marker, face in ((values >= 0, look.marker, look.color), (values < 0, NEGATIVE, f"{look.color}60")):
+        for known, inside in ((sure == 1, face), (sure != 1, "white")):
+            shown = some & known
+            if shown.any():
+                bars = axes.errorbar(
+                    places[shown] + shift,
+                    np.abs(values[shown]),
+                    doubts[shown],
+                    fmt=marker,
+                    color=look.color,
+                    markerfacecolor=inside,
+                    markeredgecolor=look.color,
+                    capsize=2,
+                )
+                mark(bars, [run.name])
+    return [
+        {
+            "run": run.name,
+            "algorithm": run.algorithm,
+            "round": int(table["round"][-1]),
+            "rank": rank,
+            "eigenvalue": float(value),
+            "residual": float(doubt),
+            "converged": int(known),
+        }
+        for rank, value, doubt, known in zip(ranks, values, doubts, sure, strict=True)
+    ]
+
+
+FIGURE = Figure(
+    name="spectrum",
+    question="flat",
+    title="The largest eigenvalues, one by one",
+    reading="Lower is flatter; a steep fall, a large λ1/λ5, means that one direction is much sharper than the others.",
+    needs=("curvature",),
+    draw=draw,
+)

@@ -1,0 +1,82 @@
+"""Two settings at once: final accuracy of every combination as a heat map, one per method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from analysis.summary import mean_known
+from reports.figure import Drawn, Figure
+from reports.heat import colour_bar, heat, panels, span, write_in
+from reports.measures import MEASURES
+from reports.runs import Collection, Run
+from reports.style import caption, label, mark
+from reports.variants import Variant, numeric_settings, settings_of, variants
+
+ACCURACY = MEASURES["accuracy"]
+
+
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    pairs = combinations(numeric_settings(runs), 2)
+    drawn = [_one(runs, everything, across, up) for across, up in pairs]
+    return [one for one in drawn if one is not None]
+
+
+def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> Drawn | None:
+    known = [run for run in runs if across in settings_of(run) and up in settings_of(run)]
+    found = [one for one in variants(known, everything, apart=(across, up)) if _crossed(one, across, up)]
+    tables = [_cells(one, across, up) for one in found]
+    limits = span(values for _, _, values in tables)
+    if limits is None:
+        return None
+    figure, places = panels(len(found), columns=3, width=3.4, height=3.0)
+    rows: list[dict[str, Any]] = []
+    for axes, one, (x, y, values) in zip(places, found, tables, strict=True):
+        image = heat(axes, values, [f"{value:g}" for value in x], [f"{value:g}" for value in y], limits)
+        write_in(axes, image, ".1f")
+        label(axes, across, up, one.name)
+        mark(axes, one.names)
+        rows += [
+            {"method": one.name, across: x[j], up: y[i], "accuracy": value} for (i, j), value in np.ndenumerate(values)
+        ]
+    colour_bar(figure, image, places, ACCURACY.label)
+    seeds = sorted({run.seed for one in found for run in one.runs})
+    said = [
+        "mean over the last evaluated rounds",
+        f"mean over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}",
+        "hatched: not run",
+    ]
+    suffix = f"_{across}_{up}".replace(".", "_")
+    return Drawn(figure, rows, caption([runs[0].data, *said]), suffix)
+
+
+def _crossed(one: Variant, across: str, up: str) -> bool:
+    """Whether two values of each setting were run with each other."""
+    there = {(settings_of(run)[across], settings_of(run)[up]) for run in one.runs}
+    columns = {x: {y for other, y in there if other == x} for x, _ in there}
+    return any(len(first & second) > 1 for first, second in combinations(columns.values(), 2))
+
+
+def _cells(one: Variant, across: str, up: str) -> tuple[list[float], list[float], Any]:
+    """Values of both settings, and the mean accuracy over seeds (up, across); NaN where nothing was run."""
+    numbers: dict[tuple[float, float], list[float]] = {}
+    for run in one.runs:
+        own = settings_of(run)
+        numbers.setdefault((own[up], own[across]), []).append(ACCURACY.find(run))
+    x, y = (sorted({key[place] for key in numbers}) for place in (1, 0))
+    cells = [[float(mean_known(np.asarray(numbers.get((row, column), [np.nan])))) for column in x] for row in y]
+    return x, y, np.asarray(cells)
+
+
+FIGURE = Figure(
+    name="two_settings",
+    question="good",
+    title="Two settings at once",
+    reading="A broad bright area is a method that is easy to tune; a bright spot alone asks for luck.",
+    needs=(),
+    draw=draw,
+    across=True,
+)

@@ -1,0 +1,71 @@
+"""Axes that suit their numbers: logarithmic where these span decades, whole rounds, one legend for all panels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from numpy.typing import NDArray
+
+from reports.heat import no_data
+from reports.style import logarithmic
+
+WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
+LONG = 300.0  # from which only powers of ten are written beside it
+TINY = 1e-3  # below, plain numbers are mostly zeros
+
+
+def finite(values: Any) -> NDArray[np.float64]:
+    """The numbers among them, flat."""
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    return flat[np.isfinite(flat)]
+
+
+def spans_decades(values: Any) -> bool:
+    """Whether sizes differ so much that a linear axis would hide the small ones."""
+    sizes = np.abs(finite(values))
+    sizes = sizes[sizes > 0]
+    return len(sizes) > 1 and bool(sizes.max() / sizes.min() > WIDE)
+
+
+def fit(axes: Axes, which: str, values: Any) -> None:
+    """An x or y axis for these numbers: logarithmic if they span decades, linear around zero if some are not positive.
+
+    Where there is no number at all, the panel says so.
+    """
+    numbers = finite(values)
+    if not len(numbers):
+        no_data(axes)
+    if not spans_decades(numbers):
+        return
+    change, axis = (axes.set_xscale, axes.xaxis) if which == "x" else (axes.set_yscale, axes.yaxis)
+    sizes = np.abs(numbers[numbers != 0])
+    if (numbers <= 0).any():
+        change("symlog", linthresh=sizes.min())
+        return
+    change("log")
+    if sizes.max() / sizes.min() <= LONG and sizes.min() >= TINY:
+        logarithmic(axis)
+    else:
+        axis.set_major_locator(LogLocator(numticks=8))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def whole_rounds(axes: Axes) -> None:
+    """No half rounds along the x axis."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+
+
+def shared_legend(figure: Figure, columns: int = 4) -> None:
+    """One legend below all panels: every name once."""
+    named: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(name, handle)
+    if named:
+        figure.legend(
+            list(named.values()), list(named), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
+        )

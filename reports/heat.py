@@ -1,0 +1,77 @@
+"""Small multiples and heat maps: as many panels as there are runs, missing cells hatched, one colour bar for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from numpy.typing import ArrayLike
+
+from reports.style import MAGNITUDE, canvas
+
+TICKS = 10  # labelled cells along one side of a heat map
+
+
+def panels(count: int, *, columns: int = 4, width: float = 2.7, height: float = 2.7) -> tuple[Figure, list[Axes]]:
+    """A figure of exactly `count` axes in rows of up to `columns`, each of about this size in inches."""
+    across = min(count, columns)
+    down = ceil(count / across)
+    figure, axes = canvas(down, across, width=max(width * across, 4.0), height=height * down)
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def heat(
+    axes: Axes,
+    values: ArrayLike,
+    x: Iterable[Any],
+    y: Iterable[Any],
+    limits: tuple[float, float],
+    cmap: str = MAGNITUDE,
+) -> AxesImage:
+    """Cells coloured by value (y, x), each side labelled by what the cells stand for; NaN hatched."""
+    cells = np.ma.masked_invalid(np.asarray(values, dtype=np.float64))
+    axes.grid(False)
+    axes.set_facecolor("white")
+    axes.patch.set(hatch="////", edgecolor="0.6")  # shows through where a cell is missing
+    image = axes.imshow(cells, cmap=cmap, vmin=limits[0], vmax=limits[1], aspect="auto", origin="lower")
+    for set_ticks, names in ((axes.set_xticks, list(x)), (axes.set_yticks, list(y))):
+        places = range(0, len(names), ceil(len(names) / TICKS) or 1)
+        set_ticks(list(places), [str(names[place]) for place in places])
+    return image
+
+
+def write_in(axes: Axes, image: AxesImage, said: str) -> None:
+    """Every known cell's value in it, dark on bright and bright on dark."""
+    cells: Any = image.get_array()
+    for (row, column), value in np.ndenumerate(np.ma.filled(cells, np.nan)):
+        if np.isfinite(value):
+            red, green, blue, _ = image.cmap(image.norm(value))
+            bright = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
+            axes.text(
+                column, row, format(value, said), ha="center", va="center", fontsize=8, color="k" if bright else "w"
+            )
+
+
+def span(arrays: Iterable[ArrayLike]) -> tuple[float, float] | None:
+    """Smallest and largest finite value of all; None where there is none."""
+    flat = np.concatenate([np.ravel(np.asarray(one, dtype=np.float64)) for one in arrays] or [np.empty(0)])
+    known = flat[np.isfinite(flat)]
+    return (float(known.min()), float(known.max())) if len(known) else None
+
+
+def colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], said: str, **more: Any) -> None:
+    """One for all panels."""
+    bar = figure.colorbar(image, ax=list(axes), label=said, **more)
+    bar.outline.set_visible(False)
+
+
+def no_data(axes: Axes) -> None:
+    """An empty panel says that it is empty."""
+    axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", va="center", color="0.5")

@@ -1,0 +1,242 @@
+"""One self-contained page: what was compared, every figure by question, tables, what is missing, and provenance."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import math
+import os
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports import numbers, provenance, typeset
+from reports.drawing import Outcome, Picture, Section, slug
+from reports.figure import QUESTIONS
+from reports.measures import final_accuracy
+from reports.runs import Collection, Run
+from reports.style import looks
+from reports.table import Table, ranks
+
+HERE = Path(__file__).with_suffix("")  # the template, its style and its script
+HEAVY = 20_000  # characters of CSV; more of them are packed
+PLAIN = " !'()*,/:;=?@[]$+"  # characters that an address in an attribute can do without escaping
+SHAPES = {  # markers of figures as small drawings, within -5 .. 5
+    "o": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0",
+    "s": "M-3.7 -3.7H3.7V3.7H-3.7Z",
+    "^": "M0 -4.3L4.4 3.6H-4.4Z",
+    "v": "M0 4.3L4.4 -3.6H-4.4Z",
+    "D": "M0 -4.8L4.8 0L0 4.8L-4.8 0Z",
+    "P": "M-1.6 -4.6H1.6V-1.6H4.6V1.6H1.6V4.6H-1.6V1.6H-4.6V-1.6H-1.6Z",
+    "X": "M-4.4 -2.2L-2.2 -4.4L0 -2.2L2.2 -4.4L4.4 -2.2L2.2 0L4.4 2.2L2.2 4.4L0 2.2L-2.2 4.4L-4.4 2.2L-2.2 0Z",
+    "*": "M0 -5L1.3 -1.6H5L2 .8L3.1 4.4L0 2.2L-3.1 4.4L-2 .8L-5 -1.6H-1.3Z",
+}
+
+
+def write_page(
+    path: Path,
+    everything: Collection,
+    outcomes: Sequence[Outcome],
+    *,
+    tables: Sequence[Table] = (),
+    missing: Sequence[str] = (),
+    problems: Sequence[str] = (),
+) -> Path:
+    """Write the page aside, then rename it: whoever reads sees the old one or the new one."""
+    text = render(everything, outcomes, tables=tables, missing=missing, problems=problems)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return path
+
+
+def render(
+    everything: Collection,
+    outcomes: Sequence[Outcome],
+    *,
+    tables: Sequence[Table] = (),
+    missing: Sequence[str] = (),
+    problems: Sequence[str] = (),
+) -> str:
+    """The page as text, a function of what is stored and of nothing else."""
+    runs = everything.runs
+    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    chosen = looks(run.algorithm for run in runs)
+    turnable = any(picture.interactive for outcome in outcomes for picture in outcome.pictures)
+    return environment.get_template("index.html").render(
+        version=version("fl-landscape"),
+        title=_title(runs),
+        sentence=_sentence(runs),
+        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        js=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+        plotly=_plotly() if turnable else "",
+        looks=chosen,
+        shapes=SHAPES,
+        methods={method: _names(run.name for run in runs if run.algorithm == method) for method in chosen},
+        seeds=len({run.seed for run in runs}),
+        keys=_keys(everything),
+        runs=[_run(run) for run in runs],
+        questions=_questions(everything, outcomes, tables),
+        missing=[_line(line) for line in missing],
+        problems=[_line(line) for line in problems],
+        provenance=[provenance.of_run(run) for run in runs],
+        together=provenance.together(everything),
+    )
+
+
+def _line(text: str) -> Markup:
+    """What stands between backquotes is code."""
+    parts = text.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if place % 2 and place < len(parts) - 1 else part
+        for place, part in enumerate(parts)
+    )
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return _packed(get_plotlyjs())
+
+
+def _packed(text: str) -> str:
+    """Compressed, as letters; the page's script unpacks it when it is needed."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _names(names: Iterable[str]) -> str:
+    """Runs in an attribute: names may have blanks in them."""
+    return " ".join(map(quote, names))
+
+
+def _title(runs: Sequence[Run]) -> str:
+    data = _listed(run.data for run in runs)
+    return f"How flat is the minimum? {_counted(len(runs), 'run')} on {data}"
+
+
+def _sentence(runs: Sequence[Run]) -> str:
+    """What was compared."""
+    methods = looks(run.algorithm for run in runs)
+    seeds = sorted({run.seed for run in runs})
+    rounds = sorted({len(run.metrics) for run in runs})
+    return (
+        f"{_counted(len(runs), 'run')} of {_listed(methods)} on {_listed(run.data for run in runs)}, "
+        f"dealt out to clients by {_listed(run.heterogeneity for run in runs)}; "
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(map(str, seeds))}; "
+        f"{rounds[0]}{f' to {rounds[-1]}' if len(rounds) > 1 else ''} rounds of training."
+    )
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = list(dict.fromkeys(name for name in names if name))
+    return " and ".join(part for part in (", ".join(known[:-1]), known[-1]) if part) if known else "data not named"
+
+
+def _keys(everything: Collection) -> list[dict[str, Any]]:
+    """Key numbers, a table per setting; settings in which nothing was measured have none."""
+    found = []
+    for data, heterogeneity in everything.settings:
+        section = Section(data, heterogeneity)
+        table = numbers.key_numbers(section.title, section.of(everything), everything)
+        if table is None:
+            continue
+        best = ranks(table)
+        rows = [
+            {
+                "label": line.label,
+                "algorithm": line.group,
+                "names": _names(line.runs),
+                "cells": [
+                    {"text": numbers.written(cell, column), "best": best.get((i, j)) == 1}
+                    for j, (cell, column) in enumerate(zip(line.cells, table.columns, strict=True))
+                ],
+            }
+            for i, line in enumerate(table.lines)
+        ]
+        names = _names(run.name for run in section.of(everything))
+        found.append({"title": section.title, "runs": names, "columns": table.columns, "rows": rows})
+    return found
+
+
+def _run(run: Run) -> dict[str, Any]:
+    accuracy = final_accuracy(run)
+    return {
+        "key": quote(run.name),
+        "name": run.name,
+        "algorithm": run.algorithm,
+        "data": run.data,
+        "partition": run.heterogeneity,
+        "seed": run.seed,
+        "rounds": len(run.metrics),
+        "accuracy": f"{accuracy:.1f}" if math.isfinite(accuracy) else "—",
+    }
+
+
+def _questions(everything: Collection, outcomes: Sequence[Outcome], tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Tables and figures by question; figures by setting, in the order of the catalogue."""
+    found = []
+    for key, title in QUESTIONS.items():
+        shown = [_table(table) for table in tables if table.question == key]
+        parts = []
+        for section in dict.fromkeys(outcome.section for outcome in outcomes):
+            figures = [
+                _figure(outcome)
+                for outcome in outcomes
+                if outcome.section == section and outcome.figure.question == key and outcome.pictures
+            ]
+            if figures:
+                part = {"id": f"{key}-{section.slug}", "title": section.title, "figures": figures}
+                parts.append({**part, "runs": _names(run.name for run in section.of(everything))})
+        if parts or shown:
+            found.append({"id": key, "title": title, "parts": parts, "tables": shown})
+    return found
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "id": f"table-{slug(table.name)}",
+        "title": table.title,
+        "reading": table.reading,
+        "html": Markup(typeset.html(table)),
+        "files": {suffix: f"tables/{table.name}.{suffix}" for suffix in typeset.SUFFIXES.values()},
+    }
+
+
+def _figure(outcome: Outcome) -> dict[str, Any]:
+    figure = outcome.figure
+    return {
+        "id": f"{outcome.section.slug}-{slug(figure.name)}",
+        "title": figure.title,
+        "reading": figure.reading,
+        "pictures": [_picture(picture) for picture in outcome.pictures],
+    }
+
+
+def _picture(picture: Picture) -> dict[str, Any]:
+    heavy = len(picture.table) > HEAVY
+    beside, within = f"{picture.folder}/{picture.stem}.csv", quote(picture.table, safe=PLAIN)
+    return {
+        "runs": _names(picture.runs),
+        "stem": picture.stem,
+        "caption": picture.caption,
+        "html": Markup(picture.html),
+        "raster": picture.html.startswith("<img"),
+        "width": picture.width,
+        "csv": beside if heavy else f"data:text/csv;charset=utf-8,{within}",
+        "packed": _packed(picture.table) if heavy else "",
+        "files": picture.files,
+        "interactive": Markup(picture.interactive.replace("<", "\\u003c")) if picture.interactive else "",
+    }

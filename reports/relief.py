@@ -1,0 +1,115 @@
+"""Surfaces in three dimensions for paper: solid or as a net, with shared heights and colours in plain numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from mpl_toolkits.mplot3d import Axes3D
+from mpl_toolkits.mplot3d.art3d import Line3DCollection
+from numpy.typing import NDArray
+
+from reports.scales import Scale
+from reports.style import MAGNITUDE, STYLE, mark
+from reports.surfaces import Surface, axis_names
+
+LINES = 25  # of a net, or cells of a surface, in each direction: more can be neither seen nor drawn in time
+VIEW = {"elev": 28, "azim": -55}
+
+
+def reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -> tuple[Figure, list[Axes3D]]:
+    """A figure with axes in three dimensions, in reading order."""
+    columns = columns or (count if count < 4 else math.ceil(math.sqrt(count)))
+    rows = math.ceil(count / columns)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(size * columns + 1.2, 0.95 * size * rows + 0.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        kind = {"projection": "3d", "computed_zorder": False}  # it would sort whole artists by their middles
+        axes = figure.subplots(rows, columns, squeeze=False, subplot_kw=kind)
+    flat = [one for row in axes for one in row]
+    for spare in flat[count:]:
+        spare.remove()
+    return figure, flat[:count]
+
+
+def solid(axes: Axes3D, surface: Surface, scale: Scale, **look: Any) -> Any:
+    """A surface coloured by its height; nothing where there are no numbers."""
+    heights = scale.heights(surface.loss)
+    if not np.isfinite(heights).any():
+        axes.text2D(0.5, 0.5, "no data", transform=axes.transAxes, ha="center")
+        return None
+    x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
+    drawn = axes.plot_surface(
+        x, y, heights, cmap=MAGNITUDE, norm=heights_norm(scale), rcount=2 * LINES, ccount=2 * LINES, zorder=2, **look
+    )
+    mark(drawn, [surface.run.name])
+    return drawn
+
+
+def net(axes: Axes3D, surface: Surface, base: Surface, scale: Scale, color: str) -> list[Line3DCollection]:
+    """A surface as a net; what is below the solid one of `base` is drawn before it and shines through."""
+    heights, ground = scale.heights(surface.loss), scale.heights(base.loss)
+    x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
+    points = np.stack([x, y, heights, heights - ground], axis=-1)
+    every = [max(-(-size // LINES), 1) for size in heights.shape]
+    along, across = points[:, :: every[1]].swapaxes(0, 1), points[:: every[0]]
+    pieces = np.concatenate([_pieces(along), _pieces(across)])
+    above = pieces[..., 3].mean(axis=1) >= 0
+    drawn = []
+    for some, zorder in ((~above, 1), (above, 3)):
+        if some.any():
+            lines = Line3DCollection(pieces[some, :, :3], colors=color, linewidths=0.9, capstyle="round", zorder=zorder)
+            drawn.append(axes.add_collection3d(lines))
+    mark(drawn, [surface.run.name])
+    return drawn
+
+
+def _pieces(lines: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Lines (line, point, number) cut at every point, without those that lack an end."""
+    pieces = np.stack([lines[:, :-1], lines[:, 1:]], axis=2).reshape(-1, 2, lines.shape[-1])
+    return pieces[np.isfinite(pieces[..., :3]).all(axis=(1, 2))]
+
+
+def finish(axes: Axes3D, surface: Surface, scale: Scale, title: str) -> None:
+    """Heights in plain numbers, every axis named, the same point of view for all."""
+    values, texts = scale.ticks(6)
+    axes.set_zlim(*scale.heights(np.array([scale.low, scale.high])))
+    axes.set_zticks(scale.heights(values), texts)
+    for axis, coordinates in ((axes.xaxis, surface.x), (axes.yaxis, surface.y)):
+        axis.set_ticks([float(coordinates[0]), 0.0, float(coordinates[-1])])
+    across, along = axis_names(surface)
+    axes.set_xlabel(across, fontsize=7, labelpad=-6)
+    axes.set_ylabel(along, fontsize=7, labelpad=-6)
+    axes.set_zlabel("loss", fontsize=7, labelpad=-5)
+    axes.tick_params(labelsize=7, pad=-2)
+    axes.set_title(title, fontsize=10, y=1.0)
+    axes.view_init(**VIEW)
+    axes.set_box_aspect((1, 1, 0.8), zoom=0.92)
+    axes.patch.set_visible(False)  # it would cover labels of the panel beside it
+
+
+def owned(axes: Axes3D, run: str) -> None:
+    """The whole panel belongs to a run; its three axes are drawn outside the group of the panel."""
+    mark([axes, axes.xaxis, axes.yaxis, axes.zaxis], [run])
+
+
+def colorbar(figure: Figure, axes: Any, scale: Scale, name: str) -> None:
+    """One for all panels."""
+    values, texts = scale.ticks()
+    bar = figure.colorbar(
+        ScalarMappable(heights_norm(scale), MAGNITUDE), ax=axes, extend=scale.extend, shrink=0.7, pad=0.06
+    )
+    bar.set_ticks(list(scale.heights(values)), labels=texts)
+    bar.ax.tick_params(labelsize=8)
+    bar.set_label(name)
+
+
+def heights_norm(scale: Scale) -> Normalize:
+    """Colours along the heights that are drawn."""
+    return Normalize(*scale.heights(np.array([scale.low, scale.high])))

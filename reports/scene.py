@@ -1,0 +1,113 @@
+"""Surfaces to turn on the page: plotly figures as plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.relief import LINES
+from reports.scales import Scale
+from reports.surfaces import Surface, axis_names
+
+
+def solid_trace(surface: Surface, scale: Scale, title: str, color: str, **look: Any) -> dict[str, Any]:
+    """A surface coloured by its height, with a grid of thin lines in the method's colour to tell several apart."""
+    x, y = surface.x, surface.y
+    lines = {"show": True, "color": color, "width": 2, "highlight": False}
+    return {
+        "type": "surface",
+        "name": title,
+        "meta": {"run": surface.run.name},
+        "x": plain(x),
+        "y": plain(y),
+        "z": plain(scale.shown(surface.loss).T),  # plotly's rows go along y
+        "surfacecolor": plain(scale.heights(surface.loss).T),
+        "coloraxis": "coloraxis",
+        "contours": {
+            "x": {**lines, "start": float(x[0]), "end": float(x[-1]), "size": float(x[-1] - x[0]) / 10},
+            "y": {**lines, "start": float(y[0]), "end": float(y[-1]), "size": float(y[-1] - y[0]) / 10},
+        },
+        "hovertemplate": f"{title}<br>%{{x:.3g}}, %{{y:.3g}}<br>loss %{{z:.4g}}<extra></extra>",
+        "showlegend": True,
+        **look,
+    }
+
+
+def net_trace(surface: Surface, scale: Scale, title: str, color: str) -> dict[str, Any]:
+    """A surface as one line that goes along all rows and all columns, broken between them."""
+    heights = scale.shown(surface.loss)
+    every_x, every_y = (max(-(-len(one) // LINES), 1) for one in (surface.x, surface.y))
+    x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
+    stacked = np.stack([x, y, heights])
+    rows, columns = stacked[:, ::every_x], stacked[:, :, ::every_y].swapaxes(1, 2)
+    line = np.concatenate([_broken(rows), _broken(columns)], axis=1)
+    return {
+        "type": "scatter3d",
+        "mode": "lines",
+        "name": title,
+        "meta": {"run": surface.run.name},
+        "x": plain(line[0]),
+        "y": plain(line[1]),
+        "z": plain(line[2]),
+        "line": {"color": color, "width": 3},
+        "connectgaps": False,
+        "hovertemplate": f"{title}<br>%{{x:.3g}}, %{{y:.3g}}<br>loss %{{z:.4g}}<extra></extra>",
+        "showlegend": True,
+    }
+
+
+def _broken(lines: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(3, lines, points) one after the other, a gap after each."""
+    gaps = np.full((*lines.shape[:2], 1), np.nan)
+    return np.concatenate([lines, gaps], axis=2).reshape(3, -1)
+
+
+def scene(traces: Sequence[dict[str, Any]], surface: Surface, scale: Scale, name: str) -> dict[str, Any]:
+    """One room for all traces: loss logarithmic where its range is wide, colours and ticks in plain numbers."""
+    across, along = axis_names(surface)
+    values, texts = scale.ticks()
+    low, high = scale.heights(np.array([scale.low, scale.high]))
+    height = {
+        "title": {"text": name},
+        "type": "log" if scale.log else "linear",
+        "range": [float(low), float(high)],
+        "tickvals": plain(values),
+        "ticktext": texts,
+    }
+    colors = {
+        "colorscale": "Viridis",
+        "cmin": float(low),
+        "cmax": float(high),
+        "colorbar": {
+            "title": {"text": name},
+            "tickvals": plain(scale.heights(values)),
+            "ticktext": texts,
+            "len": 0.7,
+            "thickness": 14,
+        },
+    }
+    return {
+        "data": list(traces),
+        "layout": {
+            "scene": {
+                "xaxis": {"title": {"text": across}},
+                "yaxis": {"title": {"text": along}},
+                "zaxis": height,
+                "aspectmode": "cube",
+                "camera": {"eye": {"x": 1.45, "y": -1.75, "z": 0.95}},
+            },
+            "coloraxis": colors,
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "margin": {"l": 0, "r": 0, "t": 30, "b": 0},
+        },
+    }
+
+
+def plain(values: NDArray[np.float64]) -> Any:
+    """Lists of numbers of five digits, with None where a number is missing."""
+    if values.ndim > 1:
+        return [plain(one) for one in values]
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]

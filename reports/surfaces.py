@@ -1,0 +1,180 @@
+"""Stored loss surfaces as figures need them: of the runs of a section, on comparable axes, with what to say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.store import Stored
+from reports.runs import Collection, Run
+from reports.scales import Scale
+from reports.style import looks
+
+MOST = 12  # panels; with more runs each method is shown by one seed
+ABOUT = {
+    "random": "two random directions (seed {seed}), filter-normalised to each model",
+    "shared": "two random directions (seed {seed}), filter-normalised to the first run's model and the same for all",
+    "eigen": "eigenvectors of the two largest Hessian eigenvalues of each model",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """Loss and error of one model around itself, [x, y]."""
+
+    run: Run
+    round: int
+    view: str  # train, test; own, everyone
+    client: int | None
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    error: NDArray[np.float64]
+    examples: int
+    stored: Stored
+    group: str  # its table there
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return self.stored.tables[self.group].attributes
+
+    def rows(self, scale: Scale, field: str = "loss") -> list[dict[str, Any]]:
+        """Stored numbers, and what is drawn of them."""
+        stored = getattr(self, field)
+        drawn = scale.shown(stored if field == "loss" else 100 * stored)
+        whose = {} if self.client is None else {"client": self.client}
+        where = {"run": self.run.name, "algorithm": self.run.algorithm, "round": self.round, **whose, "data": self.view}
+        return [
+            {**where, "x": x, "y": y, field: stored[i, j], "drawn": drawn[i, j]}
+            for i, x in enumerate(self.x)
+            for j, y in enumerate(self.y)
+        ]
+
+
+def global_surfaces(runs: Sequence[Run], everything: Collection, view: str = "train") -> list[Surface]:
+    """The last stored round of every run that has one, in the order of methods; FedAvg, if there, is the first."""
+    found = [rounds[-1] for run in in_order(runs, everything) if (rounds := surfaces_of(run, runs, everything, view))]
+    return found if len(found) <= MOST else one_seed(found)
+
+
+def in_order(runs: Sequence[Run], everything: Collection) -> list[Run]:
+    """By method as in every legend, then by seed."""
+    order = list(looks(run.algorithm for run in everything.runs))
+    return sorted(runs, key=lambda run: (order.index(run.algorithm), run.seed))
+
+
+def local_surfaces(runs: Sequence[Run], everything: Collection) -> list[tuple[Surface, Surface]]:
+    """Participants' models of the last stored round: on their own data, and on everyone's."""
+    pairs = []
+    for run in in_order(runs, everything):
+        own, everyone = (surfaces_of(run, runs, everything, view, "local_models") for view in ("own", "everyone"))
+        pairs += [both for both in zip(own, everyone, strict=True) if both[0].round == own[-1].round]
+    return pairs
+
+
+def surfaces_of(
+    run: Run, runs: Sequence[Run], everything: Collection, view: str, group: str = "global_models"
+) -> list[Surface]:
+    """A run's surfaces in the order of rounds; from the file that compares most of the runs, else from its own."""
+    names = {one.name for one in runs}
+    together = [one for one in everything.together.get("surface", []) if group in one.tables]
+    together.sort(key=lambda one: -len(names & set(one.tables[group]["run"])))
+    alone = [one for one in (run.results.get("surface"),) if one is not None and group in one.tables]
+    for stored in [*together, *alone]:
+        table = stored.tables[group]
+        views = list(table["split" if group == "global_models" else "data"])
+        mine = np.flatnonzero(table["run"] == run.name)
+        if not len(mine) and stored in alone and len(set(table["run"])) == 1:
+            mine = np.arange(len(table["run"]))  # the directory was called otherwise then
+        if len(mine) and view in views:
+            place = views.index(view)
+            return [
+                Surface(
+                    run=run,
+                    round=int(table["round_of"][row]),
+                    view=view,
+                    client=int(table["client"][row]) if "client" in table.variables else None,
+                    x=table["x"],
+                    y=table["y"],
+                    loss=table["loss"][row, place],
+                    error=table["error"][row, place],
+                    examples=int(table["examples"][row, place]),
+                    stored=stored,
+                    group=group,
+                )
+                for row in mine[np.argsort(table["round_of"][mine], kind="stable")]
+            ]
+    return []
+
+
+def one_seed(surfaces: Sequence[Surface]) -> list[Surface]:
+    """Those of the first one's seed, and the first of every method that lacks it."""
+    seed = surfaces[0].run.seed
+    there = {one.run.algorithm for one in surfaces if one.run.seed == seed}
+    kept: list[Surface] = []
+    for one in surfaces:
+        missing = one.run.algorithm not in there and one.run.algorithm not in {other.run.algorithm for other in kept}
+        kept += [one] * (one.run.seed == seed or missing)
+    return kept
+
+
+def compared(runs: Sequence[Run], everything: Collection) -> tuple[Surface, list[Surface]] | None:
+    """The baseline, and those that lie on its grid in directions made in the same way; nothing if there are none."""
+    found = global_surfaces(runs, everything)
+    if not found:
+        return None
+    base, *others = one_seed(found)
+    same = [one for one in others if _comparable(base, one)]
+    return (base, same) if same else None
+
+
+def _comparable(one: Surface, other: Surface) -> bool:
+    made = [(surface.about.get("axes"), surface.about.get("seed")) for surface in (one, other)]
+    return made[0] == made[1] and np.array_equal(one.x, other.x) and np.array_equal(one.y, other.y)
+
+
+def titles(surfaces: Sequence[Surface]) -> list[str]:
+    """Methods, with the seed where a method is there twice, or the run's name where even that is not enough."""
+    runs = [one.run for one in surfaces]
+    short = [run.algorithm for run in runs]
+    seeded = [f"{run.algorithm}, seed {run.seed}" for run in runs]
+    return [
+        a if short.count(a) == 1 else b if seeded.count(b) == 1 else run.name
+        for a, b, run in zip(short, seeded, runs, strict=True)
+    ]
+
+
+def axis_names(surface: Surface) -> tuple[str, str]:
+    """What the two axes are."""
+    if surface.about.get("axes") == "eigen":
+        return "along eigenvector 1 (weight distance)", "along eigenvector 2 (weight distance)"
+    return "direction 1 (filter-normalised)", "direction 2 (filter-normalised)"
+
+
+def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None) -> list[str]:
+    """For the caption: what was measured, on how much, how."""
+    first = surfaces[0]
+    counts, rounds, seeds = (
+        ", ".join(map(str, sorted(set(values))))
+        for values in (
+            [one.examples for one in surfaces],
+            [one.round for one in surfaces],
+            [one.run.seed for one in surfaces],
+        )
+    )
+    holes = any(np.isnan(one.loss).any() for one in surfaces)
+    return [
+        first.run.data,
+        first.run.heterogeneity,
+        f"{what}, n = {counts}",
+        f"{first.stored.settings.get('model', 'server')} model of round {rounds}",
+        ABOUT.get(str(first.about.get("axes")), "").format(seed=first.about.get("seed")),
+        f"norm layers {first.about.get('batchnorm', 'frozen')}",
+        f"seed {seeds}",
+        scale.said() if scale is not None else "",
+        "holes or hatching: no loss could be computed" if holes else "",
+    ]

@@ -1,0 +1,259 @@
+"""Tables in the shapes that the papers use. A new one is a function and one line in TABLES."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from reports.by_method import Found, by_method, in_order, mean_cell, measured, sections, seeds_of
+from reports.measures import MEASURES, Measure, bytes_per_round, personal_accuracy, targets, to_target
+from reports.runs import Collection, Run
+from reports.table import Cell, Column, Line, Table
+from reports.typeset import SUFFIXES, render, save
+from reports.variants import Variant
+
+__all__ = ["SUFFIXES", "TABLES", "Table", "made", "render", "save"]
+
+MEGA = 1e6
+CLIENTS = 10  # rows of clients of one data set and partition, at most
+OWNED = 0.9  # share of a client's examples from which a class is called its own
+BEST = "Bold: best, underlined: second best."
+
+
+def accuracy(everything: Collection) -> Table | None:
+    """Method by heterogeneity, with what a round costs (FedGloSS, Table 3)."""
+    columns, lines = by_method(
+        everything, lambda section, *_: [measured(MEASURES["accuracy"], "accuracy (%)", section)]
+    )
+    if not lines:
+        return None
+    costs = _costs(everything)
+    if costs:
+        columns = (Column("bytes a round", decimals=1, unit="\N{MULTIPLICATION SIGN}"), *columns)
+        lines = tuple(Line(one.label, one.runs, (Cell(costs.get(one.label, math.nan)), *one.cells)) for one in lines)
+    swa = " Of the SWA model where there is one." if any("swa" in run.settings for run in everything.runs) else ""
+    return Table(
+        "accuracy",
+        "good",
+        "Final test accuracy",
+        "Higher is better; the last evaluated rounds of each run are averaged first.",
+        "method",
+        columns,
+        lines,
+        f"{seeds_of(lines)} Mean over the last evaluated rounds.{swa} {BEST}",
+    )
+
+
+def _costs(everything: Collection) -> dict[str, float]:
+    """Bytes of a round, relative to the first method of the same data set and partition."""
+    found: dict[str, float] = {}
+    for _, _, methods in sections(everything):
+        sent = {one.name: float(np.mean([bytes_per_round(run) for run in one.runs])) for one in methods}
+        first = next(iter(sent.values()))
+        for name, value in sent.items():
+            if math.isfinite(value / first if first else math.nan):
+                found.setdefault(name, value / first)
+    return found
+
+
+def communication(everything: Collection) -> Table | None:
+    """Accuracy, and rounds and megabytes to the highest target that the first method reaches (FedGloSS, Table 5)."""
+
+    def columns_of(section: str, runs: list[Run], methods: list[Variant]) -> list[Found]:
+        target = _fair_target(runs, methods)
+        if target is None:
+            return []
+        titles = (f"rounds to {100 * target:g} %", f"MB to {100 * target:g} %")
+        return [
+            measured(MEASURES["accuracy"], "accuracy (%)", section),
+            (Column(titles[0], section, "lower", 0), lambda variant: _until(variant, target, 0, 1.0)),
+            (Column(titles[1], section, "lower", 1), lambda variant: _until(variant, target, 1, MEGA)),
+        ]
+
+    columns, lines = by_method(everything, columns_of)
+    if not lines:
+        return None
+    return Table(
+        "communication",
+        "good",
+        "Accuracy and what it costs to get there",
+        "Fewer rounds and bytes are better; never: not within the rounds that were run.",
+        "method",
+        columns,
+        lines,
+        f"{seeds_of(lines)} Bytes down and up, until the server's model or its SWA average is as good. {BEST}",
+    )
+
+
+def _fair_target(runs: Sequence[Run], methods: Sequence[Variant]) -> float | None:
+    """The highest target that the first method reaches with every seed, or any method with any."""
+    wanted = targets(runs)
+    reached = [one for one in wanted if all(math.isfinite(to_target(run, one)[0]) for run in methods[0].runs)]
+    anyone = [one for one in wanted if any(math.isfinite(to_target(run, one)[0]) for run in runs)]
+    return max(reached or anyone, default=None)
+
+
+def _until(variant: Variant, target: float, which: int, unit: float) -> Cell:
+    known = [run for run in variant.runs if run.table("training", "models") is not None]
+    values = [to_target(run, target)[which] / unit for run in known]
+    if not known:
+        return Cell()
+    cell = mean_cell(values, missing="never")
+    never = sum(not math.isfinite(value) for value in values)
+    note = f"{never} of {len(values)} never" if 0 < never < len(values) else ""
+    return Cell(cell.mean, cell.spread, cell.seeds, note, "never")
+
+
+def sharpness(everything: Collection) -> Table | None:
+    """Largest eigenvalue of the global model and its ratio to the fifth (FedGloSS, Table 8; FedASAM, Table 1)."""
+    columns, lines = by_method(
+        everything,
+        lambda section, *_: [
+            measured(MEASURES["lambda_1"], "λ₁", section),
+            measured(MEASURES["ratio"], "λ₁/λ₅", section),
+        ],
+    )
+    if not lines:
+        return None
+    return Table(
+        "sharpness",
+        "flat",
+        "Sharpness of the global model",
+        "Lower is flatter; compare models of about the same loss.",
+        "method",
+        columns,
+        lines,
+        f"{seeds_of(lines)} Eigenvalues of the Hessian at the last round looked at.{_whose(everything)} {BEST}",
+    )
+
+
+def _whose(everything: Collection) -> str:
+    """Readers of a row with SWA in its name must know whose eigenvalues these are."""
+    averaged = [run for run in everything.runs if "swa" in run.settings and "curvature" in run.results]
+    models = sorted({str(run.results["curvature"].settings.get("model", "server")) for run in averaged})
+    words = {
+        "final": "the averaged model",
+        "swa": "the averaged model",
+        "server": "the server's model",
+        "mean": "the mean",
+    }
+    return f" With SWA: of {' or '.join(dict.fromkeys(words[model] for model in models))}." if models else ""
+
+
+def personal(everything: Collection) -> Table | None:
+    """Mean accuracy over clients: of the global model, and of models made for them (FedFSA, Table 1)."""
+
+    def columns_of(section: str, runs: list[Run], methods: list[Variant]) -> list[Found]:
+        tables = [run.table("personal", "personal") for run in runs]
+        ways = dict.fromkeys(str(way) for table in tables if table is not None for way in table["way"])
+        measures = [Measure("global", "global model", "higher", personal_accuracy(None), 1)]
+        measures += [Measure(way, way, "higher", personal_accuracy(way), 1) for way in ways]
+        return [measured(measure, f"{measure.label} (%)", section) for measure in measures if ways]
+
+    columns, lines = by_method(everything, columns_of)
+    if not lines:
+        return None
+    return Table(
+        "personal",
+        "good",
+        "Accuracy on the clients' own test data",
+        "Higher is better; a gain over the global model is what personalisation brings.",
+        "method",
+        columns,
+        lines,
+        f"{seeds_of(lines)} Mean over clients. {BEST}",
+    )
+
+
+def local_global(everything: Collection) -> Table | None:
+    """Largest eigenvalue of each participant's model on its own data and on everyone's (FedGloSS, Table 1)."""
+    parts = [(title, runs, [one for one in methods if _seen(one)]) for title, runs, methods in sections(everything)]
+    there = {one.name for _, _, methods in parts for one in methods}
+    names = [name for name in in_order(everything) if name in there]
+    if not names:
+        return None
+    lines: list[Line] = []
+    for title, _, methods in parts:
+        if methods:
+            lines += _client_lines(title, {one.name: one for one in methods}, names)
+    shown = {
+        name: tuple(run for _, _, ms in parts for one in ms if one.name == name for run in one.names) for name in names
+    }
+    columns = []
+    for name in names:
+        columns.append(Column("λ₁ own", name, runs=shown[name]))
+        columns.append(Column("λ₁ everyone", name, "lower", runs=shown[name]))
+    return Table(
+        "local_global",
+        "agree",
+        "Sharpness of local models on their own data and on everyone's",
+        "A model that is flat for its client (left) and sharp for everyone (right) shows the incompatibility.",
+        "client",
+        tuple(columns),
+        tuple(lines),
+        f"Clients of the first seed, last round with local models; mean: over clients, ± over seeds. {BEST}",
+        across=True,
+    )
+
+
+def _seen(variant: Variant) -> bool:
+    return any(run.table("local_global", "local_models") is not None for run in variant.runs)
+
+
+def _client_lines(title: str, methods: dict[str, Variant], names: Sequence[str]) -> list[Line]:
+    first = {
+        name: next(run for run in one.runs if run.table("local_global", "local_models"))
+        for name, one in methods.items()
+    }
+    values = {name: _last_pairs(run) for name, run in first.items()}
+    clients = sorted({client for one in values.values() for client in one})
+    runs = tuple(run for one in methods.values() for run in one.names)
+    lines = []
+    for client in clients[:CLIENTS]:
+        cells = [values.get(name, {}).get(client, (math.nan, math.nan)) for name in names]
+        pair = tuple(Cell(value, seeds=1) if math.isfinite(value) else Cell() for both in cells for value in both)
+        lines.append(Line(_client_name(next(iter(first.values())), client), runs, pair, title))
+    means: list[Cell] = []
+    for name in names:
+        for key in ("local", "everyone"):
+            members = methods[name].runs if name in methods else ()
+            means.append(mean_cell([MEASURES[key].find(run) for run in members]) if members else Cell())
+    return [*lines, Line("mean", runs, tuple(means), title)]
+
+
+def _last_pairs(run: Run) -> dict[int, tuple[float, float]]:
+    """Client -> largest eigenvalue on its own data and on everyone's, at the last round with local models."""
+    table = run.table("local_global", "local_models")
+    if table is None or not len(table["round_of"]):
+        return {}
+    last = table["round_of"] == table["round_of"].max()
+    pairs = zip(table["local_eigenvalue"][last, 0], table["global_eigenvalue"][last, 0], strict=True)
+    return {
+        int(client): (float(own), float(wide)) for client, (own, wide) in zip(table["client"][last], pairs, strict=True)
+    }
+
+
+def _client_name(run: Run, client: int) -> str:
+    """With the class it holds, where that is one: so the papers name clients."""
+    if run.dealt is not None and client < len(run.dealt):
+        counts = run.dealt[client]
+        if counts.max() >= OWNED * counts.sum():
+            return f"{client} (class {int(counts.argmax())})"
+    return str(client)
+
+
+TABLES: dict[str, Callable[[Collection], Table | None]] = {
+    "accuracy": accuracy,
+    "communication": communication,
+    "personal": personal,
+    "sharpness": sharpness,
+    "local_global": local_global,
+}
+
+
+def made(everything: Collection) -> list[Table]:
+    """Every table for which there are numbers."""
+    found = [make(everything) for make in TABLES.values()]
+    return [table for table in found if table is not None]

@@ -1,0 +1,129 @@
+"""Runs that differ in nothing but their seed belong together: one line in a figure, one row in a table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from matplotlib.colors import to_hex, to_rgb
+
+from analysis.summary import differing, dotted
+from reports.runs import Collection, Run
+from reports.style import LINES, Look, looks
+
+PALEST = 0.55  # share of white in the last of many variants of a method
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A method with its settings, once per seed."""
+
+    name: str  # as in legends: the method, and the settings in which it was varied
+    runs: tuple[Run, ...]
+    look: Look
+
+    @property
+    def algorithm(self) -> str:
+        return self.runs[0].algorithm
+
+    @property
+    def names(self) -> list[str]:
+        return [run.name for run in self.runs]
+
+
+def variants(runs: Sequence[Run], everything: Collection, *, apart: Sequence[str] = ()) -> list[Variant]:
+    """Runs by method and settings, in the same order everywhere; shades of the method's colour where it was varied.
+
+    apart: dotted settings that may differ as the seed does, because a figure shows them along an axis.
+    """
+    chosen = looks(run.algorithm for run in everything.runs)
+    found = []
+    for algorithm in chosen:
+        same = [run for run in runs if run.algorithm == algorithm]
+        keys = [key for key in differing([settings_of(run) for run in same]) if key not in apart]
+        groups: dict[str, list[Run]] = {}
+        for run in same:
+            own = settings_of(run)
+            groups.setdefault(json.dumps([own.get(key) for key in keys], default=str), []).append(run)
+        for place, members in enumerate(sorted(groups.values(), key=lambda group: _order(settings_of(group[0]), keys))):
+            name = ", ".join([algorithm, *_said(settings_of(members[0]), keys)])
+            look = _shade(chosen[algorithm], place, len(groups))
+            found.append(Variant(name, tuple(members), look))
+    return found
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Every setting by its dotted key."""
+    return dict(dotted(run.settings))
+
+
+def titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
+    """What a panel of each run is called, in the order of panels: its variant, and its seed where there are several."""
+    found = {}
+    for variant in variants(runs, everything):
+        for run in variant.runs:
+            found[run.name] = f"{variant.name}, seed {run.seed}" if len(variant.runs) > 1 else variant.name
+    return found
+
+
+def ordered(runs: Sequence[Run], named: Mapping[str, str]) -> list[Run]:
+    """Runs in the order of their titles."""
+    places = {name: place for place, name in enumerate(named)}
+    return sorted(runs, key=lambda run: places[run.name])
+
+
+def numeric_settings(runs: Sequence[Run]) -> list[str]:
+    """Dotted settings of numbers in which runs of one and the same method differ."""
+    found: dict[str, None] = {}
+    for algorithm in dict.fromkeys(run.algorithm for run in runs):
+        same = [settings_of(run) for run in runs if run.algorithm == algorithm]
+        for key in differing(same):
+            known = [one[key] for one in same if key in one]
+            if len(set(map(str, known))) > 1 and all(_number(value) for value in known):
+                found[key] = None
+    return list(found)
+
+
+def seeds_said(variants: Iterable[Variant]) -> str:
+    """What a caption says of seeds."""
+    counts = sorted({len(variant.runs) for variant in variants})
+    if counts[-1:] == [1] or not counts:
+        return ""
+    return (
+        f"mean and range over {counts[0]} seeds"
+        if len(counts) == 1
+        else f"mean and range over up to {counts[-1]} seeds"
+    )
+
+
+def _said(settings: dict[str, Any], keys: Sequence[str]) -> list[str]:
+    """Settings in a few words: the last part of their names, where that tells them apart."""
+    short = Counter(key.rpartition(".")[2] for key in keys)
+    names = {key: key if short[key.rpartition(".")[2]] > 1 else key.rpartition(".")[2] for key in keys}
+    return [f"{names[key]} {_plain(settings[key])}" for key in keys if key in settings]
+
+
+def _order(settings: dict[str, Any], keys: Sequence[str]) -> list[tuple[bool, float, str]]:
+    """By values: numbers by size, before words."""
+    known: list[Any] = [settings.get(key) for key in keys]
+    return [(False, float(value), "") if _number(value) else (True, 0.0, str(value)) for value in known]
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if _number(value) else str(value)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shade(look: Look, place: int, count: int) -> Look:
+    """The method's colour, paler from one variant to the next, with another kind of line."""
+    if place == 0:
+        return look
+    white = PALEST * place / (count - 1)
+    red, green, blue = ((1 - white) * part + white for part in to_rgb(look.color))
+    return replace(look, color=to_hex((red, green, blue)), line=LINES[(LINES.index(look.line) + place) % len(LINES)])

@@ -1,0 +1,69 @@
+"""Accuracy against flatness: stored numbers as points, the rank correlation above them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scipy.stats import spearmanr
+
+from analysis import store
+from reports.figures.flatness import FIGURE
+from reports.runs import Collection, read_runs
+from tests.reports.conftest import make_run
+from tests.reports.results.seeds_and_settings import varied
+
+
+def test_points_are_runs(collection: Collection) -> None:
+    (drawn,) = FIGURE.draw(collection.runs, collection)
+    panels = {axes.get_xlabel(): axes for axes in drawn.canvas.axes}
+    first, second = panels["λ₁ of the global model"], panels["λ₁ of local models, everyone's data"]
+    assert [axes.get_ylabel() for axes in drawn.canvas.axes] == ["test accuracy (%)"] * len(panels)
+    points = {
+        line.get_gid(): (line.get_xdata()[0], line.get_ydata()[0]) for line in first.get_lines() if line.get_gid()
+    }
+    assert points["runs:run_a"] == pytest.approx((30.0, 20.0))  # last round; mean of 10, 20 and 30 %
+    assert points["runs:run_b"] == pytest.approx((15.0, 10.0))
+    assert points["runs:run_c"] == pytest.approx((24.0, 16.0))  # of the server's model: its eigenvalue was measured
+    assert first.get_title() == "r = 1.00, p = 0, n = 3"
+    points = [line.get_xdata()[0] for line in second.get_lines() if line.get_gid()]
+    assert points == pytest.approx([35.0, 17.5, 28.0])  # mean over the clients of the last round
+
+
+def test_accuracy_is_of_the_model_whose_flatness_was_measured(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedasam", swa=True, scale=0.8)
+    other = make_run(tmp_path / "other", "fedavg")
+    path = run / "analysis" / "curvature.h5"
+    stored = store.read(path)
+    stored.settings["model"] = "final"
+    store.write(path, stored)
+    found = read_runs([run, other])
+    (drawn,) = FIGURE.draw(found.runs, found)
+    accuracy = {row["measure"]: row["accuracy"] for row in drawn.rows if row["run"] == "run"}
+    assert accuracy["lambda_1"] == pytest.approx(90.0)  # of the average
+    assert accuracy["everyone"] == pytest.approx(16.0)  # of the server's model, from which clients started
+
+
+def test_the_correlation_is_spearmans(tmp_path: Path) -> None:
+    scales = (1.0, 0.3, 0.5, 0.9)
+    runs = [make_run(tmp_path / f"run{place}", "fedavg", seed=place, scale=scale) for place, scale in enumerate(scales)]
+    (runs[0] / "metrics.jsonl").write_text((runs[1] / "metrics.jsonl").read_text().replace("0.03", "0.01"))
+    found = read_runs(runs)
+    (drawn,) = FIGURE.draw(found.runs, found)
+    rows = [row for row in drawn.rows if row["measure"] == "lambda_1"]
+    expected = spearmanr([row["flatness"] for row in rows], [row["accuracy"] for row in rows])
+    assert rows[0]["spearman"] == pytest.approx(expected.statistic)
+    assert rows[0]["p"] == pytest.approx(expected.pvalue)
+    assert -1 < rows[0]["spearman"] < 1
+
+
+def test_partitions_differ_by_fill_and_two_runs_have_no_correlation(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, "fedavg", scale=0.5) for name in ("even", "skewed")]
+    varied(runs[0], partition_alpha=100.0)
+    found = read_runs(runs)
+    (drawn,) = FIGURE.draw(found.runs, found)
+    axes = drawn.canvas.axes[0]
+    assert [line.get_fillstyle() for line in axes.get_lines() if line.get_gid()] == ["full", "none"]
+    assert axes.get_title() == "n = 2: too few or all equal"
+    names = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
+    assert names == ["fedavg", "dirichlet_total 100", "dirichlet_total 0.5"]

@@ -1,0 +1,89 @@
+"""Lines between models: by kind and by run, each pair once, few enough to be told apart."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from analysis import store
+from analysis.store import Stored
+from reports.figures.interpolation import DRAWING, FIGURE
+from reports.runs import Collection, read_runs
+from tests.reports.conftest import make_run
+from tests.reports.results import interpolation
+
+X = interpolation.X
+
+
+def _compared(folder: Path, stored: Stored) -> Collection:
+    """Two runs whose results lie beside them, none in them."""
+    paths = [make_run(folder / "run_a", "fedavg"), make_run(folder / "run_c", "fedasam", swa=True)]
+    for path in paths:
+        (path / "analysis" / "interpolation.h5").unlink()
+    store.write(folder / "analysis" / "interpolation.h5", stored)
+    return read_runs(paths)
+
+
+PAIRS = (
+    ("run-run", "run_a round 10", "run_c round 10"),
+    ("run-run", "run_a round 10", "run_z round 10"),  # of another section
+    ("round-round", "run_a round 5", "run_a round 10"),
+    ("client-client", "run_a round 10 client 0", "run_a round 10 client 12"),
+    ("client-global", "run_a round 10 client 0", "run_a round 10"),
+    ("round-round", "run_c round 5", "run_c round 10"),
+)
+
+
+def test_lines_of_runs_that_were_compared_are_sorted_by_run_and_kind(tmp_path: Path) -> None:
+    found = _compared(tmp_path, interpolation.stored(PAIRS))
+    first, second, between = FIGURE.draw(found.runs, found)
+    assert [first.suffix, second.suffix, between.suffix] == ["", "_1", "_runs"]
+    titles = [axes.get_title() for axes in first.canvas.axes[::2]]
+    kinds = ["between two clients", "from a client to the global model", "between two rounds"]
+    assert titles == [f"fedavg, {kind}" for kind in kinds]
+    names = [text.get_text() for text in first.canvas.legends[0].get_texts()]
+    assert names == ["client 0 to client 12, round 10", "client 0 to global, round 10", "round 5 to round 10"]
+    colours = [axes.get_lines()[0].get_color() for axes in first.canvas.axes[::2]]
+    assert len(set(colours)) == 3  # one legend serves all panels
+    clients = first.canvas.axes[0]
+    train, test = clients.get_lines()[:2]
+    np.testing.assert_allclose(train.get_ydata(), 4 + X**2)  # of the treatment that was stored first
+    np.testing.assert_allclose(test.get_ydata(), 5 + X**2)
+    assert (train.get_linestyle(), test.get_linestyle()) == ("-", "--")
+    assert train.get_gid() == clients.texts[0].get_gid() == "runs:run_a"
+    loss = between.canvas.axes[0]
+    assert loss.get_lines()[0].get_gid() == "runs:run_a run_c"
+    assert [text.get_text() for text in between.canvas.legends[0].get_texts()] == ["fedavg to fedasam + SWA, round 10"]
+    assert "BatchNorm interpolated, recomputed" not in first.caption
+    assert "BatchNorm interpolated" in first.caption
+    assert "80 train" in first.caption
+
+
+def test_the_barrier_is_a_bar_from_the_chord_to_the_curve(tmp_path: Path) -> None:
+    found = _compared(tmp_path, interpolation.stored(PAIRS[:1]))
+    (drawn,) = FIGURE.draw(found.runs, found)
+    loss, error = drawn.canvas.axes
+    (bar,) = loss.collections
+    np.testing.assert_allclose(bar.get_segments()[0], [[0.5, 1.0], [0.5, 1.25]])
+    assert [text.get_text() for text in loss.texts] == ["0.25"]
+    assert not error.texts  # its barrier is unknown
+    assert loss.get_ylim() == (0.0, 4.5)  # half as much again as the highest between the models
+
+
+def test_of_many_lines_the_highest_barriers_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
+    clients = list(combinations(range(5), 2))
+    pairs = [("client-client", f"run_a round 10 client {a}", f"run_a round 10 client {b}") for a, b in clients]
+    pairs += [("round-round", f"run_a round {t}", f"run_a round {t + 1}") for t in range(10)]
+    barriers = [1.0 + place for place in range(20)]
+    found = _compared(tmp_path, interpolation.stored(pairs, ["frozen"], barriers))
+    (drawn,) = FIGURE.draw(found.runs, found)
+    assert "4 of 10 client-client, 4 of 10 round-round, highest barriers first" in drawn.caption
+    names = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
+    assert len(names) == DRAWING
+    assert names[4:] == [f"round {t} to round {t + 1}" for t in (6, 7, 8, 9)]
+    texts = drawn.canvas.axes[0].texts
+    heights = sorted(text.xy[1] for text in texts)
+    assert min(np.diff(heights)) >= 0.07 * drawn.canvas.axes[0].get_ylim()[1]  # labels do not cover each other
+    assert len(drawn.rows) == DRAWING * 2 * len(X)

@@ -1,0 +1,24 @@
+"""Three runs that hold one study's results: two seeds of FedAvg, and FedASAM with SWA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from analysis import store
+from analysis.store import Stored
+from reports.runs import Collection, read_runs
+from tests.reports.conftest import make_run
+
+SCALES = (1.0, 2.0, 3.0)  # of run_a, run_b and run_c: their numbers are told apart by them
+
+
+def three_runs(folder: Path, study: str, stored: Callable[[float], Stored]) -> Collection:
+    paths = [
+        make_run(folder / "run_a", "fedavg"),
+        make_run(folder / "run_b", "fedavg", seed=1),
+        make_run(folder / "run_c", "fedasam", swa=True),
+    ]
+    for path, scale in zip(paths, SCALES, strict=True):
+        store.write(path / "analysis" / f"{study}.h5", stored(scale))
+    return read_runs(paths)

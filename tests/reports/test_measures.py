@@ -1,0 +1,99 @@
+"""One number per run: taken from where it is stored, NaN where it is not."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import store
+from analysis.store import Stored, Table, Variable
+from reports.measures import MEASURES, bytes_per_round, final_accuracy, personal_accuracy, targets, to_target
+from reports.runs import Collection, Run, read_runs
+from tests.reports.conftest import make_run
+from tests.reports.results import forgetting, personal, robustness, training
+
+
+def test_accuracy_is_of_the_model_that_a_method_ends_with(collection: Collection) -> None:
+    first, _, averaged = collection.runs
+    assert final_accuracy(first) == pytest.approx(20.0)
+    assert final_accuracy(averaged) == pytest.approx(90.0)
+    assert final_accuracy(averaged, "server") == pytest.approx(16.0)
+    assert math.isnan(final_accuracy(first, "swa"))
+
+
+def test_the_recipe_says_how_many_rounds_are_averaged(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedavg")
+    config = run / "config.toml"
+    config.write_text(config.read_text() + "[evaluation]\nlast = 1\n")
+    assert final_accuracy(read_runs([run]).runs[0]) == pytest.approx(30.0)
+
+
+def test_studies_give_their_numbers(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedavg", scale=0.5)
+    for study, stored in {"robustness": robustness.stored(), "forgetting": forgetting.stored(), **others()}.items():
+        store.write(run / "analysis" / f"{study}.h5", stored)
+    (read,) = read_runs([run]).runs
+    found = {name: measure.find(read) for name, measure in MEASURES.items()}
+    assert found == pytest.approx(
+        {
+            "accuracy": 10.0,
+            "lambda_1": 15.0,
+            "ratio": 3.0,
+            "trace": math.nan,
+            "local": 1.25,
+            "everyone": 17.5,
+            "sam": 0.75,
+            "incompatibility": 0.02,
+            "robust": 45.0,
+            "forgetting": -30.0,
+        },
+        nan_ok=True,
+    )
+
+
+def others() -> dict[str, Stored]:
+    rounds = Variable(("round",), np.array([5, 10]), "round")
+    kinds = Variable(("kind",), np.array(["sam", "average"]), "kind")
+    values = Variable(("round", "kind"), np.array([[9.0, 9.0], [0.75, 0.5]]), "sharpness")
+    spread = Variable(("round",), np.array([0.5, 0.02]), "variance")
+    return {
+        "sharpness": Stored(
+            "sharpness", {}, {}, {"global_model": Table({"round": rounds, "kind": kinds, "global_value": values})}
+        ),
+        "incompatibility": Stored(
+            "incompatibility", {}, {}, {"rounds": Table({"round": rounds, "rise_dispersion_corrected": spread})}
+        ),
+    }
+
+
+def test_results_without_the_table_are_not_known(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedavg")
+    store.write(run / "analysis" / "curvature.h5", Stored("curvature", {}, {}, {}))
+    assert math.isnan(MEASURES["lambda_1"].find(read_runs([run]).runs[0]))
+
+
+def test_targets_count_from_the_server_and_from_its_average(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedavg", swa=True)
+    store.write(run / "analysis" / "training.h5", training.stored(swa=True))
+    (read,) = read_runs([run]).runs
+    assert targets([read]) == [0.1, 0.2, 0.9]
+    assert to_target(read, 0.1) == (1.0, 4e6)
+    assert to_target(read, 0.2) == (1.0, 4e6)  # SWA, a round before the server's model; the mean does not count
+    assert all(math.isnan(value) for value in (*to_target(read, 0.9), *to_target(read, 0.7)))
+
+
+def test_personal_accuracy_by_way(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedavg")
+    store.write(run / "analysis" / "personal.h5", personal.stored())
+    (read,) = read_runs([run]).runs
+    assert [personal_accuracy(way)(read) for way in (None, "finetune", "knn")] == pytest.approx([50.0, 90.0, 70.0])
+    assert math.isnan(personal_accuracy("fedcr")(read))
+
+
+def test_bytes_of_a_round() -> None:
+    records = [{"round": 1, "bytes_up": 3, "bytes_down": 1}, {"round": 2, "bytes_up": 5, "bytes_down": 1}]
+    assert bytes_per_round(Run(Path("run"), {}, records)) == 5.0
+    assert math.isnan(bytes_per_round(Run(Path("run"), {}, [{"round": 1}])))

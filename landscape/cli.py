@@ -118,6 +118,25 @@ def analyze(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or folders of them.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the page (default: report/ beside the runs).", show_default=False)
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="Of the figures: png, pdf or svg; may be repeated. All by default."),
+    ] = None,
+    animate: Annotated[bool, typer.Option("--animate", help="Moving pictures of the surfaces too.")] = False,
+) -> None:
+    """Figures, tables and one web page from what analyze has measured. Needs no torch."""
+    from reports import command
+    from reports.figure import FORMATS
+
+    command.report(runs, out, formats=kind or FORMATS, console=_console(), animate=animate)
+
+
+@app.command()
 def export(
     results: Annotated[Path, typer.Argument(metavar="FILE", help="A surface.h5 or plane.h5 of landscape analyze.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="NAME.vts for ParaView, NAME.h5 in Goldstein's layout.")],
@@ -149,18 +168,25 @@ def import_(
 @app.command(name="list")
 def list_(
     kind: Annotated[
-        str, typer.Argument(metavar="algorithms|datasets|partitions|models|recipes|studies", help="What to list.")
+        str,
+        typer.Argument(metavar="algorithms|datasets|partitions|models|recipes|studies|figures", help="What to list."),
     ],
 ) -> None:
     """List what a recipe, or a command, can name."""
-    if kind == "studies":
+    from landscape.errors import choose
+    from training.tables import LISTS, listing
+
+    if choose("list", kind, [*LISTS, "studies", "figures"]) == "studies":
         from analysis.command import studies_listed
 
-        _console().print(studies_listed())
-        return
-    from training.tables import listing
+        table = studies_listed()
+    elif kind == "figures":
+        from reports.command import figures_listed
 
-    _console().print(listing(kind))
+        table = figures_listed()
+    else:
+        table = listing(kind)
+    _console().print(table)
 
 
 @app.command()

@@ -29,7 +29,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     "surface": {"steps": 15, "splits": ("train", "test")},
     "sharpness": {"kinds": ("sam", "asam", "average"), "samples": 8, "clients": 3},
     "local_global": {"rounds": "20,40"},
-    "incompatibility": {"steps": 0, "batches": 4},
+    "incompatibility": {"steps": 0, "batches": 4, "radius": 0.05},  # one radius for all methods
     "drift": {},
     "sensitivity": {},
     "plane": {"steps": 13},
@@ -65,7 +65,7 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
 
     paths = []
     with bars(console) as bar:
-        for recipe in [*load(RECIPE, settings), *load(RECIPE, [*SWA, *settings])]:
+        for recipe in [*load(RECIPE, settings), *load(RECIPE, [*settings, *SWA])]:
             path, count = out / recipe.slug, recipe.rounds.count
             if not settled(path, recipe):
                 about = Run(path, recipe.model_dump(exclude_none=True), [])

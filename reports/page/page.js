@@ -248,8 +248,8 @@
       const visible = this.visible();
       data.data.forEach((trace, index) => { trace.visible = visible[index]; });
       const layout = { ...data.layout, margin: { l: 0, r: 0, t: 0, b: 0 }, showlegend: false, autosize: true };
-      if (this.space.clientWidth < 500 && layout.coloraxis) { // a phone: colours below, the surface has the width
-        const bar = { orientation: "h", x: 0.5, xanchor: "center", y: 0, yanchor: "bottom", len: 0.9, thickness: 10 };
+      if (this.space.clientWidth < 500 && layout.coloraxis) { // a phone: colours above, the surface has the width
+        const bar = { orientation: "h", x: 0.5, xanchor: "center", y: 1, yanchor: "top", len: 0.9, thickness: 10 };
         layout.coloraxis = { ...layout.coloraxis, colorbar: { ...layout.coloraxis.colorbar, ...bar } };
       }
       delete layout.width;

@@ -75,17 +75,27 @@ class Subject(ABC):
     def objective(self, split: str = "train", client: int | None = None, limit: int | None = None) -> Objective:
         """The loss on everyone's data or on one client's; `limit`: on so many examples of them, drawn once."""
         choose("split", split, SPLITS)
-        limits = self.limits
-        objective = Objective(
-            self.model,
-            self.examples(split, client),
-            dtype=limits.dtype,
-            batchnorm=self.policy,
-            memory=limits.memory,
-            workers=limits.workers,
-            chunk_size=limits.chunk_size,
-        )
+        inputs, labels = self.examples(split, client)
+        pattern = self._pattern(inputs, labels)
+        objective = pattern.on(inputs, labels)
         return objective.subset(limit) if limit is not None and limit < objective.count else objective
+
+    def _pattern(self, inputs: Tensor, labels: Tensor) -> Objective:
+        """An objective on a few examples, whose model is copied and probed once for all data it will be asked about."""
+        limits, count = self.limits, min(len(labels), self.limits.chunk_size)
+        patterns: dict[Any, Objective] = self.__dict__.setdefault("_patterns", {})
+        known = patterns.get((limits, self.policy))
+        if known is None or known.count < count:
+            patterns[limits, self.policy] = Objective(
+                self.model,
+                (inputs[:count], labels[:count]),
+                dtype=limits.dtype,
+                batchnorm=self.policy,
+                memory=limits.memory,
+                workers=limits.workers,
+                chunk_size=limits.chunk_size,
+            )
+        return patterns[limits, self.policy]
 
     def shares(self, clients: Sequence[int]) -> dict[int, float]:
         """p_k = n_k / sum of n_j over these clients."""

@@ -77,7 +77,8 @@ class _Curvature(Operator):
         if engine in ("recompute", "forward"):
             return
         with counting_saved([self.theta, *self._tensors_of(chunks[0])]) as saved:
-            first = self._graph(chunks[0])
+            # on one thread, like the others: the same bits, and no waiting for threads of small kernels
+            first = next(ordered_map(self._graph, chunks[:1], workers=1))
         per_example = sum(saved.values()) / max(examples(chunks[0]), 1)
         costs = [per_example * max(examples(chunk), 1) for chunk in chunks]
         fitting = len(chunks) if engine == "retained" else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,18 +103,21 @@ def count_errors(outputs: Tensor, targets: Any, ignore_index: int | None) -> tup
     return float(wrong.sum()), targets.numel()
 
 
-def check_labels(loss: SummedLoss, outputs: Tensor, targets: Any) -> None:
-    """Refuse class labels that the model has no output for, before torch fails deep inside a kernel."""
+def check_labels(loss: SummedLoss, shape: Sequence[int], targets: Any) -> None:
+    """Refuse class labels that the model has no output for, before torch fails deep inside a kernel.
+
+    shape: of the model's outputs, whatever the number of examples.
+    """
     if loss.ignore_index is None or not isinstance(targets, Tensor) or targets.is_floating_point():
         return
-    classes = outputs.shape[1] if outputs.ndim > 1 else outputs.shape[0]
+    classes = shape[1] if len(shape) > 1 else shape[0]
     valid = targets[targets != loss.ignore_index]
     if valid.numel() and (int(valid.min()) < 0 or int(valid.max()) >= classes):
         raise ValueError(
             f"labels must lie in 0..{classes - 1} (the model has {classes} outputs), "
             f"got values from {int(valid.min())} to {int(valid.max())}"
         )
-    expected = (len(targets), *outputs.shape[2:])
+    expected = (len(targets), *shape[2:])
     if tuple(targets.shape) != expected:
         raise ValueError(f"labels must have shape {expected}, got {tuple(targets.shape)}")
 

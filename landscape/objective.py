@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from landscape.curvature import GaussNewtonOperator, HessianOperator
 from landscape.data import Batch
 from landscape.errors import finite, whole
 from landscape.layout import Layout
-from landscape.losses import Loss, SummedLoss, Sums, class_labels
+from landscape.losses import Loss, SummedLoss, Sums, check_labels, class_labels
 from landscape.memory import parse_bytes
 from landscape.replica import Replica, Replicas, prepare, recompute_statistics
 from landscape.results import Evaluation
@@ -81,21 +81,29 @@ class Objective:
         self.memory = parse_bytes(memory)
         self.workers = 1 if self.device.type != "cpu" else whole("workers", workers or torch.get_num_threads())
         self.population: int | None = None  # number of examples that a subset was drawn from
+        self._outputs: Sequence[int] | None = None  # shape of the model's outputs, once it is known
         self._loss = SummedLoss(loss)
         self._batch_loss = batch_loss
         module = prepare(model, batchnorm, mode)
         self._replicas = Replicas(module, self.layout, self.dtype, self.device)
+        # oneDNN convolves channels-last images up to twice as fast; the weights may stay as they are
+        self._channels_last = self.device.type == "cpu" and any(isinstance(p, nn.Conv2d) for p in module.modules())
         batches = batches_of.read(data, self.device, self.dtype)
-        size = whole("chunk_size", chunk_size) if chunk_size is not None else None
+        most = whole("chunk_size", chunk_size) if chunk_size is not None else None
+        # on one thread, like all other work: threads that wait for each other take longer than these few examples
+        size = next(ordered_map(lambda _: self._probe(batches, most), [None], workers=1))
+        self.chunks: list[Batch] = self._cut(batches, size or 256)
+
+    def _probe(self, batches: list[Batch], most: int | None) -> int | None:
+        """Refuse what is not a fixed function; the size of a chunk that suits it."""
         with self._replicas.borrow() as replica:
             replica.load(self.theta)
             probes.check_deterministic(self, replica, batches)
-            if batchnorm != "batch":
-                size = probes.fitting_chunk(self, replica, batches[0], size)
-        self.chunks: list[Batch] = batches_of.split(batches, size or 256)
-        if self.device.type == "cpu" and any(isinstance(part, nn.Conv2d) for part in module.modules()):
-            # oneDNN convolves channels-last images up to twice as fast; the weights may stay as they are
-            self.chunks = [_channels_last(chunk) for chunk in self.chunks]
+            return most if self.batchnorm == "batch" else probes.fitting_chunk(self, replica, batches[0], most)
+
+    def _cut(self, batches: list[Batch], size: int) -> list[Batch]:
+        chunks = batches_of.split(batches, size)
+        return [_channels_last(chunk) for chunk in chunks] if self._channels_last else chunks
 
     @property
     def size(self) -> int:
@@ -191,9 +199,11 @@ class Objective:
 
     def on(self, inputs: Tensor, targets: Tensor, population: int | None = None) -> Objective:
         """The same model, loss and policies on other examples; `population`: how many they were drawn from."""
+        if self._outputs is not None:
+            check_labels(self._loss, self._outputs, targets)
         other = copy.copy(self)  # replicas are shared: they hold no data
         largest = max(batches_of.examples(chunk) for chunk in self.chunks)
-        other.chunks = batches_of.split([(inputs, targets)], largest)
+        other.chunks = self._cut(batches_of.read((inputs, targets), self.device, self.dtype), largest)
         other.population = population
         return other
 

@@ -85,8 +85,9 @@ def _try(objective: Objective, replica: Replica, batch: Batch, batches: Sequence
         outputs = replica.module(inputs)
     except RuntimeError as error:
         raise ValueError(f"the model does not take inputs of shape {tuple(inputs.shape)}: {error}") from error
+    objective._outputs = outputs.shape
     for _, labels in batches:
-        check_labels(objective._loss, outputs, labels)
+        check_labels(objective._loss, outputs.shape, labels)
     try:
         return float(objective._loss(outputs, targets).loss)
     except (RuntimeError, ValueError) as error:

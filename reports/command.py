@@ -6,13 +6,15 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from reports import tables
 from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
-from reports.figure import FORMATS, Figure
-from reports.page import write_page
+from reports.figure import FORMATS, QUESTIONS, Figure
+from reports.page import counted, write_page
 from reports.runs import Collection, read_runs
 
 PAGE = "index.html"
@@ -23,7 +25,10 @@ ASKED = {
     "local_surfaces": "--set surface.clients=2",
 }
 # figures that need other runs
+TOGETHER = "runs of several methods, in one call of `landscape analyze RUN... --study surface`"
 RUNS = {
+    "difference": TOGETHER,
+    "overlay": TOGETHER,
     "flatness": "several runs",
     "setting": "runs of a method that differ in a setting",
     "two_settings": "runs of a method that differ in two settings",
@@ -72,9 +77,17 @@ def report(
     pictures = sum(len(outcome.pictures) for outcome in outcomes)
     for line in [*problems, *missing]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{pictures} figures of {len(everything.runs)} runs", highlight=False)
+    console.print(f"{counted(pictures, 'figure')} of {counted(len(everything.runs), 'run')}", highlight=False)
     console.print(str(page), highlight=False, markup=False, soft_wrap=True)
     return page
+
+
+def figures_listed() -> Table:
+    """Every figure, the question it answers, and the studies it is drawn from."""
+    listed = Table("name", "question", "what it shows", "studies", box=box.SIMPLE_HEAD, show_edge=False)
+    for figure in FIGURES.values():
+        listed.add_row(figure.name, QUESTIONS[figure.question], figure.title, ", ".join(figure.needs) or "-")
+    return listed
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:

@@ -120,7 +120,7 @@ def _names(names: Iterable[str]) -> str:
 
 def _title(runs: Sequence[Run]) -> str:
     data = _listed(run.data for run in runs)
-    return f"How flat is the minimum? {_counted(len(runs), 'run')} on {data}"
+    return f"How flat is the minimum? {counted(len(runs), 'run')} on {data}"
 
 
 def _sentence(runs: Sequence[Run]) -> str:
@@ -129,14 +129,14 @@ def _sentence(runs: Sequence[Run]) -> str:
     seeds = sorted({run.seed for run in runs})
     rounds = sorted({len(run.metrics) for run in runs})
     return (
-        f"{_counted(len(runs), 'run')} of {_listed(methods)} on {_listed(run.data for run in runs)}, "
+        f"{counted(len(runs), 'run')} of {_listed(methods)} on {_listed(run.data for run in runs)}, "
         f"dealt out to clients by {_listed(run.heterogeneity for run in runs)}; "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(map(str, seeds))}; "
         f"{rounds[0]}{f' to {rounds[-1]}' if len(rounds) > 1 else ''} rounds of training."
     )
 
 
-def _counted(number: int, name: str) -> str:
+def counted(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else 's'}"
 
 

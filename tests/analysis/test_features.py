@@ -128,7 +128,7 @@ def test_interrupted_and_run_again(run, tmp_path, monkeypatch):
 def test_bad_settings(run, tmp_path):
     with pytest.raises(ValueError, match="model: unknown 'sever'; did you mean 'server'"):
         features.Settings(models=("sever",))
-    with pytest.raises(ValueError, match="models must name at least one of server, mean, swa"):
+    with pytest.raises(ValueError, match="models must name at least one of final, server, mean, swa"):
         features.Settings(models=())
     with pytest.raises(ValueError, match="perplexity must be below the number of examples, 20; got 30"):
         work.plan(features.STUDY, features.Settings(count=20), [run], tmp_path)

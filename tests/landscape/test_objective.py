@@ -268,6 +268,18 @@ def test_subset_is_fixed_stratified_and_knows_its_error():
     assert whole.loss == pytest.approx(truth, abs=1e-13)
 
 
+def test_other_examples_of_the_same_model_are_checked_too():
+    case = make("mlp")
+    objective = Objective(case.model, case.data, chunk_size=32)
+    X, y = case.data
+    some = objective.on(X[:7], y[:7])
+    assert some.loss(some.theta) == pytest.approx(Objective(case.model, (X[:7], y[:7])).loss(some.theta), abs=1e-14)
+    with pytest.raises(ValueError, match=r"labels must lie in 0..\d+"):
+        objective.on(X[:7], y[:7] + 100)
+    with pytest.raises(ValueError, match="equal length"):
+        objective.on(X[:7], y[:6])
+
+
 def test_split_is_disjoint_and_complete():
     case = make("mlp")
     objective = Objective(case.model, case.data)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from reports import drawing, page
 from reports.catalog import FIGURES
-from reports.command import default_out, find_runs, report
+from reports.command import default_out, figures_listed, find_runs, report
 from tests.reports.conftest import make_run
 from tests.reports.sample import FAILING, LINES, SURFACE
 
@@ -100,6 +100,15 @@ def test_without_runs_it_says_what_to_write(tmp_path: Path, console: Console) ->
         report([tmp_path / "empty"], console=console)
     with pytest.raises(ValueError, match="no run directory was given"):
         report([], console=console)
+
+
+def test_figures_are_listed_with_what_they_are_drawn_from(console: Console) -> None:
+    console.width = 200
+    console.print(figures_listed())
+    (line,) = (line for line in said(console) if line.split()[:1] == ["eigenvalues"])
+    assert "How flat is it?" in line
+    assert line.rstrip().endswith("curvature")
+    assert len(said(console)) >= len(FIGURES)
 
 
 def test_where_it_goes(runs: list[Path], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import torch
@@ -66,6 +67,7 @@ class _Curvature(Operator):
         with _differentiable():
             self._keep(engine)
         self.engine = engine if engine != "auto" else self._choose_rest()
+        self.workers = 1 if self.engine == "forward" else objective.workers  # forward mode is not thread-safe in torch
 
     @abstractmethod
     def _build(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> Graph:
@@ -281,12 +283,31 @@ def _contiguous(chunk: Batch) -> Batch:
     return (chunk[0].contiguous(), chunk[1]) if is_pair(chunk) else chunk
 
 
-@contextmanager
-def _differentiable() -> Iterator[None]:
-    """Kernels that have second derivatives: attention by plain matrix products, RNNs without cuDNN."""
-    with ExitStack() as stack:
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        if torch.cuda.is_available():
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        stack.enter_context(torch.enable_grad())
-        yield
+class _Kernels:
+    """Kernels that have second derivatives: attention by plain matrix products, RNNs without cuDNN.
+
+    torch keeps these choices for the whole process, so threads that work side by side share one change of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._chosen = Lock(), 0, ExitStack()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._chosen.enter_context(sdpa_kernel(SDPBackend.MATH))
+                if torch.cuda.is_available():
+                    self._chosen.enter_context(torch.backends.cudnn.flags(enabled=False))
+        try:
+            with torch.enable_grad():
+                yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._chosen.close()
+
+
+_differentiable = _Kernels()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from landscape.layout import Layout
+from landscape.workers import ordered_map
 
 
 class Operator(ABC):
@@ -25,6 +26,7 @@ class Operator(ABC):
     products: int = 0  # vectors multiplied so far
     layout: Layout | None = None  # set when the vector is a model's parameters
     hint: Tensor | None = None  # a cheap vector likely to be rich in outlying eigenvectors
+    workers: int = 1  # threads that may multiply at once
 
     @abstractmethod
     def _product(self, rows: Tensor) -> Tensor:
@@ -128,7 +130,10 @@ class SumOperator(Operator):
             )
 
     def _product(self, rows: Tensor) -> Tensor:
+        # side by side: a client's data are often a single chunk, which leaves all cores but one without work
+        workers = min(operator.workers for operator in self.operators)
+        parts = ordered_map(lambda operator: operator.matmat(rows).double(), self.operators, workers)
         total = torch.zeros(rows.shape, dtype=torch.float64, device=self.device)
-        for operator, weight in zip(self.operators, self.weights, strict=True):
-            total += weight * operator.matmat(rows).double()
+        for part, weight in zip(parts, self.weights, strict=True):
+            total += weight * part
         return total.to(self.dtype)

@@ -7,8 +7,9 @@ One thread per piece also makes results independent of the number of workers, to
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ import torch
 
 from landscape.memory import keep_freed
 
+_worker = threading.local()  # has `busy` inside a worker thread: work inside work is not shared out again
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -24,8 +26,10 @@ def ordered_map(task: Callable[[Item], Result], items: Iterable[Item], workers: 
     """Yield `task(item)` in the order of `items`; at most 2 * workers results wait in memory."""
     keep_freed()
     threads = torch.get_num_threads()
+    single = isinstance(items, Sized) and len(items) == 1  # not worth a thread
+    alone = workers == 1 or single or getattr(_worker, "busy", False)
     try:
-        if workers == 1:
+        if alone:
             torch.set_num_threads(1)
             for item in items:
                 yield task(item)
@@ -46,6 +50,7 @@ def ordered_map(task: Callable[[Item], Result], items: Iterable[Item], workers: 
 
 
 def _alone(task: Callable[[Item], Result], item: Item) -> Result:
+    _worker.busy = True
     if torch.get_num_threads() != 1:  # OpenMP keeps the setting per thread
         torch.set_num_threads(1)
     return task(item)

@@ -136,6 +136,20 @@ def test_the_global_hessian_is_the_weighted_sum_of_the_clients():
     close(total.hint, gradient)
 
 
+@pytest.mark.parametrize("name", ["mlp", "attention"])
+def test_clients_side_by_side_give_the_same_bits(name):
+    """And leave torch's choice of kernels as they found it."""
+    case = make(name)
+    X, y = case.data
+    found = []
+    for workers in (1, 2):
+        whole = Objective(case.model, case.data, case.loss, workers=workers)
+        parts = [whole.on(X[i::3], y[i::3]).hessian(whole.theta) for i in range(3)]
+        found.append(SumOperator(parts, [0.5, 0.25, 0.25]).matmat(torch.stack([whole.theta, whole.theta**2])))
+    assert torch.equal(*found)
+    assert torch.backends.cuda.flash_sdp_enabled()
+
+
 def test_parameter_selection_gives_a_diagonal_block():
     case = make("mlp")
     head = Objective(case.model, case.data, parameters="2.*")

@@ -125,15 +125,15 @@ def report(
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--format", help="Of the figures: png, pdf or svg; may be repeated. All by default."),
+        typer.Option("--format", help="Of the figures: png, pdf or svg; may be repeated. By default png and svg."),
     ] = None,
     animate: Annotated[bool, typer.Option("--animate", help="Moving pictures of the surfaces too.")] = False,
 ) -> None:
     """Figures, tables and one web page from what analyze has measured. Needs no torch."""
     from reports import command
-    from reports.figure import FORMATS
+    from reports.figure import USUAL
 
-    command.report(runs, out, formats=kind or FORMATS, console=_console(), animate=animate)
+    command.report(runs, out, formats=kind or USUAL, console=_console(), animate=animate)
 
 
 @app.command()

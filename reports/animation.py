@@ -9,12 +9,12 @@ from matplotlib import rc_context
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter, writers
 
 from reports.figures.overlay import lay_over
-from reports.maps import bar, centre, filled, lined, maps
-from reports.relief import VIEW, colorbar, finish, reliefs, solid
+from reports.plotting.maps import bar, centre, filled, lined, maps
+from reports.plotting.relief import VIEW, colorbar, finish, reliefs, solid
+from reports.plotting.scales import shared
+from reports.plotting.style import MAGNITUDE, STYLE, label, looks
+from reports.plotting.surfaces import Surface, axis_names, compared, global_surfaces, surfaces_of, titles
 from reports.runs import Collection, Run
-from reports.scales import shared
-from reports.style import MAGNITUDE, STYLE, label, looks
-from reports.surfaces import Surface, axis_names, compared, global_surfaces, surfaces_of, titles
 
 FRAMES, DPI = 36, 80  # of one turn: ten degrees each, under two megabytes
 TURNING, PASSING = 12, 3  # frames in a second: of a turn, of rounds

@@ -10,36 +10,21 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from reports import tables
 from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
-from reports.figure import FORMATS, QUESTIONS, Figure
-from reports.page import counted, write_page
+from reports.figure import FORMATS, QUESTIONS, USUAL, Figure
+from reports.page.page import counted, write_page
 from reports.runs import Collection, read_runs
+from reports.tables import catalog as tables
 
 PAGE = "index.html"
-# figures that need more of a study than it measures unless it is told to
-ASKED = {
-    "density": "--set curvature.density=10",
-    "heatmap": "--set local_global.rounds=all",
-    "local_surfaces": "--set surface.clients=2",
-}
-# figures that need other runs
-TOGETHER = "runs of several methods, in one call of `landscape analyze RUN... --study surface`"
-RUNS = {
-    "difference": TOGETHER,
-    "overlay": TOGETHER,
-    "flatness": "several runs",
-    "setting": "runs of a method that differ in a setting",
-    "two_settings": "runs of a method that differ in two settings",
-}
 
 
 def report(
     paths: Sequence[Path],
     out: Path | None = None,
     *,
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[str] = USUAL,
     console: Console | None = None,
     animate: bool = False,
     figures: Iterable[Figure] | None = None,
@@ -132,11 +117,11 @@ def _command(figure: Figure, everything: Collection, empty: Sequence[Outcome]) -
         for study in figure.needs
         if study not in everything.together and not all(study in run.results for run in runs)
     ]
-    if not absent and figure.name not in ASKED:
-        return RUNS.get(figure.name, "other runs, or other settings of its studies")
+    option = figure.wants if figure.wants.startswith("--") else ""
+    if not absent and not option:
+        return figure.wants or "other runs, or other settings of its studies"
     studies = "".join(f" --study {study}" for study in absent or figure.needs)
-    asked = f" {ASKED[figure.name]}" if figure.name in ASKED else ""
-    return f"`landscape analyze RUN...{studies}{asked}`"
+    return f"`landscape analyze RUN...{studies}{' ' + option if option else ''}`"
 
 
 def _unmeasured(everything: Collection, outcomes: Sequence[Outcome]) -> list[str]:

@@ -24,9 +24,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
 from reports.figure import Drawn, Figure, save
+from reports.page.svg import inline
+from reports.plotting.style import STYLE, mark
 from reports.runs import Collection, Run
-from reports.style import STYLE, mark
-from reports.svg import inline
 from reports.variants import variants
 
 LIMIT = 400_000  # characters of SVG in the page; above it a PNG weighs less and scrolls better

@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
+from reports.plotting.style import STYLE
 from reports.runs import Collection, Run
-from reports.style import STYLE
 
 QUESTIONS = {
     "good": "How good is it?",
@@ -21,6 +21,7 @@ QUESTIONS = {
     "connected": "Is it connected?",
 }
 FORMATS = ("png", "pdf", "svg")
+USUAL = ("png", "svg")  # PDF on request: cutting its fonts to size would take a third of the time of a report
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ class Figure:
     reading: str  # how to read it, in one sentence
     needs: tuple[str, ...]  # studies; none for metrics alone
     draw: Callable[[Sequence[Run], Collection], list[Drawn]] = field(compare=False)
+    wants: str = ""  # what is missing when its studies are there and it cannot be drawn: an option, or other runs
     across: bool = False  # compares runs of all partitions of a data set, instead of being drawn for each of them
 
 
@@ -57,7 +59,7 @@ def save(drawn: Drawn, folder: Path, name: str, formats: Sequence[str] = FORMATS
         with rc_context(STYLE):
             # no date inside: the same numbers give the same bytes
             metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
-            drawn.canvas.savefig(path, format=kind, dpi=200, metadata=metadata)
+            drawn.canvas.savefig(path, format=kind, dpi=150, metadata=metadata)
         paths.append(path)
     table = folder / f"{stem}.csv"
     with open(table, "w", newline="", encoding="utf-8") as file:

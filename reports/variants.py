@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib.colors import to_hex, to_rgb
 
 from analysis.summary import differing, dotted
+from reports.plotting.style import LINES, Look, looks
 from reports.runs import Collection, Run
-from reports.style import LINES, Look, looks
 
 PALEST = 0.55  # share of white in the last of many variants of a method
 

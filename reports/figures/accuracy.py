@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from reports.figure import Drawn, Figure
-from reports.fitting import shared_legend
-from reports.lines import Series, mean_line
+from reports.plotting.fitting import shared_legend
+from reports.plotting.lines import Series, mean_line
+from reports.plotting.style import canvas, caption, label
 from reports.runs import Collection, Run
-from reports.style import canvas, caption, label
 from reports.variants import seeds_said, variants
 
 PANELS = (("accuracy", "test accuracy (%)", 100.0), ("train_loss", "training loss", 1.0))

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from analysis.summary import mean_known
 from reports.figure import Drawn, Figure
 from reports.figures.accuracy import best
-from reports.fitting import shared_legend
-from reports.lines import NOTHING, Series, mean_line
 from reports.measures import targets, to_target
+from reports.plotting.fitting import shared_legend
+from reports.plotting.lines import NOTHING, Series, mean_line
+from reports.plotting.style import canvas, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import canvas, caption, label, mark
 from reports.variants import Variant, seeds_said, variants
 
 MEGA = 1e6

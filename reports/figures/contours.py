@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from reports.figure import Drawn, Figure
-from reports.maps import bar, centre, filled, lined, maps
+from reports.plotting.maps import bar, centre, filled, lined, maps
+from reports.plotting.scales import Scale, linear, shared
+from reports.plotting.style import MAGNITUDE, caption, label, mark
+from reports.plotting.surfaces import Surface, axis_names, describe, global_surfaces, titles
 from reports.runs import Collection, Run
-from reports.scales import Scale, linear, shared
-from reports.style import MAGNITUDE, caption, label, mark
-from reports.surfaces import Surface, axis_names, describe, global_surfaces, titles
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
 from reports.figures.eigenvalues import whose
-from reports.fitting import finite
-from reports.heat import no_data
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import finite
+from reports.plotting.heat import no_data
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import Look, canvas, caption, label, legend, mark
 from reports.runs import Collection, Run
-from reports.style import Look, canvas, caption, label, legend, mark
 from reports.variants import variants
 
 POINTS = 400  # along the axis of eigenvalues
@@ -143,4 +143,5 @@ FIGURE = Figure(
     "zero are directions in which the loss still falls away.",
     needs=("curvature",),
     draw=draw,
+    wants="--set curvature.density=10",
 )

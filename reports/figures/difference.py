@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
-from reports.maps import bar, centre, filled, maps, number
+from reports.plotting.maps import bar, centre, filled, maps, number
+from reports.plotting.scales import decades
+from reports.plotting.style import SIGNED, caption, label, mark
+from reports.plotting.surfaces import axis_names, compared, describe, titles
 from reports.runs import Collection, Run
-from reports.scales import decades
-from reports.style import SIGNED, caption, label, mark
-from reports.surfaces import axis_names, compared, describe, titles
 
 SPAN = 1e3  # from the largest difference down to the smallest that gets a colour
 
@@ -73,4 +73,5 @@ FIGURE = Figure(
     reading="Blue: the method's loss is the lower one; red: the baseline's; white: hardly a difference.",
     needs=("surface",),
     draw=draw,
+    wants="runs of several methods, in one call of `landscape analyze RUN... --study surface`",
 )

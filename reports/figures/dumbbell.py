@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
-from reports.fitting import finite, fit, shared_legend
-from reports.heat import panels
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import finite, fit, shared_legend
+from reports.plotting.heat import panels
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import caption, label, mark
 from reports.variants import titles, variants
 
 ROOM = 0.2  # inches for one client

@@ -8,10 +8,10 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
-from reports.fitting import fit, whole_rounds
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import fit, whole_rounds
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import Look, canvas, caption, label, legend, mark
 from reports.runs import Collection, Run
-from reports.style import Look, canvas, caption, label, legend, mark
 from reports.variants import variants
 
 

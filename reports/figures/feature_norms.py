@@ -7,10 +7,10 @@ from typing import Any
 
 from analysis.store import Table
 from reports.figure import Drawn, Figure
-from reports.heat import colour_bar, heat, panels, span
-from reports.measured import measured, of_study, setting
+from reports.plotting.heat import colour_bar, heat, panels, span
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import caption, label, mark
 from reports.variants import ordered, titles
 
 

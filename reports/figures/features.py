@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from analysis.store import Table
 from reports.figure import Drawn, Figure
-from reports.heat import no_data, panels
-from reports.measured import measured, setting
+from reports.plotting.heat import no_data, panels
+from reports.plotting.measured import measured, setting
+from reports.plotting.style import MAGNITUDE, OKABE_ITO, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import MAGNITUDE, OKABE_ITO, caption, label, mark
 from reports.variants import ordered, titles
 
 SIZE = 8  # of a point, in all panels

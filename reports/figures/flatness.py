@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from reports.figure import Drawn, Figure
-from reports.fitting import fit
-from reports.heat import panels
 from reports.measures import MEASURES, Measure, final_accuracy
+from reports.plotting.fitting import fit
+from reports.plotting.heat import panels
+from reports.plotting.style import Look, caption, label, looks, mark
 from reports.runs import Collection, Run
-from reports.style import Look, caption, label, looks, mark
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
 FILLS = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
@@ -113,5 +113,6 @@ FIGURE = Figure(
     reading="Points that fall to the right speak for flatness; compare those of one partition (same fill) first.",
     needs=("curvature",),
     draw=draw,
+    wants="several runs",
     across=True,
 )

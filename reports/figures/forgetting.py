@@ -9,12 +9,12 @@ import numpy as np
 
 from analysis.summary import mean_known
 from reports.figure import Drawn, Figure
-from reports.fitting import shared_legend, whole_rounds
-from reports.heat import no_data
-from reports.lines import NOTHING, Series, mean_line
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import shared_legend, whole_rounds
+from reports.plotting.heat import no_data
+from reports.plotting.lines import NOTHING, Series, mean_line
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import canvas, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import canvas, caption, label, mark
 from reports.variants import seeds_said, variants
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from reports.figure import Drawn, Figure
-from reports.fitting import shared_legend
-from reports.heat import panels
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import shared_legend
+from reports.plotting.heat import panels
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.series import has, panel
+from reports.plotting.style import caption
 from reports.runs import Collection, Run
-from reports.series import has, panel
-from reports.style import caption
 from reports.variants import seeds_said, variants
 
 PLACE = "incompatibility", "rounds"

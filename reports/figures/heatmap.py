@@ -10,11 +10,11 @@ from matplotlib.colors import LogNorm, Normalize
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
-from reports.fitting import finite, spans_decades
-from reports.heat import colour_bar, heat, panels
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import finite, spans_decades
+from reports.plotting.heat import colour_bar, heat, panels
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import caption, label, mark
 from reports.variants import titles, variants
 
 SIDES = {"local": "own data", "global": "everyone's data"}
@@ -93,4 +93,5 @@ FIGURE = Figure(
     reading="Dark on the left, bright on the right: models that are flat for their own client and sharp for everyone.",
     needs=("local_global",),
     draw=draw,
+    wants="--set local_global.rounds=all",
 )

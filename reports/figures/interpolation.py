@@ -13,11 +13,11 @@ from matplotlib.ticker import MultipleLocator
 
 from analysis.store import Stored, Table
 from reports.figure import Drawn, Figure
-from reports.fitting import finite, shared_legend
-from reports.heat import no_data
-from reports.measured import measured, setting
+from reports.plotting.fitting import finite, shared_legend
+from reports.plotting.heat import no_data
+from reports.plotting.measured import measured, setting
+from reports.plotting.style import OKABE_ITO, canvas, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import OKABE_ITO, canvas, caption, label, mark
 from reports.variants import titles
 
 PLACE = re.compile(r"(?P<run>.*) round (?P<round>\d+)(?: client (?P<client>\d+))?")  # as the study names models

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.figure import Drawn, Figure
-from reports.relief import colorbar, finish, owned, reliefs, solid
+from reports.plotting.relief import colorbar, finish, owned, reliefs, solid
+from reports.plotting.scales import Scale, shared
+from reports.plotting.scene import net_trace, scene, solid_trace
+from reports.plotting.style import caption, looks
+from reports.plotting.surfaces import Surface, describe, local_surfaces
 from reports.runs import Collection, Run
-from reports.scales import Scale, shared
-from reports.scene import net_trace, scene, solid_trace
-from reports.style import caption, looks
-from reports.surfaces import Surface, describe, local_surfaces
 
 NAME = "training loss"
 MOST = 3  # participants; further ones are in the file
@@ -58,4 +58,5 @@ FIGURE = Figure(
     reading="Low and wide on the left but high on the right: a minimum of the client alone, not of everyone.",
     needs=("surface",),
     draw=draw,
+    wants="--set surface.clients=2",
 )

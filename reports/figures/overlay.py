@@ -12,12 +12,12 @@ from matplotlib.patches import Patch
 from mpl_toolkits.mplot3d import Axes3D
 
 from reports.figure import Drawn, Figure
-from reports.relief import colorbar, finish, heights_norm, net, reliefs, solid
+from reports.plotting.relief import colorbar, finish, heights_norm, net, reliefs, solid
+from reports.plotting.scales import Scale, shared
+from reports.plotting.scene import net_trace, scene, solid_trace
+from reports.plotting.style import MAGNITUDE, caption, looks, mark
+from reports.plotting.surfaces import Surface, compared, describe, titles
 from reports.runs import Collection, Run
-from reports.scales import Scale, shared
-from reports.scene import net_trace, scene, solid_trace
-from reports.style import MAGNITUDE, caption, looks, mark
-from reports.surfaces import Surface, compared, describe, titles
 
 NAME = "training loss"
 
@@ -76,4 +76,5 @@ FIGURE = Figure(
     reading="Where the net is below the solid surface the method has the lower loss; a wider net is a flatter minimum.",
     needs=("surface",),
     draw=draw,
+    wants="runs of several methods, in one call of `landscape analyze RUN... --study surface`",
 )

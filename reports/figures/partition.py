@@ -10,8 +10,8 @@ from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
+from reports.plotting.style import OKABE_ITO, canvas, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import OKABE_ITO, canvas, caption, label, mark
 
 SHOWN = 60  # clients, at most: more bubbles cannot be told apart
 BIGGEST = 0.9  # diameter of the largest bubble, in cells

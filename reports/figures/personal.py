@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from analysis.store import Table
 from reports.figure import Drawn, Figure
-from reports.heat import no_data, panels
-from reports.measured import measured, of_study, setting
+from reports.plotting.heat import no_data, panels
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import Look, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import Look, caption, label, mark
 from reports.variants import titles, variants
 
 GLOBAL = "global model"

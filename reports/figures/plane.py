@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from analysis.store import Stored, Table
 from reports.figure import Drawn, Figure
-from reports.maps import bar, bounded, filled
+from reports.plotting.maps import bar, bounded, filled
+from reports.plotting.style import MAGNITUDE, canvas, caption, label, mark
+from reports.plotting.surfaces import in_order
 from reports.runs import Collection, Run
-from reports.style import MAGNITUDE, canvas, caption, label, mark
-from reports.surfaces import in_order
 
 PANELS = (("train", "loss", "training loss", 1.0), ("test", "error", "test error (%)", 100.0))
 SHAPES = ("o", "s", "D", "*")  # three models, and the global one beside them

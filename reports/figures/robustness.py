@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from analysis.store import Table
 from analysis.summary import mean_known
 from reports.figure import Drawn, Figure
-from reports.fitting import shared_legend
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import shared_legend
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import canvas, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import canvas, caption, label, mark
 from reports.variants import Variant, variants
 
 APART = 0.7  # share of a corruption's row that its dots spread over

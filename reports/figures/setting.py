@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 
 from analysis.summary import group
 from reports.figure import Drawn, Figure
-from reports.fitting import fit, shared_legend
-from reports.heat import panels
 from reports.measures import MEASURES, Measure
+from reports.plotting.fitting import fit, shared_legend
+from reports.plotting.heat import panels
+from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import caption, label, mark
 from reports.variants import Variant, numeric_settings, settings_of, variants
 
 SHOWN = ("accuracy", "lambda_1", "everyone", "incompatibility")
@@ -99,5 +99,6 @@ FIGURE = Figure(
     reading="A flat line is a method that does not mind; compare where lines peak, not single points within the bars.",
     needs=(),
     draw=draw,
+    wants="runs of a method that differ in a setting",
     across=True,
 )

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
-from reports.fitting import fit, shared_legend
-from reports.heat import panels
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import fit, shared_legend
+from reports.plotting.heat import panels
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import Look, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import Look, caption, label, mark
 from reports.variants import variants
 
 PANELS = {  # table and side: what was looked at

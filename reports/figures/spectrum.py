@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
 from reports.figures.eigenvalues import whose
-from reports.fitting import fit, shared_legend
-from reports.measured import measured, of_study, setting
+from reports.plotting.fitting import fit, shared_legend
+from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.style import Look, canvas, caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import Look, canvas, caption, label, mark
 from reports.variants import Variant, variants
 
 RATIO = 5  # the papers compare the first eigenvalue with this one

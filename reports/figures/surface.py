@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.figure import Drawn, Figure
-from reports.relief import colorbar, finish, owned, reliefs, solid
+from reports.plotting.relief import colorbar, finish, owned, reliefs, solid
+from reports.plotting.scales import shared
+from reports.plotting.scene import scene, solid_trace
+from reports.plotting.style import caption, looks
+from reports.plotting.surfaces import describe, global_surfaces, titles
 from reports.runs import Collection, Run
-from reports.scales import shared
-from reports.scene import scene, solid_trace
-from reports.style import caption, looks
-from reports.surfaces import describe, global_surfaces, titles
 
 NAME = "training loss"
 

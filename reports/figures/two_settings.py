@@ -10,10 +10,10 @@ import numpy as np
 
 from analysis.summary import mean_known
 from reports.figure import Drawn, Figure
-from reports.heat import colour_bar, heat, panels, span, write_in
 from reports.measures import MEASURES
+from reports.plotting.heat import colour_bar, heat, panels, span, write_in
+from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
-from reports.style import caption, label, mark
 from reports.variants import Variant, numeric_settings, settings_of, variants
 
 ACCURACY = MEASURES["accuracy"]
@@ -78,5 +78,6 @@ FIGURE = Figure(
     reading="A broad bright area is a method that is easy to tune; a bright spot alone asks for luck.",
     needs=(),
     draw=draw,
+    wants="runs of a method that differ in two settings",
     across=True,
 )

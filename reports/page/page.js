@@ -39,7 +39,7 @@
       box.checked = shown > 0;
       box.indeterminate = shown > 0 && shown < own.length;
     }
-    for (const element of all("[data-runs], [data-run]")) {
+    for (const element of all("[data-runs]")) {
       const own = names(element.dataset.runs || element.dataset.run);
       element.toggleAttribute("data-off", own.length > 0 && own.every((name) => hidden.has(name)));
     }

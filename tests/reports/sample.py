@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.figure import Drawn, Figure
+from reports.plotting.style import canvas, label, legend, looks, mark
 from reports.runs import Collection, Run
-from reports.style import canvas, label, legend, looks, mark
 
 
 def draw_lines(runs: Sequence[Run], everything: Collection) -> list[Drawn]:

@@ -10,8 +10,8 @@ from PIL import Image
 from analysis import store
 from reports import animation
 from reports.animation import animate, over_rounds, rotating
+from reports.plotting.surfaces import compared, surfaces_of
 from reports.runs import Collection, read_runs
-from reports.surfaces import compared, surfaces_of
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
 

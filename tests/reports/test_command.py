@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from reports import drawing, page
+from reports import drawing
 from reports.catalog import FIGURES
 from reports.command import default_out, figures_listed, find_runs, report
+from reports.page import page
 from tests.reports.conftest import make_run
 from tests.reports.sample import FAILING, LINES, SURFACE
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from reports.plotting.style import FIXED, looks
 from reports.runs import Collection, read_runs
-from reports.style import FIXED, looks
 from tests.reports.conftest import RESULTS, make_run
 
 

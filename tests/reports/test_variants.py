@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reports.plotting.style import looks
 from reports.runs import Collection, read_runs
-from reports.style import looks
 from reports.variants import numeric_settings, ordered, seeds_said, titles, variants
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied

@@ -10,8 +10,8 @@ import pytest
 
 from analysis import store
 from reports.figures.overlay import FIGURE
+from reports.plotting.style import looks
 from reports.runs import Collection, read_runs
-from reports.style import looks
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
 

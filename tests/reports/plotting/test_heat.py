@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.heat import heat, panels, span, write_in
+from reports.plotting.heat import heat, panels, span, write_in
 
 
 @pytest.mark.parametrize(("count", "shape"), [(1, (1, 1)), (4, (1, 4)), (5, (2, 4)), (8, (2, 4))])

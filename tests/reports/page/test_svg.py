@@ -10,8 +10,8 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from reports.figure import save
+from reports.page.svg import inline
 from reports.runs import Collection
-from reports.svg import inline
 from tests.reports.sample import draw_lines
 
 

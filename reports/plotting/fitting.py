@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from reports.heat import no_data
-from reports.style import logarithmic
+from reports.plotting.heat import no_data
+from reports.plotting.style import logarithmic
 
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it

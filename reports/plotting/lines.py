@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
+from reports.plotting.style import mark
 from reports.runs import Run
-from reports.style import mark
 from reports.variants import Variant
 
 Series = tuple[NDArray[Any], NDArray[Any]]  # places along the axis, and values there

@@ -15,15 +15,16 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports import numbers, provenance, typeset
 from reports.drawing import Outcome, Picture, Section, slug
 from reports.figure import QUESTIONS
 from reports.measures import final_accuracy
+from reports.page import provenance
+from reports.plotting.style import looks
 from reports.runs import Collection, Run
-from reports.style import looks
-from reports.table import Table, ranks
+from reports.tables import numbers, typeset
+from reports.tables.table import Table, ranks
 
-HERE = Path(__file__).with_suffix("")  # the template, its style and its script
+HERE = Path(__file__).parent  # the template, its style and its script
 HEAVY = 20_000  # characters of CSV; more of them are packed
 PLAIN = " !'()*,/:;=?@[]$+"  # characters that an address in an attribute can do without escaping
 SHAPES = {  # markers of figures as small drawings, within -5 .. 5

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from reports.by_method import mean_cell
 from reports.measures import MEASURES
 from reports.runs import Collection, Run
-from reports.table import Cell, Column, Line, Table
+from reports.tables.by_method import mean_cell
+from reports.tables.table import Cell, Column, Line, Table
 from reports.variants import variants
 
 # by name in MEASURES; a local model is not better for being flat on its own data, so that is not compared

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from reports.by_method import Found, by_method, in_order, mean_cell, measured, sections, seeds_of
 from reports.measures import MEASURES, Measure, bytes_per_round, personal_accuracy, targets, to_target
 from reports.runs import Collection, Run
-from reports.table import Cell, Column, Line, Table
-from reports.typeset import SUFFIXES, render, save
+from reports.tables.by_method import Found, by_method, in_order, mean_cell, measured, sections, seeds_of
+from reports.tables.table import Cell, Column, Line, Table
+from reports.tables.typeset import SUFFIXES, render, save
 from reports.variants import Variant
 
 __all__ = ["SUFFIXES", "TABLES", "Table", "made", "render", "save"]

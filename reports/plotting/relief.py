@@ -15,9 +15,9 @@ from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from numpy.typing import NDArray
 
-from reports.scales import Scale
-from reports.style import MAGNITUDE, STYLE, mark
-from reports.surfaces import Surface, axis_names
+from reports.plotting.scales import Scale
+from reports.plotting.style import MAGNITUDE, STYLE, mark
+from reports.plotting.surfaces import Surface, axis_names
 
 LINES = 25  # of a net, or cells of a surface, in each direction: more can be neither seen nor drawn in time
 VIEW = {"elev": 28, "azim": -55}

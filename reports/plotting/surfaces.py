@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.store import Stored
+from reports.plotting.scales import Scale
+from reports.plotting.style import looks
 from reports.runs import Collection, Run
-from reports.scales import Scale
-from reports.style import looks
 
 MOST = 12  # panels; with more runs each method is shown by one seed
 ABOUT = {

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from reports.fitting import finite, fit, whole_rounds
+from reports.plotting.fitting import finite, fit, whole_rounds
+from reports.plotting.style import label, mark
 from reports.runs import Run
-from reports.style import label, mark
 from reports.variants import Variant
 
 Place = tuple[str, str, str]  # study, table and variable

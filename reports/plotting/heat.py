@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
-from reports.style import MAGNITUDE, canvas
+from reports.plotting.style import MAGNITUDE, canvas
 
 TICKS = 10  # labelled cells along one side of a heat map
 

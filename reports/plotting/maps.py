@@ -13,8 +13,8 @@ from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.scales import Array, Extend
-from reports.style import canvas
+from reports.plotting.scales import Array, Extend
+from reports.plotting.style import canvas
 
 BRIGHT = 0.55  # of the colour map: lines are white below and black above
 

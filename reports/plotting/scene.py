@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.relief import LINES
-from reports.scales import Scale
-from reports.surfaces import Surface, axis_names
+from reports.plotting.relief import LINES
+from reports.plotting.scales import Scale
+from reports.plotting.surfaces import Surface, axis_names
 
 
 def solid_trace(surface: Surface, scale: Scale, title: str, color: str, **look: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from reports.table import Column, Table, ranks, text_of
+from reports.tables.table import Column, Table, ranks, text_of
 
 SUFFIXES = {"latex": "tex", "markdown": "md", "csv": "csv"}  # of files
 TEX = {
@@ -121,7 +121,7 @@ def html(table: Table) -> str:
 
 def _runs(names: Sequence[str]) -> str:
     """The page hides what shows only runs that are switched off."""
-    return f' data-run="{escape(" ".join(map(quote, names)))}"' if names else ""
+    return f' data-runs="{escape(" ".join(map(quote, names)))}"' if names else ""
 
 
 def comma_separated(table: Table) -> str:

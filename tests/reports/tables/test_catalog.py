@@ -15,8 +15,8 @@ import pytest
 from analysis import store
 from reports.figure import QUESTIONS
 from reports.runs import Collection, read_runs
-from reports.table import Cell, Column, Line, Table, ranks, text_of
-from reports.tables import TABLES, made, render, save
+from reports.tables.catalog import TABLES, made, render, save
+from reports.tables.table import Cell, Column, Line, Table, ranks, text_of
 from tests.reports.conftest import make_run
 from tests.reports.results import personal, training
 from tests.reports.results.seeds_and_settings import varied
@@ -162,7 +162,7 @@ def test_html_is_balanced_escaped_and_says_which_runs_a_row_shows() -> None:
     text = render(example(), "html")
     read = Reader(text)
     assert read.open == []
-    rows = [attributes.get("data-run") for tag, attributes in read.tags if tag == "tr"]
+    rows = [attributes.get("data-runs") for tag, attributes in read.tags if tag == "tr"]
     assert rows == [None, None, "r1 r%202", "r3", "r4", "r5"]  # names are one word each, as the page writes them
     assert "<b>four</b>" in read.texts
     assert "<never>" in read.texts

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from analysis.summary import group
 from reports.measures import Measure
+from reports.plotting.style import looks
 from reports.runs import Collection, Run
-from reports.style import looks
-from reports.table import Cell, Column, Line
+from reports.tables.table import Cell, Column, Line
 from reports.variants import Variant, variants
 
 Found = tuple[Column, Callable[[Variant], Cell]]  # a column, and where its cells come from

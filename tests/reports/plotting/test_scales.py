@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.scales import decades, linear, shared
+from reports.plotting.scales import decades, linear, shared
 
 
 def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not() -> None:

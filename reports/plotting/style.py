@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -94,13 +95,13 @@ def legend(axes: Axes, **where: Any) -> None:
 def mark(artists: Any, runs: Iterable[str]) -> None:
     """Say which runs an artist shows, in the SVG too: the page hides it when all of them are hidden.
 
-    artists: one, or any nesting of lists of them, as matplotlib's calls return.
+    artists: one, or any nesting of lists of them, as matplotlib's calls return. Names are quoted: blanks part them.
     """
     if isinstance(artists, (list, tuple)):
         for one in artists:
             mark(one, runs)
     elif artists is not None:
-        artists.set_gid(f"{MARK}{' '.join(runs)}")
+        artists.set_gid(f"{MARK}{' '.join(map(quote, runs))}")
 
 
 def caption(parts: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""Tables in the shapes of the papers: LaTeX, Markdown, HTML and CSV."""

@@ -4,14 +4,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo gallery test lint bench clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
 
-demo: .venv/ready   ## train and analyse a small network on the embedded digits, into runs/demo
+demo: .venv/ready   ## train, analyse and report four methods on the embedded digits, into runs/demo
 	$(BIN)/landscape demo
+
+gallery: demo       ## draw the README's pictures from the demo
+	$(BIN)/python -m reports.showcase runs/demo reports/gallery
 
 test: .venv/ready   ## run every test
 	$(BIN)/python -m pytest -n 2

@@ -104,7 +104,7 @@ def write(path: Path, stored: Stored) -> None:
 
 def _write_table(group: h5py.Group, table: Table) -> None:
     for key, value in table.attributes.items():
-        group.attrs[key] = value if isinstance(value, (str, int, float)) else json.dumps(value, default=str)
+        group.attrs[key] = value if isinstance(value, (str, int, float, np.generic)) else json.dumps(value, default=str)
     sizes = {
         dim: size
         for variable in table.variables.values()

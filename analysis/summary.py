@@ -47,7 +47,7 @@ def collect(paths: Sequence[str | Path], *, last: int | None = None) -> list[Row
         own = settings[run]
         row = {**_identity(run, own), **{key: own.get(key) for key in differing}}
         if own:
-            row |= finals(_metrics(run), last or int(own.get("evaluation.last", 10)))
+            row |= finals(metrics(run), last or int(own.get("evaluation.last", 10)))
         for path in sorted(results):
             row |= numbers(store.read(path))
         rows.append(row)
@@ -129,7 +129,7 @@ def differing(settings: Sequence[Row]) -> list[str]:
     ]
 
 
-def _metrics(run: Path) -> list[Row]:
+def metrics(run: Path) -> list[Row]:
     """Records of finished rounds; a last line cut short by a kill is left out."""
     path = run / "metrics.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []

@@ -25,15 +25,15 @@ STUDIES: dict[str, dict[str, Any]] = {
     "robustness": {"severities": (1, 3, 5)},
     "personal": {},
     "features": {"count": 360},
-    "curvature": {"density": 2, "smallest": True, "trace": 20},
-    "surface": {"steps": 15, "splits": ("train", "test")},
+    "curvature": {"density": 2},
+    "surface": {"steps": 15},
     "sharpness": {"kinds": ("sam", "asam", "average"), "samples": 8, "clients": 3},
-    "local_global": {"rounds": "20,40"},
+    "local_global": {"rounds": "10,30"},
     "incompatibility": {"steps": 0, "batches": 4, "radius": 0.05},  # one radius for all methods
     "drift": {},
     "sensitivity": {},
     "plane": {"steps": 13},
-    "interpolation": {"steps": 9, "low": -0.5, "high": 1.5, "clients": 2, "batchnorm": ("interpolated",)},
+    "interpolation": {"steps": 7, "low": -0.5, "high": 1.5, "clients": 2, "batchnorm": ("interpolated",)},
 }
 
 
@@ -101,7 +101,7 @@ def conclude(paths: Sequence[Path], console: Console) -> None:
     """The three numbers that matter, for every run."""
     table = Table("a client sees", "method", "accuracy", "sharpness of the result", "of local models: own data → all")
     rows = {row["run"]: row for row in summary.collect(paths)}
-    for one in read_runs(paths).runs:
+    for one in sorted(read_runs(paths).runs, key=lambda run: float(run.settings["partition"]["alpha"])):
         row = rows[one.name]
         accuracy = row.get("swa_final_accuracy") or row["final_accuracy"]
         seen = "one class" if one.settings["partition"]["alpha"] == 0 else "all classes"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import store
+from analysis import store, summary
 from analysis.store import Stored, Table
+from analysis.summary import FOLDER, SKEWS
 
-FOLDER = "analysis"  # of results, in a run directory and beside runs that were compared
 COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
-SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how partitions call their skew
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +111,10 @@ def _read_run(path: Path, problems: list[str]) -> Run:
 
 
 def _read_metrics(path: Path, problems: list[str]) -> list[dict[str, Any]]:
-    file = path / "metrics.jsonl"
-    lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []  # a last line may be cut short by a kill
     try:
-        return [dict(json.loads(line)) for line in lines]
-    except (ValueError, TypeError):
-        problems.append(f"{file}: not readable as one record per line; landscape check says more")
+        return summary.metrics(path)
+    except ValueError as error:
+        problems.append(str(error))
         return []
 
 

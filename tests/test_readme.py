@@ -33,7 +33,7 @@ def test_make_lines_name_real_targets(command):
 
 def test_landscape_lines_run_one_after_the_other(tmp_path):
     commands = [line for line in SHELL if not line.startswith("make")]
-    assert len(commands) == 9
+    assert len(commands) == 12
     here = f'landscape() {{ "{sys.executable}" -c "from landscape.cli import main; main()" "$@"; }}\n'
     for command in commands:
         done = subprocess.run(["bash", "-c", here + command], cwd=tmp_path, capture_output=True, text=True, timeout=300)
@@ -48,7 +48,7 @@ def test_only_known_languages_so_that_no_block_escapes():
 def test_files_that_the_readme_names_exist():
     text = (ROOT / "README.md").read_text()
     for path in re.findall(r"\]\(([\w/.]+)\)", text) + re.findall(
-        r"`((?:landscape|tests|training)/[\w/]+\.(?:py|toml))`", text
+        r"`((?:landscape|tests|training|analysis|reports)/[\w/]+\.(?:py|toml))`", text
     ):
         assert (ROOT / path).exists(), path
     for table, path in [
@@ -61,6 +61,9 @@ def test_files_that_the_readme_names_exist():
         ("MODELS", "training/models.py"),
         ("DATASETS", "training/datasets.py"),
         ("GROUPS", "tests/benchmarks/__main__.py"),
+        ("STUDIES", "analysis/catalog.py"),
+        ("FIGURES", "reports/catalog.py"),
+        ("TABLES", "reports/tables/catalog.py"),
     ]:
         assert f"`{table}`" in text
         assert re.search(rf"^{table}\b", (ROOT / path).read_text(), re.MULTILINE)

@@ -40,7 +40,7 @@
       box.indeterminate = shown > 0 && shown < own.length;
     }
     for (const element of all("[data-runs]")) {
-      const own = names(element.dataset.runs || element.dataset.run);
+      const own = names(element.dataset.runs);
       element.toggleAttribute("data-off", own.length > 0 && own.every((name) => hidden.has(name)));
     }
     const shown = rows.filter((row) => !hidden.has(row.dataset.key)).length;

@@ -27,7 +27,7 @@ def stored() -> Stored:
             "total": Variable((), np.array(3.5), "a single number", "s"),
             "pixel": Variable(("round", "axis"), np.ones((2, 4), dtype=np.float32), "an axis without coordinates"),
         },
-        {"note": "on a table", "list": [1, 2]},
+        {"note": "on a table", "list": [1, 2], "count": 7},
     )
     return Stored(
         "curvature", {"top": 5, "rounds": "all"}, {"inputs": [{"run": "abc"}], "seed": [0]}, {"spectrum": table}
@@ -48,6 +48,14 @@ def test_what_was_written_comes_back(tmp_path: Path, stored: Stored) -> None:
         assert after.variables[name].long_name == variable.long_name
         assert after.variables[name].units == variable.units
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_that_was_read_can_be_written_again(tmp_path: Path, stored: Stored) -> None:
+    store.write(tmp_path / "a.h5", stored)
+    store.write(tmp_path / "b.h5", store.read(tmp_path / "a.h5"))
+    first, second = (store.read(tmp_path / name).tables["spectrum"].attributes for name in ("a.h5", "b.h5"))
+    assert first == second
+    assert second["count"] == 7
 
 
 def test_xarray_sees_every_axis_by_name(tmp_path: Path, stored: Stored) -> None:

@@ -26,14 +26,14 @@ STUDIES: dict[str, dict[str, Any]] = {
     "personal": {},
     "features": {"count": 360},
     "curvature": {"density": 2},
-    "surface": {"steps": 15},
-    "sharpness": {"kinds": ("sam", "asam", "average"), "samples": 8, "clients": 3},
-    "local_global": {"rounds": "10,30"},
+    "surface": {"steps": 13},
+    "sharpness": {"kinds": ("sam", "asam", "average"), "samples": 8, "clients": 2},
+    "local_global": {"rounds": "10,30", "clients": 4},
     "incompatibility": {"steps": 0, "batches": 4, "radius": 0.05},  # one radius for all methods
     "drift": {},
     "sensitivity": {},
-    "plane": {"steps": 13},
-    "interpolation": {"steps": 7, "low": -0.5, "high": 1.5, "clients": 2, "batchnorm": ("interpolated",)},
+    "plane": {"steps": 11},
+    "interpolation": {"steps": 6, "low": -0.5, "high": 1.5, "clients": 2, "batchnorm": ("interpolated",)},
 }
 
 

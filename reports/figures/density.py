@@ -14,7 +14,7 @@ from reports.figures.eigenvalues import whose
 from reports.plotting.fitting import finite
 from reports.plotting.heat import no_data
 from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.style import Look, canvas, caption, label, legend, mark
+from reports.plotting.style import Look, canvas, caption, label, legend, mark, powers
 from reports.runs import Collection, Run
 from reports.variants import variants
 
@@ -42,6 +42,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
             place += 1
     if rows:
         axes.set_yscale("log")
+        powers(axes.yaxis)
         axes.set_ylim(*_limits(rows))
         legend(axes, loc="upper right")
     else:

@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from reports.plotting.heat import no_data
-from reports.plotting.style import logarithmic
+from reports.plotting.style import logarithmic, powers
 
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it
@@ -45,12 +45,14 @@ def fit(axes: Axes, which: str, values: Any) -> None:
     sizes = np.abs(numbers[numbers != 0])
     if (numbers <= 0).any():
         change("symlog", linthresh=sizes.min())
+        powers(axis)
         return
     change("log")
     if sizes.max() / sizes.min() <= LONG and sizes.min() >= TINY:
         logarithmic(axis)
     else:
         axis.set_major_locator(LogLocator(numticks=8))
+        powers(axis)
         axis.set_minor_formatter(NullFormatter())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +22,11 @@ LINES = ("-", "--", "-.", ":")
 FIXED = ("fedavg", "fedsam", "fedasam + SWA", "fedgloss", "fedasam", "fedvssam", "fedfsa", "fedsol")
 MAGNITUDE, SIGNED = "viridis", "RdBu_r"  # maps for sizes, and for values with a sign, centred at zero
 WIDTH, HEIGHT = 6.4, 4.0  # inches: one column and a half of a paper
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+TICKS = 5  # spaces between numbers along an axis at most: measuring and drawing ticks is half the work of a figure
 MARK = "runs:"  # begins the id of everything that belongs to runs
 STYLE: Any = {
+    "figure.dpi": 150,  # for laying out as for PNG: the size of every word is measured once for both
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -69,6 +73,8 @@ def canvas(
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(rows, columns, squeeze=False)
+    for one in axes.flat:
+        one.locator_params(nbins=TICKS)
     return figure, [one for row in axes for one in row]
 
 
@@ -77,7 +83,7 @@ def label(axes: Axes, x: str, y: str, title: str = "") -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if title:
-        axes.set_title(title, fontsize=10)
+        axes.set_title(title, fontsize=10, y=1.0)  # no place given: matplotlib measures all ticks again to find one
 
 
 def logarithmic(axis: Axis) -> None:
@@ -85,6 +91,18 @@ def logarithmic(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
+
+
+def powers(axis: Axis) -> None:
+    """Powers of ten beside a logarithmic axis as plain words: setting them as formulas took longer than the curves."""
+
+    def name(value: float, _: int) -> str:
+        power = round(math.log10(abs(value))) if value else 0
+        if not value or not math.isclose(abs(value), 10.0**power):
+            return f"{value:g}"
+        return f"{'-' if value < 0 else ''}10{str(power).translate(RAISED)}"
+
+    axis.set_major_formatter(FuncFormatter(name))
 
 
 def legend(axes: Axes, **where: Any) -> None:

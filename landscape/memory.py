@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import sys
+import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -53,16 +54,34 @@ def available() -> int:
         return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2
 
 
+class Saved:
+    """What autograd saved, every storage once."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[int, weakref.ref[Tensor]]] = {}  # address -> bytes, the last who saved it
+
+    def add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self._found[storage.data_ptr()] = (storage.nbytes(), weakref.ref(tensor))
+
+    def all(self) -> int:
+        """Bytes that were saved, if only for a moment."""
+        return sum(count for count, _ in self._found.values())
+
+    def kept(self) -> int:
+        """Bytes that a graph still holds."""
+        return sum(count for count, tensor in self._found.values() if tensor() is not None)
+
+
 @contextmanager
-def counting_saved(known: Collection[Tensor]) -> Iterator[dict[int, int]]:
-    """Count the bytes that autograd saves inside the block: storage address -> bytes, `known` ones left out."""
+def counting_saved(known: Collection[Tensor]) -> Iterator[Saved]:
+    """Count the bytes that autograd saves inside the block, `known` ones left out."""
     skip = {tensor.untyped_storage().data_ptr() for tensor in known}
-    saved: dict[int, int] = {}
+    saved = Saved()
 
     def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in skip:
-            saved[storage.data_ptr()] = storage.nbytes()
+        if tensor.untyped_storage().data_ptr() not in skip:
+            saved.add(tensor)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

@@ -62,7 +62,7 @@ def fitting_chunk(objective: Objective, replica: Replica, batch: Batch, most: in
     piece = _head(batch, 4)
     with counting_saved([replica.flat, *piece]) as saved:
         objective._sums(replica, piece)
-    each = max(sum(saved.values()) / examples(piece), 1)
+    each = max(saved.all() / examples(piece), 1)
     return min(1 << int(math.log2(max(CACHE / each, 8))), most)
 
 

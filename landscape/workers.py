@@ -28,9 +28,9 @@ def ordered_map(task: Callable[[Item], Result], items: Iterable[Item], workers: 
     threads = torch.get_num_threads()
     single = isinstance(items, Sized) and len(items) == 1  # not worth a thread
     alone = workers == 1 or single or getattr(_worker, "busy", False)
+    torch.set_num_threads(1)  # of the one who waits, too: what it does with a result must not push workers aside
     try:
         if alone:
-            torch.set_num_threads(1)
             for item in items:
                 yield task(item)
             return

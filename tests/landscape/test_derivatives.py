@@ -106,3 +106,30 @@ def test_every_replacement_is_reached():
         outputs = nn.Conv2d(2, 2, 2)(image)
         nn.MaxPool2d(2)(nn.ReLU()(torch.relu(outputs).relu()))
     assert reached == set(REPLACEMENTS)
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1, ceil_mode=True)], ids=["apart", "overlapping"])
+def test_pooling_after_relu_is_done_before_it(pool, order):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), pool, nn.Conv2d(4, 2, 2)).double()
+    model[0].bias.data -= 0.8  # windows where ReLU passes nothing
+    inputs = torch.randn(5, 3, 8, 8, dtype=torch.float64).contiguous(memory_format=order)
+    vectors = [torch.randn_like(parameter) for parameter in model.parameters()]
+    expected = product(model, inputs, vectors)
+    with CheapSecond():
+        outputs = model[:3](inputs)
+        found = product(model, inputs, vectors)
+    assert "Relu" in type(outputs.grad_fn).__name__
+    torch.testing.assert_close(outputs, model[:3](inputs), rtol=0, atol=0)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_what_was_changed_after_relu_is_pooled_as_it_is():
+    image = torch.randn(1, 2, 4, 4, requires_grad=True)
+    with CheapSecond():
+        changed = torch.relu(image)
+        changed += 1.0
+        found = nn.functional.max_pool2d(changed, 2)
+    torch.testing.assert_close(found, nn.functional.max_pool2d(torch.relu(image) + 1.0, 2))

@@ -170,12 +170,13 @@ def _fourier(size: tuple[int, ...], kernel: tuple[int, ...], padding: tuple[int,
     # of two frequencies that are each other's conjugates the first is enough, counted twice
     pairs = [(u, v) for u in range(wide[0]) for v in range(wide[1])]
     first = [(u, v) for u, v in pairs if (u, v) <= (-u % wide[0], -v % wide[1])]
-    u, v = (torch.tensor(part)[:, None] for part in zip(*first, strict=True))
+    u, v = (torch.tensor(part, device="cpu")[:, None] for part in zip(*first, strict=True))
     own = (2 * u % wide[0] == 0) & (2 * v % wide[1] == 0)
     times = torch.where(own, 1.0, 2.0).double() / math.prod(wide)
     waves, back = [], []
     for (high, broad), (top, left) in ((size, padding), (out, (0, 0)), (kernel, (0, 0))):
-        a, b = torch.meshgrid(top + torch.arange(high), left + torch.arange(broad), indexing="ij")
+        rows, columns = torch.arange(high, device="cpu"), torch.arange(broad, device="cpu")
+        a, b = torch.meshgrid(top + rows, left + columns, indexing="ij")
         down, across = ((k * e.reshape(1, -1) % n).double() / n for k, e, n in ((u, a, wide[0]), (v, b, wide[1])))
         angle = 2 * torch.pi * (down + across)
         wave = torch.stack((torch.cos(angle), -torch.sin(angle)))  # (2, F, entries)

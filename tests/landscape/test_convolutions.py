@@ -102,3 +102,12 @@ def test_second_derivatives_of_a_network_at_frequencies(linear: bool) -> None:
         found = product()
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11 * float(other.abs().max()))
+
+
+def test_another_default_device_does_not_matter() -> None:
+    x, w = torch.randn(16, 40, 13, 13), torch.randn(40, 40, 5, 5)
+    with torch.device("meta"):
+        chosen = way(x, w, geometry())
+    assert isinstance(chosen, Fourier)
+    found = chosen.forward([(chosen.of_input(x), chosen.of_weight(w))], None)
+    torch.testing.assert_close(found, torch.conv2d(x, w), rtol=1e-4, atol=1e-4)

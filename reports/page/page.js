@@ -251,6 +251,13 @@
       if (this.space.clientWidth < 500 && layout.coloraxis) { // a phone: colours above, the surface has the width
         const bar = { orientation: "h", x: 0.5, xanchor: "center", y: 1, yanchor: "top", len: 0.9, thickness: 10 };
         layout.coloraxis = { ...layout.coloraxis, colorbar: { ...layout.coloraxis.colorbar, ...bar } };
+        for (const scene of this.scenes) { // and no room for more than the names of its sides
+          for (const side of ["xaxis", "yaxis"]) {
+            const title = layout[scene]?.[side]?.title;
+            if (title?.text) title.text = title.text.replace(/ \(.*\)$/, "");
+          }
+          if (layout[scene]?.zaxis?.title) layout[scene].zaxis.title.text = ""; // the colours say it
+        }
       }
       delete layout.width;
       delete layout.height;

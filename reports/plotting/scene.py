@@ -97,7 +97,8 @@ def scene(traces: Sequence[dict[str, Any]], surface: Surface, scale: Scale, name
                 "yaxis": {"title": {"text": along}},
                 "zaxis": height,
                 "aspectmode": "cube",
-                "camera": {"eye": {"x": 1.45, "y": -1.75, "z": 0.95}},
+                # a look at a point below the middle: titles of the axes hang out at the bottom, nothing does above
+                "camera": {"eye": {"x": 1.4, "y": -1.7, "z": 0.85}, "center": {"x": 0, "y": 0, "z": -0.2}},
             },
             "coloraxis": colors,
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},

@@ -38,7 +38,9 @@ class Checkpoint:
     """What is saved of a round: enough to analyse it, and to go on from it."""
 
     round: int  # rounds finished
-    models: Vectors  # "server", "mean" of participants, "swa"; "statistics", "swa_statistics" of norm layers
+    # "server", "mean" of participants, "swa"; "sent", what the participants were sent, where `locals` are kept;
+    # "statistics", "swa_statistics", "sent_statistics" of norm layers
+    models: Vectors
     locals: dict[int, Tensor]  # participant -> weights and running statistics; empty where not asked for
     server: Vectors
     clients: dict[int, Vectors]  # client -> its own vectors, for those that ever took part; see `forget_clients`

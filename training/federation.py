@@ -36,6 +36,8 @@ class State:
     server: Vectors
     clients: dict[int, Vectors] = field(default_factory=dict)  # only those that ever took part
     mean: Tensor | None = None  # plain mean of the last participants
+    sent: Tensor | None = None  # (d,) what was broadcast to them: where their local training began
+    sent_statistics: Tensor | None = None  # (b,) likewise
     swa: Tensor | None = None
     swa_statistics: Tensor | None = None  # (b,) averaged like the models
     captured: int = 0  # models in the SWA average
@@ -151,6 +153,8 @@ class Federation:
             server=server,
             clients=clients,
             mean=report.mean_model,
+            sent=start,
+            sent_statistics=state.statistics,
         )
         self._average(following)
         down, up = (vectors * start.numel() + state.statistics.numel() for vectors in method.traffic)

@@ -79,7 +79,7 @@ def train(
 
 
 def save(path: Path, federation: Federation, state: State, local_models: dict[int, Tensor], cohort: list[int]) -> None:
-    """Checkpoint a state."""
+    """Checkpoint a state; local models come with the point that was sent, which their updates are measured from."""
     points = {
         "server": state.w,
         "mean": state.mean,
@@ -87,6 +87,8 @@ def save(path: Path, federation: Federation, state: State, local_models: dict[in
         "statistics": state.statistics,
         "swa_statistics": state.swa_statistics,
     }
+    if local_models:
+        points |= {"sent": state.sent, "sent_statistics": state.sent_statistics}
     found = Checkpoint(
         round=state.round,
         models={name: vector for name, vector in points.items() if vector is not None},
@@ -113,6 +115,8 @@ def restore(found: Checkpoint) -> State:
         server=found.server,
         clients=found.clients,
         mean=found.models.get("mean"),
+        sent=found.models.get("sent"),
+        sent_statistics=found.models.get("sent_statistics"),
         swa=found.models.get("swa"),
         swa_statistics=found.models.get("swa_statistics"),
         captured=found.extra["captured"],

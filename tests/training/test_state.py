@@ -1,6 +1,7 @@
 """What a federation remembers, saves, evaluates, and what it does when training runs away."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from torch.nn import functional
 
 from tests.training.federations import NAMES, close, federation, made_up, play
 from training import checkpoint, config, datasets, partition, rounds
-from training.executor import Serial
-from training.local import DivergenceError
+from training.executor import Broadcast, Serial, Task
+from training.local import DivergenceError, Result
 from training.rounds import Federation, State
 
 
@@ -55,6 +56,47 @@ def test_a_saved_state_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
     restored = rounds.restore(found)
     assert identical(restored, state)
     assert identical(play(fed, 2, state=restored)[-1][0], played[-1][0])
+
+
+AHEAD = {"fedacg", "fedgloss", "naivefedgloss", "made up"}  # their servers send another point than their model
+
+
+@pytest.mark.parametrize("name", [*NAMES, "made up"])
+def test_local_models_are_saved_with_the_point_that_was_sent(name: str, tmp_path: Path) -> None:
+    fed = build(name)
+    before, _, _ = play(fed, 2)[-1]
+    heard: list[Broadcast] = []
+
+    class Listening(Serial):
+        def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+            heard.append(broadcast)
+            return super().run(broadcast, tasks)
+
+    state, _, ends = fed.advance(before, Listening(fed.shop))
+    (tmp_path / "metrics.jsonl").touch()
+    rounds.save(tmp_path, fed, state, ends, list(ends))
+    models = checkpoint.load(checkpoint.at(tmp_path, 3)).models
+    assert torch.equal(models["sent"], heard[-1].start)  # of two exchanges the one whose models were kept
+    assert torch.equal(models["sent"], before.w) == (name not in AHEAD)
+    moved = sum(share * (ends[client] - models["sent"]) for client, share in shares(fed, list(ends)).items())
+    assert close(models["mean"], models["sent"] + moved)
+
+
+def shares(fed: Federation, cohort: list[int]) -> dict[int, float]:
+    total = sum(len(fed.parts[client]) for client in cohort)
+    return {client: len(fed.parts[client]) / total for client in cohort}
+
+
+def test_the_sent_point_has_the_statistics_that_were_sent_and_goes_only_with_local_models(tmp_path: Path) -> None:
+    fed = federation("fedgloss", model={"name": "tests.training.federations:normed"}, sizes=[8] * 7)
+    before, after = (state for state, _, _ in play(fed, 2))
+    (tmp_path / "metrics.jsonl").touch()
+    rounds.save(tmp_path, fed, before, {}, fed.cohort(0))
+    rounds.save(tmp_path, fed, after, {0: after.w}, fed.cohort(1))
+    without, found = (checkpoint.load(checkpoint.at(tmp_path, round)).models for round in (1, 2))
+    assert not {"sent", "sent_statistics"} & set(without)
+    assert torch.equal(found["sent_statistics"], without["statistics"])
+    assert not torch.equal(found["sent_statistics"], found["statistics"])
 
 
 def test_uploads_weigh_as_models_do() -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from landscape.errors import choose
-from training import catalog, datasets, models, partition, toml
+from training import catalog, datasets, models, partition, recording, toml
 from training.augment import Augment
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -167,11 +167,23 @@ def _augment(given: Any) -> Any:
     return Augment(**given)
 
 
+def _names(given: Any) -> Any:
+    """A tuple of names from a list of them."""
+    if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) for name in given):
+        raise ValueError(f'record must be a list of quantities such as ["gradient_norm"], got {toml.written(given)}')
+    if len(set(given)) < len(given):
+        raise ValueError(f"record names a quantity twice: {toml.written(given)}")
+    return tuple(given)
+
+
 class Recipe(Settings):
     """Everything that determines a run."""
 
     seed: int = Field(0, ge=0)
     dtype: Literal["float32", "float64"] = "float32"
+    record: Annotated[
+        tuple[str, ...], BeforeValidator(_names)
+    ] = ()  # quantities along the local steps; see `recording`
     data: Data = Data()
     partition: Partition = Partition()
     model: Model = Model()
@@ -190,6 +202,7 @@ class Recipe(Settings):
                 f"rounds.participants ({self.rounds.participants}) must not exceed "
                 f"partition.clients ({self.partition.clients})"
             )
+        recording.check(self.record, catalog.method(self.algorithm.name, self.algorithm.settings))
         return self
 
     @property
@@ -209,6 +222,8 @@ class Recipe(Settings):
         content = self.model_dump(mode="json")
         for key in ("root", "download"):
             content["data"].pop(key)
+        if not self.record:
+            content.pop("record")  # runs from before there was such a setting keep their names
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -21,6 +21,7 @@ from training.config import Recipe
 from training.executor import Broadcast, Executor, Task
 from training.local import DivergenceError, Parts, Workshop
 from training.parts import Vectors
+from training.recording import perturbation_error
 from training.tally import Tally
 
 Record = dict[str, Any]
@@ -133,9 +134,9 @@ class Federation:
         cohort, lr = self.cohort(round), self.lr(round)
         sizes = {k: len(self.parts[k]) if recipe.rounds.aggregation == "size" else 1 for k in cohort}
         weights = {k: size / sum(sizes.values()) for k, size in sizes.items()}
-        gradients = 0
+        gradients, probe = 0, None
         if method.server.probes:
-            probe, _, _ = self._exchange(state, state.w, weights, executor, keep_locals=False)
+            probe = self._probe(state, weights, executor)
             start = method.server.start_after(state.w, state.server, probe.report(state.w, len(self.parts)))
             gradients = probe.gradients
         else:
@@ -171,6 +172,8 @@ class Federation:
             "bytes_down": down * start.element_size() * len(cohort),
             "bytes_up": up * start.element_size() * len(cohort),
         }
+        if recipe.record:
+            record["recorded"] = tally.recorded | self._recorded(state, weights, executor, probe)
         if (round + 1) % recipe.evaluation.every == 0 or round + 1 == recipe.rounds.count:
             record.update(self.evaluate(following))
             if not math.isfinite(record.get("test_loss", 0.0)):
@@ -196,6 +199,17 @@ class Federation:
             if keep_locals:
                 local_models[result.client] = torch.cat([result.w, result.statistics])
         return tally, clients, local_models
+
+    def _probe(self, state: State, weights: dict[int, float], executor: Executor) -> Tally:
+        """What the cohort would bring back from the model itself; nobody remembers it."""
+        return self._exchange(state, state.w, weights, executor, keep_locals=False)[0]
+
+    def _recorded(self, state: State, weights: dict[int, float], executor: Executor, probe: Tally | None) -> Record:
+        """What is recorded once a round; for eq. 6 of FedGloSS the cohort trains once more if it has not yet."""
+        if "delta_epsilon" not in self.recipe.record:
+            return {}
+        probe = probe or self._probe(state, weights, executor)
+        return {"delta_epsilon": {"mean": perturbation_error(self.method, state.server, probe.displacement)}}
 
     def _average(self, state: State) -> None:
         """Server-side SWA: capture the model at the end of a cycle, or where the published code does."""

@@ -20,6 +20,7 @@ from training.augment import augment, mixup
 from training.config import Recipe
 from training.datasets import Dataset
 from training.parts import Method, Seen, Slope, Term, Vectors, Visit, norm
+from training.recording import Recorder
 
 
 class DivergenceError(RuntimeError):
@@ -57,6 +58,7 @@ class Result:
     examples: int
     loss: float  # mean of the mini-batch losses before each step
     gradients: int  # gradient evaluations
+    recorded: dict[str, list[float]] = field(default_factory=dict)  # quantity -> values by step; see `recording`
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,9 +160,12 @@ class Workshop:
 class StepSlope:
     """The gradients of one local step of one client. The first one taken feeds norm layers and the training loss."""
 
-    def __init__(self, shop: Workshop, visit: Visit, inputs: Tensor, targets: Tensor, at_rest: bool = False):
+    def __init__(
+        self, shop: Workshop, visit: Visit, inputs: Tensor, targets: Tensor, at_rest: bool = False, strict: bool = True
+    ):
         self.shop, self.visit, self.inputs, self.targets = shop, visit, inputs, targets
         self.at_rest = at_rest  # norm layers learn nothing
+        self.strict = strict  # a loss that is not finite ends the run
         self.evaluations, self.loss = 0, math.nan
         self._views: dict[tuple[str, int | None], Seen] = {}
 
@@ -177,13 +182,17 @@ class StepSlope:
         plain = functional.cross_entropy(seen.outputs, targets)
         loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if term else plain)
         parts = torch.autograd.grad(loss, shop.replica.leaves, allow_unused=True, materialize_grads=True)
-        if not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
+        if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
             visit = self.visit
             raise DivergenceError(visit.round + 1, visit.clients[0], visit.step + 1, visit.lr)
         if self.evaluations == 0:
             self.loss = float(plain.detach())
         self.evaluations += 1
         return torch.cat([part.reshape(-1) for part in parts])
+
+    def silent(self) -> StepSlope:
+        """A twin on the same batch, for the record only."""
+        return StepSlope(self.shop, self.visit, self.inputs, self.targets, at_rest=True, strict=False)
 
     def _others(self, term: Term, inputs: Tensor, half: int | None) -> dict[str, Seen]:
         """How the models of reference see the batch. In training mode like the model itself, so that equals agree."""
@@ -212,14 +221,16 @@ def local_step(
     velocity: Tensor | None,
     visit: Visit,
     recipe: Recipe,
+    recorder: Recorder | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """One step of any method: perturb, take the gradient there, correct, decay, move.
 
-    Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD.
+    Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD. A recorder
+    looks on, with a slope that it watches, and changes nothing.
     """
     local = recipe.local
     descent, plain = method.perturbation.descend(w, slope, visit, method.correction.needs_gradient)
-    u = method.correction(descent, plain, w, visit)
+    u = direction = method.correction(descent, plain, w, visit)
     if local.clip is not None:
         u = u * torch.clamp(local.clip / norm(u), max=1.0)
     if local.weight_decay:
@@ -231,13 +242,17 @@ def local_step(
     if local.momentum:
         velocity = u if velocity is None else torch.add(u, velocity, alpha=local.momentum)
         u = velocity
+    moved = torch.sub(w, u, alpha=visit.lr)
+    if recorder is not None:
+        recorder.note(method, visit, w, descent, direction, moved)
     visit.step += 1
-    return torch.sub(w, u, alpha=visit.lr), velocity
+    return moved, velocity
 
 
 def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) -> Result:
     """Run a client's local steps from the point that was sent."""
     velocity: Tensor | None = None
+    recorder = Recorder.of(shop.recipe.record)
     shop.put_statistics(statistics)
     losses: list[float] = []
     evaluations = 0
@@ -258,7 +273,8 @@ def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) 
         w = shop.method.correction.enter(visit, samples)
         for step, chosen in enumerate(shop.orders(client, visit.round)):
             slope = StepSlope(shop, visit, *shop.batch(chosen, client, visit.round, step))
-            w, velocity = local_step(shop.method, slope, w, velocity, visit, shop.recipe)
+            taken = slope if recorder is None else recorder.watch(slope)
+            w, velocity = local_step(shop.method, taken, w, velocity, visit, shop.recipe, recorder)
             losses.append(slope.loss)
             evaluations += slope.evaluations
     return Result(
@@ -271,6 +287,7 @@ def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) 
         examples=len(shop.parts[client]),
         loss=float(np.mean(losses)),
         gradients=evaluations,
+        recorded={} if recorder is None else recorder.series(0, shop.steps(client)),
     )
 
 

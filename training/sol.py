@@ -92,7 +92,7 @@ class ProximalSAM(Perturbation):
         local_at, proximal_at = COMBINATIONS[self.combine]
         at_w = {"local": slope(w)} if plain or "c" in (local_at, proximal_at) or local_at == "w" else {}
         if "p" in (local_at, proximal_at) or "c" in (local_at, proximal_at) or proximal_at == "w":
-            at_w["proximal"] = self._slope(w, slope, visit)
+            at_w["proximal"] = self.proximal_gradient(w, slope, visit)
         points = {"w": w}
         if "p" in (local_at, proximal_at):
             points["p"] = w + (0.0 if (e := self(w, at_w["proximal"], visit)) is None else e)
@@ -103,10 +103,10 @@ class ProximalSAM(Perturbation):
         if proximal_at == "w":
             descent = descent + self.beta * at_w["proximal"]
         elif proximal_at is not None:
-            descent = descent + self.beta * self._slope(points[proximal_at], slope, visit)
+            descent = descent + self.beta * self.proximal_gradient(points[proximal_at], slope, visit)
         return descent, at_w.get("local")
 
-    def _slope(self, point: Tensor, slope: Slope, visit: Visit) -> Tensor:
+    def proximal_gradient(self, point: Tensor, slope: Slope, visit: Visit) -> Tensor:
         """The gradient of the proximal loss."""
         rule = self.rule
         if rule is None:

@@ -20,6 +20,7 @@ from training.allocation import Ints
 from training.executor import Broadcast, Executor, Task
 from training.local import DivergenceError, Result, Workshop, halves, local_step
 from training.parts import Correction, Seen, Term, Vectors, Visit
+from training.recording import Recorder
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that a step outweighs Python's share, and memory comes to matter
 
@@ -57,6 +58,7 @@ class Stacked(Executor):
         )
         w = broadcast.start.expand(len(tasks), -1)
         velocity: Tensor | None = None
+        recorder = Recorder.of(shop.recipe.record)
         orders = [shop.orders(client, broadcast.round) for client in clients]
         totals = torch.zeros(len(tasks), dtype=torch.float64)
         evaluations = torch.zeros(len(tasks), dtype=torch.int64)
@@ -64,7 +66,8 @@ class Stacked(Executor):
             batch = self._batch(orders, clients, broadcast.round, step)
             slope = StackedSlope(shop, visit, batch)
             before, scratch, active = dict(visit.state), dict(visit.scratch), batch.active[:, None]
-            moved, velocity = local_step(shop.method, slope, w, velocity, visit, shop.recipe)
+            taken = slope if recorder is None else recorder.watch(slope)
+            moved, velocity = local_step(shop.method, taken, w, velocity, visit, shop.recipe, recorder)
             w = torch.where(active, moved, w)
             for name, old in before.items():
                 visit.state[name] = torch.where(active, visit.state[name], old)
@@ -85,6 +88,7 @@ class Stacked(Executor):
                 examples=len(shop.parts[client]),
                 loss=float(totals[row]) / steps[row],
                 gradients=int(evaluations[row]),
+                recorded={} if recorder is None else recorder.series(row, steps[row]),
             )
             for row, client in enumerate(clients)
         ]
@@ -131,8 +135,8 @@ class Batch:
 class StackedSlope:
     """The gradients of one local step of a stack of clients; see `local.StepSlope`."""
 
-    def __init__(self, shop: Workshop, visit: Visit, batch: Batch):
-        self.shop, self.visit, self.batch = shop, visit, batch
+    def __init__(self, shop: Workshop, visit: Visit, batch: Batch, strict: bool = True):
+        self.shop, self.visit, self.batch, self.strict = shop, visit, batch, strict
         self.evaluations = 0
         self.losses = torch.zeros(len(batch.counts), dtype=torch.float64)
         self._views: dict[str, tuple[Tensor, ...]] = {}  # outputs, and features where they are asked for
@@ -155,11 +159,15 @@ class StackedSlope:
         weights = self.batch.weights(half, shop.dtype)
         function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
         slopes, (values, plain) = function(self._tensors(point), self.batch.inputs, self.batch.targets, weights, others)
-        self._check(values.detach(), plain)
+        if self.strict:
+            self._check(values.detach(), plain)
         if self.evaluations == 0:
             self.losses = plain.double()
         self.evaluations += 1
         return torch.cat([slopes[entry.name].flatten(1) for entry in shop.layout.entries], dim=1).detach()
+
+    def silent(self) -> StackedSlope:
+        return StackedSlope(self.shop, self.visit, self.batch, strict=False)
 
     def _see(self, own: Vectors, inputs: Tensor, features: bool) -> Seen:
         module = self.shop.replica.module

@@ -11,6 +11,7 @@ from torch import Tensor
 from training.executor import Broadcast
 from training.local import DivergenceError, Result
 from training.parts import Report, Vectors, effective_steps
+from training.recording import summarise
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Tally:
         self.uploads: Vectors = {}
         self.changes: Vectors = {}
         self.states: Vectors = {}
+        self.series: list[dict[str, list[float]]] = []
         self.drift = self.loss = self.effective_steps = 0.0
         self.gradients = self.moved = 0
 
@@ -49,6 +51,7 @@ class Tally:
         self.drift += length
         self.loss += p * result.loss
         self.gradients += result.gradients
+        self.series.append(result.recorded)
         self.statistics += p * result.statistics
         for name, vector in result.uploads.items():
             self.uploads[name] = self.uploads.get(name, 0.0) + p * vector.double()
@@ -75,6 +78,11 @@ class Tally:
             lr=self.sent.lr,
             round=self.sent.round,
         )
+
+    @property
+    def recorded(self) -> dict[str, dict[str, float | list[float | None] | None]]:
+        """Means of what was recorded along the local steps."""
+        return summarise(self.series)
 
     @property
     def cosine(self) -> float | None:

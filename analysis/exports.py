@@ -10,7 +10,7 @@ of a mesh of shape (ny, nx): entry number j nx + i belongs to (x_i, y_j). For sq
 from __future__ import annotations
 
 import base64
-import os
+import io
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -25,6 +25,12 @@ from analysis.store import DamagedError, Stored, Table, Variable
 Array = NDArray[np.float64]
 MISSING = -1.0
 SPLITS = ("train", "test")
+GOLDSTEIN = (
+    "xcoordinates",
+    "ycoordinates",
+    *(f"{split}_{quantity}" for split in SPLITS for quantity in ("loss", "acc", "error")),
+)
+MOST_BYTES = 2**30  # of one array that is read: a surface of 10,000 x 10,000 points
 
 
 def export(results: Path, out: Path, *, group: str | None = None, row: int = 0) -> None:
@@ -58,23 +64,16 @@ def write_goldstein(path: Path, table: Table, row: int = 0) -> None:
         for quantity, values in quantities.items():
             arrays[f"{split}_{quantity}"] = _to_mesh(np.where(done, values, MISSING))
 
-    def fill(aside: Path) -> None:
-        with h5py.File(aside, "w") as file:
-            for name, values in arrays.items():
-                file[name] = values
-
-    _replace(path, fill)
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+    store.replace(path, buffer.getvalue())
 
 
 def read_goldstein(path: Path) -> Table:
     """A surface in Goldstein's layout as a table of the `surface` study, one row; also files of shape (ny, nx)."""
-    try:
-        with h5py.File(path, "r") as file:
-            arrays = {name: np.asarray(file[name][()]) for name in file if isinstance(file[name], h5py.Dataset)}
-    except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
-    except (OSError, RuntimeError) as error:
-        raise DamagedError(f"{path}: not readable as HDF5 ({error})") from None
+    arrays = _read_arrays(path)
     splits = [split for split in SPLITS if f"{split}_loss" in arrays]
     if "xcoordinates" not in arrays or not splits:
         held = ", ".join(sorted(arrays)) or "nothing"
@@ -98,6 +97,23 @@ def read_goldstein(path: Path) -> Table:
         **{name: Variable(dims, np.stack(values)[None], about[name]) for name, values in fields.items()},
     }
     return Table(variables)
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of Goldstein's layout in a file; other things in it are left alone."""
+    try:
+        with open(path, "rb") as raw, h5py.File(raw, "r") as file:
+            found = {name: store.member(file, name, h5py.Dataset) for name in GOLDSTEIN if name in file}
+            for name, dataset in found.items():
+                if dataset.dtype.kind not in "iuf" or dataset.nbytes > MOST_BYTES:
+                    raise DamagedError(f"{name} must be numbers of a surface, got {dataset.dtype} {dataset.shape}")
+            return {name: np.asarray(dataset[()]) for name, dataset in found.items()}
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except DamagedError as error:
+        raise DamagedError(f"{path}: {error}") from None
+    except Exception as error:  # a damaged file makes h5py raise any of a dozen types; they all mean this
+        raise DamagedError(f"{path}: not readable as HDF5 ({error})") from None
 
 
 def import_goldstein(path: Path) -> Stored:
@@ -144,7 +160,7 @@ def write_vtk(
         "</VTKFile>",
         "",
     ]
-    _replace(path, lambda aside: aside.write_text("\n".join(lines)))
+    store.replace(path, "\n".join(lines).encode())
 
 
 def one_surface(table: Table, row: int = 0) -> dict[str, dict[str, Array]]:
@@ -211,16 +227,3 @@ def _data_array(name: str, values: Array, components: int = 1) -> str:
     text = base64.b64encode(len(numbers).to_bytes(8, "little") + numbers).decode()
     head = f'<DataArray type="Float64" Name={quoteattr(name)} NumberOfComponents="{components}" format="binary">'
     return f"{head}{text}</DataArray>"
-
-
-def _replace(path: Path, fill: Any) -> None:
-    """Write aside, flush, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        fill(aside)
-        with open(aside, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)

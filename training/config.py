@@ -142,12 +142,16 @@ class Swa(Settings):
         1e-4, gt=0
     )  # rate at the end of each cycle; it starts at the rate that local.lr has decayed to
     capture: Literal["cycle_end", "after_start"] = "cycle_end"  # the paper's, or the published code's round
-    count_from: Literal["zero", "paper"] = "zero"  # n = captures so far, or the paper's n = t / cycle
+    # n in eq. 8. The paper says two things: "number of completed cycles", which begin with SWA (appendix A.2, and the
+    # published code): "zero", n = captures so far, so that the result is the mean of the captured models; and n = t / c
+    # with t counted from the first round of all (line 22 of Algorithm 1): "paper", which weighs the model that SWA
+    # started from as heavily as all the cycles before it
+    count_from: Literal["zero", "paper"] = "zero"
 
 
 class Evaluation(Settings):
-    every: int = Field(1, ge=1)  # rounds between evaluations; the last round is always evaluated
-    last: int = Field(10, ge=1)  # rounds whose mean is reported as the result
+    every: int = Field(1, ge=1)  # rounds between evaluations, up to the last rounds
+    last: int = Field(10, ge=1)  # the last rounds: each of them is evaluated, and their mean is reported as the result
 
 
 class Checkpoints(Settings):

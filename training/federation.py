@@ -147,7 +147,7 @@ class Federation:
         if not bool(torch.isfinite(w).all()):
             raise DivergenceError(round + 1, None, None, lr)
         following = replace(
-            state,
+            self._begin_average(state),
             round=round + 1,
             w=w,
             statistics=tally.statistics.to(start.dtype),
@@ -174,7 +174,7 @@ class Federation:
         }
         if recipe.record:
             record["recorded"] = tally.recorded | self._recorded(state, weights, executor, probe)
-        if (round + 1) % recipe.evaluation.every == 0 or round + 1 == recipe.rounds.count:
+        if (round + 1) % recipe.evaluation.every == 0 or round + 1 > recipe.rounds.count - recipe.evaluation.last:
             record.update(self.evaluate(following))
             if not math.isfinite(record.get("test_loss", 0.0)):
                 raise DivergenceError(round + 1, None, None, lr)
@@ -211,13 +211,17 @@ class Federation:
         probe = probe or self._probe(state, weights, executor)
         return {"delta_epsilon": {"mean": perturbation_error(self.method, state.server, probe.displacement)}}
 
+    def _begin_average(self, state: State) -> State:
+        """Server-side SWA starts from the model before its first round (FedSAM paper, Algorithm 1, lines 2 and 3)."""
+        if self.recipe.swa is None or state.round != self.swa_start:
+            return state
+        return replace(state, swa=state.w, swa_statistics=state.statistics)
+
     def _average(self, state: State) -> None:
-        """Server-side SWA: capture the model at the end of a cycle, or where the published code does."""
+        """Capture the model at the end of a cycle, or where the published code does."""
         swa, round = self.recipe.swa, state.round - 1
-        if swa is None or round < self.swa_start:
+        if swa is None or state.swa is None or state.swa_statistics is None:
             return
-        if state.swa is None or state.swa_statistics is None:
-            state.swa, state.swa_statistics = state.w, state.statistics
         at_end = (round + 1) % swa.cycle == 0
         as_code = round > self.swa_start and (round - self.swa_start) % swa.cycle == 0
         if at_end if swa.capture == "cycle_end" else as_code:

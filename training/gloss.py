@@ -17,14 +17,15 @@ class ServerSharpness(Server):
     """Send w + rho_s unit(P) with the last round's P = -D; then w - eta_s P - sigma (FedGloSS, Caldarola et al. 2025).
 
     The perturbation is taken back: P is subtracted from w itself. Goes with `Lagrangian` clients.
-    dual_from  what sigma is updated with: "sent", w_k - (w + e), which keeps it the mean of the clients' duals (the
-               paper's line 19, and its code); "model", w_k - w (the paper's line 22); "code", "sent" divided by S once
-               more, as the published code does.
+    dual_from  what sigma is updated with. "model": w_k - w, as the paper has it in line 22 of Algorithm 1 and in
+               Section 5.2.1 (its constraint is w = w_k; the clients' own duals, line 19, start from w + e).
+               "sent": w_k - (w + e), which keeps sigma the mean of the clients' duals. "code": "sent" divided by S
+               once more, as the published code does. They differ only where rho_s > 0.
     """
 
     rho_s: float = 0.15
     eta_s: float = 1.0
-    dual_from: str = "sent"
+    dual_from: str = "model"
 
     def __post_init__(self) -> None:
         within("rho_s", self.rho_s, "[0, inf)")

@@ -13,6 +13,8 @@ from landscape.layout import Entry, Layout
 from landscape.rng import numpy_generator
 from training.parts import Perturbation, Vectors, Visit, norm, within
 
+LEFT_OUT = ("bn", "downsample", "shortcut", "norm")  # names of which the published code makes nothing (FSA.py)
+
 
 @dataclass(frozen=True)
 class LayerRadii(Perturbation):
@@ -22,7 +24,8 @@ class LayerRadii(Perturbation):
     for the next time that it takes part; until then none is chosen.
     select   "top", those that moved most; "reverse", least; "random", any.
     measure  "square", ||w_K,j - w_0,j||^2 as the paper writes it; "mean", divided by the number of entries (the paper
-             does not say which); "minmax", as its code: tensors scaled to [0, 1] before they are compared, then "mean".
+             does not say which); "minmax", as its code: tensors scaled to [0, 1] before they are compared, then "mean",
+             and the convolutions of shortcuts are not compared at all, so that 18 remain of ResNet-18's 21 tensors.
     """
 
     client_vectors: ClassVar[tuple[str, ...]] = ("chosen",)
@@ -60,7 +63,7 @@ class LayerRadii(Perturbation):
     def _choose(self, visit: Visit, client: int, w: Tensor) -> Tensor:
         """1 for the chosen tensors, 0 for the rest."""
         entries = visit.layout.entries
-        eligible = [i for i, entry in enumerate(entries) if entry.kind == "weight" and len(entry.shape) > 1]
+        eligible = comparable(visit.layout, self.measure)
         if self.select == "random":
             order = numpy_generator(visit.seed, "layers", visit.round, client).permutation(len(eligible)).tolist()
         else:
@@ -76,6 +79,16 @@ class LayerRadii(Perturbation):
             before, after = _scaled(before), _scaled(after)
         squares = (after - before).square()
         return squares.sum() if self.measure == "square" else squares.mean()
+
+
+def comparable(layout: Layout, measure: str) -> list[int]:
+    """Places of the tensors that a measure compares: weights of convolutions and linear layers."""
+    left_out = LEFT_OUT if measure == "minmax" else ()
+    return [
+        place
+        for place, entry in enumerate(layout.entries)
+        if entry.kind == "weight" and len(entry.shape) > 1 and not any(word in entry.name for word in left_out)
+    ]
 
 
 def _scaled(tensor: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ class NoPerturbation(Perturbation):
 class SAM(Perturbation):
     """e = rho g / ||g||, norm over all parameters together (Foret et al. 2021).
 
-    warmup: rounds in which the radius grows linearly from rho_start to rho (FedGloSS, appendix C.2).
+    warmup: rounds T_s in which the radius grows, rho(t) = rho_start + (rho - rho_start) t / T_s for t = 1, ..., T_s
+    (FedGloSS, appendix C.2; its Algorithm 1 counts rounds from 1, so that rho_start itself is never taken).
     """
 
     gradients: ClassVar[int] = 1
@@ -39,9 +40,8 @@ class SAM(Perturbation):
         within("warmup", self.warmup, "[0, inf)")
 
     def radius(self, visit: Visit) -> float:
-        if visit.round >= self.warmup:
-            return self.rho
-        return self.rho_start + (self.rho - self.rho_start) * visit.round / self.warmup
+        t = visit.round + 1  # visits count rounds from 0
+        return self.rho if t >= self.warmup else self.rho_start + (self.rho - self.rho_start) * t / self.warmup
 
     def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
         if self.rho == 0:

@@ -12,7 +12,7 @@ from torch import Tensor
 from landscape.errors import choose, positive
 from training.correction import ControlVariate, Proximal
 from training.duals import Dual
-from training.parts import Correction, Perturbation, Rule, Slope, Term, Visit, head, unit, within
+from training.parts import Correction, Perturbation, Rule, Slope, Term, Visit, head, norm, unit, within
 from training.terms import Contrast, Distillation
 
 # FedSoL, Table 6: where the local gradient is taken, and where the proximal one that is added to it (None: not added).
@@ -44,8 +44,9 @@ class ProximalSAM(Perturbation):
     """e = rho unit(grad L_p(w; w^t)), L_p = KL(softmax(z_g / tau) || softmax(z / tau)); g~ = grad L(w + e) (FedSoL).
 
     proximal  the loss L_p: kl, distance, control (SCAFFOLD's direction), dual (FedDyn's), contrast (MOON's), local.
-    radius    "adaptive": e scaled in each tensor by |w - w^t| / ||w - w^t||, so that what moved most is perturbed most;
-              "adaptive_code": that norm along the first axis only, as the published code takes it.
+    radius    "adaptive": e scaled in each layer (weight and bias together, eq. 11) by |w - w^t| / ||w - w^t||, so that
+              what moved most is perturbed most; "adaptive_code": with the norm along the first axis of each tensor, as
+              the published code takes it.
     part      perturb all of the network, its head (the last layer) or its body.
     combine   A0 ... A6, the combinations of its Table 6; beta weighs the proximal gradient where one is added.
     """
@@ -86,7 +87,9 @@ class ProximalSAM(Perturbation):
             inside[..., head(visit.layout)] = True
             gradient = torch.where(inside if self.part == "head" else ~inside, gradient, 0.0)
         e = self.rho * unit(gradient)
-        return e if self.radius == "fixed" else e * self._scale(w, visit)
+        if self.radius == "fixed":
+            return e
+        return e * (self._scale(w, visit) if self.radius == "adaptive" else self._scale_of_code(w, visit))
 
     def descend(self, w: Tensor, slope: Slope, visit: Visit, plain: bool) -> tuple[Tensor, Tensor | None]:
         local_at, proximal_at = COMBINATIONS[self.combine]
@@ -123,9 +126,19 @@ class ProximalSAM(Perturbation):
         return rule(torch.zeros_like(point), None, point, visit)
 
     def _scale(self, w: Tensor, visit: Visit) -> Tensor:
+        away, entries = (w - visit.start).abs(), visit.layout.entries
+        scale = torch.zeros_like(away)
+        for layer in dict.fromkeys(entry.layer for entry in entries):
+            own = [slice(entry.start, entry.stop) for entry in entries if entry.layer == layer]
+            length = norm(torch.cat([away[..., part] for part in own], dim=-1))
+            for part in own:
+                scale[..., part] = away[..., part] / torch.where(length > 0, length, 1.0)
+        return scale
+
+    def _scale_of_code(self, w: Tensor, visit: Visit) -> Tensor:
         scale = (w - visit.start).abs()
         for entry in visit.layout.entries:
-            part, axes = visit.layout.view(scale, entry), tuple(range(-len(entry.shape), 0))
-            length = torch.linalg.vector_norm(part, dim=axes if self.radius == "adaptive" else axes[:1], keepdim=True)
+            part = visit.layout.view(scale, entry)
+            length = torch.linalg.vector_norm(part, dim=-len(entry.shape), keepdim=True)
             part /= torch.where(length > 0, length, 1.0)
         return scale

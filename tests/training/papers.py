@@ -127,8 +127,8 @@ class Paper:
             return g(x)
         if kind == "sam":
             rho = p["rho"]
-            if self.t < p["warmup"]:
-                rho = p["rho_start"] + (rho - p["rho_start"]) * self.t / p["warmup"]
+            if self.t + 1 <= p["warmup"]:  # the paper counts rounds from one
+                rho = p["rho_start"] + (rho - p["rho_start"]) / p["warmup"] * (self.t + 1)
             return g(x + rho * unit(g(x)))
         if kind == "asam":
             T = torch.where(named_weight(len(x)), x.abs() + p["eta"], 1.0)
@@ -192,13 +192,14 @@ class Paper:
                 along[BOUNDS[2] :] = 0
             e = p["rho"] * unit(along)
             if p["radius"] != "fixed":
-                shapes = [(HIDDEN, PIXELS), (HIDDEN,), (CLASSES, HIDDEN), (CLASSES,)]
-                pieces = []
-                for piece, shape in zip((x - sent).abs().split([20, 5, 15, 3]), shapes, strict=True):
-                    length = piece.norm() if p["radius"] == "adaptive" else piece.view(shape).norm(dim=0)
-                    scaled = piece.view(shape) / length
-                    pieces.append(torch.nan_to_num(scaled).reshape(-1))
-                e = e * torch.cat(pieces)
+                away = (x - sent).abs()
+                if p["radius"] == "adaptive":  # a layer is its weight with its bias
+                    pieces = [layer / layer.norm() for layer in away.split([25, 18])]
+                else:
+                    shapes = [(HIDDEN, PIXELS), (HIDDEN,), (CLASSES, HIDDEN), (CLASSES,)]
+                    tensors = zip(away.split([20, 5, 15, 3]), shapes, strict=True)
+                    pieces = [piece.view(shape) / piece.view(shape).norm(dim=0) for piece, shape in tensors]
+                e = e * torch.cat([torch.nan_to_num(piece).reshape(-1) for piece in pieces])
             return x + e
 
         beta = p["beta"]

@@ -178,7 +178,7 @@ def test_a_mistake_in_one_run_of_a_sweep_names_it(command):
 
 
 def test_a_terminal_gets_a_bar_and_about_ten_lines(tmp_path):
-    overrides = ["rounds.count=22", "local.steps=1", "evaluation.every=6"]
+    overrides = ["rounds.count=22", "local.steps=1", "evaluation.every=6", "evaluation.last=1"]
     recipes = config.load("digits_fedasam_swa", overrides)
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)

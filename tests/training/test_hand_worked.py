@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from landscape.layout import Layout
 from tests.training.federations import federation
-from training import catalog
+from training import catalog, models
+from training.layers import comparable
 from training.local import local_step
 from training.parts import Report, Vectors, Visit
 
@@ -53,6 +54,30 @@ def report_of(start: Tensor, end: Tensor, model: Tensor, changes: Vectors | None
         lr=0.1,
         round=0,
     )
+
+
+def test_fedfsas_code_compares_18_tensors_of_resnet18() -> None:
+    """The shortcuts' convolutions move most here: the paper's measure chooses them, the code's does not know them."""
+    layout = Layout.of(models.build("resnet18_bn", classes=10, channels=3, size=32, seed=0))
+    shortcuts = [place for place, entry in enumerate(layout.entries) if "downsample.0" in entry.name]
+    start = torch.randn(layout.size, generator=torch.Generator().manual_seed(0))
+    w = start.clone()
+    for place in shortcuts:
+        layout.view(w, layout.entries[place]).copy_(torch.randn(layout.entries[place].shape))
+    for measure, count in (("square", 21), ("mean", 21), ("minmax", 18)):
+        places = comparable(layout, measure)
+        assert len(places) == count
+        assert {layout.entries[place].name for place in places} >= {
+            "conv1.weight",
+            "layer4.1.conv2.weight",
+            "fc.weight",
+        }
+        for select in ("top", "random"):
+            method = catalog.method("fedfsa", {"measure": measure, "layers": 18, "select": select})
+            visit = Visit(layout, start, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
+            chosen = method.perturbation.finish(visit, w)["chosen"].nonzero().flatten().tolist()
+            assert len(chosen) == 18
+            assert bool(set(chosen) & set(shortcuts)) == (measure != "minmax")
 
 
 def test_fedsam() -> None:
@@ -125,8 +150,8 @@ def test_fedgloss() -> None:
     report = report_of(start, moved, W, {"dual": dual - visit.state["dual"]})
     w, after = method.advance(W, server, report)  # P = (0.3, 0.7) is taken off w, not off the point that was sent
     assert after["ascent"].tolist() == pytest.approx([0.3, 0.7])
-    assert after["sigma"].tolist() == pytest.approx([6.6, 9.1])
-    assert w.tolist() == pytest.approx([3 - 0.3 - 6.6, 1 - 0.7 - 9.1])
+    assert after["sigma"].tolist() == pytest.approx([6.3, 8.7])  # less w_k - w = (0, -0.3), line 22
+    assert w.tolist() == pytest.approx([3 - 0.3 - 6.3, 1 - 0.7 - 8.7])
 
 
 @pytest.mark.parametrize(
@@ -175,13 +200,28 @@ def test_fedsol(combine: str, end: list[float]) -> None:
     [
         ({"part": "head"}, [3 - 0.3, 1 - 0.1 * 4 * 1.5]),  # e = (0, 0.5)
         ({"part": "body"}, [3 - 0.35, 1 - 0.4]),  # e = (0.5, 0)
-        ({"radius": "adaptive"}, [3 - 0.33, 1 - 0.56]),  # every tensor is one number: its share is 1
+        ({"radius": "adaptive"}, [3 - 0.33, 1 - 0.56]),  # every layer is one number: its share is 1
         ({"proximal": "local"}, [3 - 0.33, 1 - 0.56]),
     ],
 )
 def test_fedsol_in_parts(settings: dict, end: list[float]) -> None:
     method = catalog.method("fedsol", {"rho": 0.5, "proximal": "distance", **settings})
     assert step(method, visit_of(method, SENT), W).tolist() == pytest.approx(end)
+
+
+@pytest.mark.parametrize(
+    ("radius", "end"),
+    [
+        # eq. 11: weight and bias are one layer, which moved by (3, 4): e = 0.5 (0.6, 0.8) times (0.6, 0.8)
+        ("adaptive", [3 - 0.1 * 3.18, 1 - 0.1 * 4 * 1.32]),
+        ("adaptive_code", [3 - 0.33, 1 - 0.56]),  # each tensor by itself
+    ],
+)
+def test_fedsol_takes_weight_and_bias_for_one_layer(radius: str, end: list[float]) -> None:
+    method = catalog.method("fedsol", {"rho": 0.5, "proximal": "distance", "radius": radius})
+    visit = visit_of(method, SENT)
+    visit.layout = Layout.of(nn.Linear(1, 1))
+    assert step(method, visit, W).tolist() == pytest.approx(end)
 
 
 def test_fedsol_does_not_climb_where_it_was_sent() -> None:

@@ -178,8 +178,8 @@ def test_the_mean_of_all_duals_is_subtracted(name: str, settings: dict, alpha: f
 
 
 @pytest.mark.parametrize("name", ["fedgloss", "naivefedgloss"])
-def test_fedgloss_keeps_the_mean_of_all_duals(name: str) -> None:
-    for state, _, _ in play(setup(name, {"beta": 4}), 5):
+def test_fedgloss_from_what_was_sent_keeps_the_mean_of_all_duals(name: str) -> None:
+    for state, _, _ in play(setup(name, {"beta": 4, "dual_from": "sent"}), 5):
         every = sum(vectors["dual"] for vectors in state.clients.values()) / 7
         assert close(state.server["sigma"] / 4, every)
 
@@ -189,6 +189,17 @@ def test_fedgloss_as_written_and_as_coded_do_not(dual_from: str) -> None:
     state = play(setup("fedgloss", {"beta": 4, "dual_from": dual_from}), 5)[-1][0]
     every = sum(vectors["dual"] for vectors in state.clients.values()) / 7
     assert not close(state.server["sigma"] / 4, every, 1e-3)
+
+
+def test_fedgloss_moves_its_dual_from_the_model_itself_as_in_line_22() -> None:
+    """sigma^{t+1} = sigma^t - sum_k (w_k - w^t) / (beta N), and w^{t+1} = w^t - P - beta sigma^{t+1}."""
+    fed = setup("fedgloss", {"beta": 4.0, "rho_s": 0.3})
+    w, sigma = fed.begin().w, torch.zeros(43).double()
+    for state, _, ends in play(fed, 5):
+        sigma = sigma - sum(end - w for end in ends.values()) / (4 * 7)
+        assert close(state.server["sigma"] / 4, sigma)
+        assert close(state.w, w - state.server["ascent"] - 4 * sigma)
+        w = state.w
 
 
 def test_fedsmoo_agrees_on_a_perturbation_of_the_right_length() -> None:
@@ -253,4 +264,5 @@ def test_the_ramp_of_a_radius() -> None:
         visit = Visit(fed.shop.layout, fed.begin().w, {}, {}, lr=0.1, momentum=0.0, steps=1, round=round)
         return fed.method.perturbation.radius(visit)
 
-    assert [radius(round) for round in (0, 1, 2, 4, 9)] == pytest.approx([0.1, 0.2, 0.3, 0.5, 0.5])
+    # the paper's rho(t) = rho_0 + (rho - rho_0) t / T_s for its rounds t = 1, 2, 3, 4, 5, 10
+    assert [radius(t - 1) for t in (1, 2, 3, 4, 5, 10)] == pytest.approx([0.2, 0.3, 0.4, 0.5, 0.5, 0.5])

@@ -266,9 +266,10 @@ def test_fedavg_evaluates_its_model_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_evaluation_keeps_to_its_rounds() -> None:
-    fed = federation(evaluation={"every": 3}, rounds={"count": 7})
-    evaluated = [record["round"] for _, record, _ in play(fed, 7) if "accuracy" in record]
-    assert evaluated == [3, 6, 7]
+    """Every third, and each of those whose mean is the result: the mean of the last n rounds has n rounds."""
+    for last, wanted in ((1, [3, 6, 9, 10]), (4, [3, 6, 7, 8, 9, 10]), (50, list(range(1, 11)))):
+        fed = federation(evaluation={"every": 3, "last": last}, rounds={"count": 10})
+        assert [record["round"] for _, record, _ in play(fed, 10) if "accuracy" in record] == wanted
 
 
 def test_without_test_images_there_is_no_evaluation() -> None:

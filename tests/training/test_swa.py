@@ -56,8 +56,8 @@ def test_capturing_at_the_end_of_each_cycle() -> None:
     models = [state.w for state, _, _ in played]
     averages = [state.swa for state, _, _ in played]
     assert averages[2] is None
-    assert torch.equal(averages[3], models[3])  # begun, nothing captured
-    assert torch.equal(averages[4], models[3])
+    assert torch.equal(averages[3], models[2])  # begun before the first round of SWA, nothing captured
+    assert torch.equal(averages[4], models[2])
     assert torch.equal(averages[5], models[5])  # one capture is that model
     assert close(averages[8], (models[5] + models[8]) / 2)
     assert close(averages[11], (models[5] + models[8] + models[11]) / 3)
@@ -74,10 +74,10 @@ def test_capturing_where_the_published_code_does() -> None:
 
 
 def test_counting_from_the_papers_number() -> None:
-    """n = t / c: the model at the start weighs as if it had been averaged from the first round."""
+    """n = t / c: the model that SWA starts from weighs as if it had been averaged from the first round."""
     played = play(averaged({"start": 0.25, "cycle": 3, "lr_end": 0.01, "count_from": "paper"}), 9)
     models = [state.w for state, _, _ in played]
-    first = (2 * models[3] + models[5]) / 3
+    first = (2 * models[2] + models[5]) / 3
     assert close(played[5][0].swa, first)
     assert close(played[8][0].swa, (3 * first + models[8]) / 4)
 

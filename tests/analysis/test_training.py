@@ -68,7 +68,7 @@ def test_rounds_that_were_not_evaluated_count_for_nothing():
 
 
 def test_evaluated_seldom_and_with_swa(make_run, tmp_path):
-    run = make_run(evaluation={"every": 3}, swa={"start": 0.25, "cycle": 1})
+    run = make_run(evaluation={"every": 3, "last": 2}, swa={"start": 0.25, "cycle": 1})
     path = stored(run, tmp_path, targets=())
     rounds, models = opened(path, "rounds"), opened(path, "models")
     assert np.isnan(rounds["accuracy"].values).tolist() == [True, True, False, False]

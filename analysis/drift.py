@@ -1,8 +1,11 @@
 """How far clients stray: from the global model, from each other, layer by layer, and against a proximal loss.
 
-A checkpoint of round t holds the global model w^t and the participants' models w_k that it was made of. Distances are
-to w^t (FedSoL, Figure 10). Updates D_k = w_k - (what was sent) need the point that was sent, which is on record where
-round t - 1 has a checkpoint as well; elsewhere they are NaN.
+A checkpoint of round t holds the global model w^t, the participants' models w_k that it was made of, and the point
+that was sent to them, where they began. Distances are to w^t (FedSoL, Figure 10); updates D_k = w_k - (what was sent)
+and the proximal loss count from the point that was sent, unless the settings say otherwise.
+
+The cosine that FedSoL's Figure 9b shows is taken along the local steps: train with record = ["proximal_cosine"], and
+study `training` has it. Here is only the angle at the end of them, `endpoint_cosine`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from torch.func import functional_call
 from analysis.places import local_models, participants
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
-from analysis.subjects import Run, Subject
+from analysis.subjects import Subject
 from landscape import Objective, directions
 from landscape.data import join
 from landscape.errors import choose, positive, whole
@@ -32,18 +35,18 @@ from landscape.layout import Layout
 from landscape.results import standard_error
 from training.terms import divergence
 
-REFERENCES = ("auto", "sent", "global")
+REFERENCES = ("sent", "global")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """reference: what the proximal loss compares with; "auto" is the model that was sent, or else the global one.
+    """reference: what the proximal loss compares with: the point that was sent, or the global model made of them all.
 
     proximal: whether that loss is measured at all. tau: its temperature. limit: examples of each client.
     """
 
     rounds: str = "all"
-    reference: str = "auto"
+    reference: str = "sent"
     proximal: bool = True
     tau: float = 3.0
     limit: int | None = None
@@ -65,34 +68,22 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).norm())
 
 
-def with_predecessors(subject: Subject, rounds: Sequence[int]) -> list[int]:
-    """These rounds, and the ones just before them where there are checkpoints: what was sent depends on them."""
-    return sorted({*rounds, *(round - 1 for round in rounds if round - 1 in subject.rounds)})
+def reference_of(subject: Subject, wanted: str, round: int) -> Tensor:
+    """What local models are compared with.
 
-
-def sent(subject: Subject, round: int) -> Tensor | None:
-    """The point at which the participants of a checkpoint's round began; None where it is not on record."""
-    if not isinstance(subject, Run) or round == 0:
-        return None
-    server = subject.federation.method.server
-    if round - 1 in subject.rounds and not server.probes:
-        before = subject.checkpoint(round - 1)
-        return torch.cat([server.start(before.models["server"], before.server), before.models["statistics"]])
-    now = subject.checkpoint(round)
-    if "ascent" in now.server and not len(now.models["statistics"]):
-        return now.models["mean"] + now.server["ascent"]  # FedGloSS keeps -D, and the mean is what was sent + D
-    return None
-
-
-def reference_of(subject: Subject, wanted: str, round: int) -> tuple[Tensor, bool]:
-    """What local models are compared with, and whether that is the point that was sent."""
-    start = None if wanted == "global" else sent(subject, round)
-    if start is None and wanted == "sent":
+    wanted: "sent", the point at which they began, which must be on record; or "global", the model made of them.
+    """
+    if wanted == "global":
+        return subject.point(round)
+    found = subject.sent_point(round)
+    if found is None:
+        kept = [str(one) for one in subject.rounds if subject.sent_point(one) is not None]
         raise ValueError(
-            f"{subject.name}: what was sent before round {round} is not on record; train with checkpoints.every = 1, "
-            'or take reference "global"'
+            f"{subject.name}: round {round} does not keep the point that was sent; rounds that do: "
+            f'{", ".join(kept) or "none"}. Train with checkpoints.keep_locals = "all" (runs of earlier versions never '
+            'kept it), or set reference = "global" to compare with the model that was made of the local ones'
         )
-    return (subject.point(round), False) if start is None else (start, True)
+    return found
 
 
 def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: float, limit: int | None) -> Objective:
@@ -126,6 +117,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     (subject,) = subjects
     rounds = subject.select(settings.rounds)
     kept, planned = local_models(subject, rounds), []
+    for round in kept:
+        reference_of(subject, settings.reference, round)  # better now than after an hour
     for round in rounds:
         sizes = [len(subject.examples("train", client)[1]) for client in kept.get(round, ())]
         passes = 1.5 * sum(min(size, settings.limit or size) for size in sizes) if settings.proximal else 0.0
@@ -139,7 +132,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
     w = subject.point(piece.round)[: layout.size]
     points = participants(subject, piece.round)
     clients, models = list(points), {client: point[: layout.size] for client, point in points.items()}
-    start = sent(subject, piece.round)
+    start = subject.sent_point(piece.round)
     start = None if start is None else start[: layout.size]
     updates = {client: math.nan * w if start is None else model - start for client, model in models.items()}
     shares = subject.shares(clients) if clients else {}
@@ -168,10 +161,10 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
 
 def _proximal(subject: Subject, settings: Settings, round: int, points: Mapping[int, Tensor], size: int) -> Arrays:
     """L_p of every participant's model, and the angle of its whole update with the proximal gradient there."""
-    names = ("proximal_loss", "proximal_error", "proximal_gradient_norm", "proximal_cosine", "half_square", "from_sent")
+    names = ("proximal_loss", "proximal_error", "proximal_gradient_norm", "endpoint_cosine", "half_square")
     rows = []
     for client, point in points.items():
-        reference, known = reference_of(subject, settings.reference, round)
+        reference = reference_of(subject, settings.reference, round)
         objective = proximal_objective(subject, reference, client, settings.tau, settings.limit)
         theta = point.to(objective.dtype)
         evaluation, gradient = objective.evaluate(theta), objective.gradient(theta)[:size]
@@ -180,7 +173,7 @@ def _proximal(subject: Subject, settings: Settings, round: int, points: Mapping[
         away = (theta - reference)[:size]
         error = 0.0 if evaluation.standard_error is None else evaluation.standard_error
         length, square = float(gradient.double().norm()), float(away.double().square().sum())
-        rows.append((evaluation.loss, error, length, cosine(-away, gradient), 0.5 * square, float(known)))
+        rows.append((evaluation.loss, error, length, cosine(-away, gradient), 0.5 * square))
     columns = _each(rows).reshape(-1, len(names)).T
     return dict(zip(names, columns, strict=True))
 
@@ -230,16 +223,15 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
     }
     if settings.proximal:
         loss = f"KL(softmax(z_ref / tau) || softmax(z_k / tau)) on the client's own data, tau = {settings.tau:g}"
-        angle = "cosine of the proximal gradient at w_k and the pseudo-gradient ref - w_k"
+        angle = "cosine of the proximal gradient at w_k and the whole way back, ref - w_k"
         clients |= {
             "proximal_loss": row("proximal_loss", loss),
             "proximal_error": row("proximal_error", "its standard error, where a subset of the data was seen"),
             "proximal_gradient_norm": row("proximal_gradient_norm", "norm of its gradient at w_k"),
-            "proximal_cosine": row("proximal_cosine", angle),
+            "endpoint_cosine": row("endpoint_cosine", angle),
             "half_square": row("half_square", "||w_k - ref||^2 / 2, FedProx's proximal loss"),
-            "from_sent": row("from_sent", "1 where ref is the point that was sent, 0 where it is the global model"),
         }
-        averaged |= {"proximal_loss": loss, "proximal_cosine": angle}
+        averaged |= {"proximal_loss": loss, "endpoint_cosine": angle}
     pairs = {
         "round_of": round_of("pair_distance"),
         "first": Variable(("row",), joined("pair")[:, 0], "participant"),
@@ -257,14 +249,15 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
         over_rounds[name] = Variable(("round",), means[:, 0], f"mean of {long_name}")
         if not name.startswith("pair"):  # pairs that share a client are not independent
             over_rounds[f"{name}_error"] = Variable(("round",), means[:, 1], "its standard error over participants")
-    return {"rounds": Table(over_rounds), "clients": Table(clients), "pairs": Table(pairs)}
+    about = {"reference": settings.reference}
+    return {"rounds": Table(over_rounds, about), "clients": Table(clients, about), "pairs": Table(pairs, about)}
 
 
 STUDY = Study(
     name="drift",
     about="how far local models stray from the global one and from each other; proximal loss; parameter norm",
     settings=Settings,
-    rounds=lambda subject, settings: with_predecessors(subject, subject.select(settings.rounds)),
+    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     tables=tables,

@@ -1,6 +1,6 @@
 """Which layers matter: how far each moves in local training, and how the loss answers when it is perturbed.
 
-A layer is one parameter tensor, as in FedFSA's code. For participant i, its model W and the global model W_g:
+A layer is one parameter tensor, as in FedFSA's code. For participant i, its model W and W_g, which it was sent:
     moved          ||w_j - w_g,j||^2, what FedFSA ranks layers by (eq. 11)
     removal        |L_i(W + e) - L_i(W + e without e_j)|, e = radius g / ||g|| (eq. 7)
     first_order    |grad_j L_i(W + e) . e_j|, its approximation (eq. 8)
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from analysis.drift import REFERENCES, reference_of, with_predecessors
+from analysis.drift import REFERENCES, reference_of
 from analysis.places import local_models
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Piece, Study, variable
@@ -37,14 +37,14 @@ MEASURES = ("square", "mean", "minmax")  # of how far a layer moved, as training
 class Settings:
     """radius: of the perturbations. layers: how many FedFSA would choose; a FedFSA run's own number by default.
 
-    reference: the model W_g that movement is counted from; "auto" is the one that was sent, or else the global one.
+    reference: the model W_g that movement is counted from: the one that was sent, or the global one made of them all.
     clients: most participants looked at. limit: examples of each client.
     """
 
     rounds: str = "last"
     radius: float = 0.05
     layers: int | None = None
-    reference: str = "auto"
+    reference: str = "sent"
     clients: int | None = None
     limit: int | None = None
 
@@ -67,6 +67,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     layers = len(Layout.of(subject.model).entries)
     planned = []
     for round, client in rows(subject, settings):
+        reference_of(subject, settings.reference, round)  # better now than after an hour
         size = len(subject.examples("train", client)[1])
         passes = (4 + 2 * layers / 3) * min(size, settings.limit or size)
         planned.append(Piece(_key(round, client), passes, vectors=10, round=round, client=client))
@@ -82,8 +83,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
     objective = subject.objective("train", piece.client, limit=settings.limit)
     entries = objective.layout.parameters
     theta = subject.local_points(piece.round)[piece.client].to(objective.dtype)
-    reference, known = reference_of(subject, settings.reference, piece.round)
-    reference = reference.to(objective.dtype)
+    reference = reference_of(subject, settings.reference, piece.round).to(objective.dtype)
     base, gradient = objective.loss_and_gradient(theta)
     e = settings.radius * unit(gradient)
     top, slope = objective.loss_and_gradient(theta + e)
@@ -109,7 +109,6 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
         "gradient_norm": np.asarray(float(gradient.double().norm())),
         "sam_rise": np.asarray(top - base),
         "global_sensitivity": np.asarray(abs(before - base)),
-        "from_sent": np.asarray(float(known)),
         "moved": each(lambda entry: product(away, away, entry)),
         "adaptive": each(lambda entry: _adaptive(away[entry.start : entry.stop])),
         "rise": each(lambda entry: objective.loss(theta + settings.radius * unit(alone(gradient, entry))) - base),
@@ -159,7 +158,6 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
                 "gradient_norm": each("gradient_norm", one, "norm of its gradient"),
                 "sam_rise": each("sam_rise", one, "L(W + e) - L(W), e = radius g / ||g||"),
                 "global_sensitivity": each("global_sensitivity", one, "|L(W_g) - L(W)| on the client's data (eq. 9)"),
-                "from_sent": each("from_sent", one, "1 where W_g is what was sent, 0 where it is the global model"),
                 "moved": each("moved", by_layer, "||w_j - w_g,j||^2 (eq. 11)"),
                 "chosen": each("chosen", ("row", "measure", "layer"), "1 for the layers that FedFSA would choose"),
                 "adaptive": each("adaptive", by_layer, "mean of |w_j - w_g,j| / ||w_j - w_g,j||, FedSoL's radius"),
@@ -169,7 +167,11 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
                 "global_first_order": each("global_first_order", by_layer, "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"),
                 "layer_gradient_norm": each("layer_gradient_norm", by_layer, "||g_j||"),
             },
-            {"radius": settings.radius, "layers": layers_chosen(subject, settings)},
+            {
+                "radius": settings.radius,
+                "layers": layers_chosen(subject, settings),
+                "reference": settings.reference,
+            },
         )
     }
 
@@ -178,7 +180,7 @@ STUDY = Study(
     name="sensitivity",
     about="layer by layer: movement in local training, loss under perturbation, FedFSA's choice, FedSoL's radius",
     settings=Settings,
-    rounds=lambda subject, settings: with_predecessors(subject, subject.select(settings.rounds)),
+    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     tables=tables,

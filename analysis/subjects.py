@@ -68,6 +68,10 @@ class Subject(ABC):
     def local_points(self, round: int) -> dict[int, Tensor]:
         """The models of a round's participants."""
 
+    def sent_point(self, round: int) -> Tensor | None:
+        """The point at which a round's participants began, with the statistics they got; None if it was not kept."""
+        return None
+
     @abstractmethod
     def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
         """Fingerprints of all that an answer about these rounds depends on."""
@@ -188,14 +192,20 @@ class Run(Subject):
     def local_points(self, round: int) -> dict[int, Tensor]:
         found = self.checkpoint(round).locals
         if not found:
-            kept = [
-                one for one in self.rounds if checkpoint.read_meta(checkpoint.at(self.path, one))["files"].get(LOCALS)
-            ]
+            kept = ", ".join(map(str, self._with_locals())) or "none"
             raise ValueError(
-                f"{self.name}: round {round} keeps no local models; rounds that do: "
-                f'{", ".join(map(str, kept)) or "none"}. Train with checkpoints.keep_locals = "all"'
+                f"{self.name}: round {round} keeps no local models; rounds that do: {kept}. "
+                'Train with checkpoints.keep_locals = "all"'
             )
         return found
+
+    def _with_locals(self) -> list[int]:
+        files = {one: checkpoint.read_meta(checkpoint.at(self.path, one))["files"] for one in self.rounds}
+        return [one for one, some in files.items() if some.get(LOCALS)]
+
+    def sent_point(self, round: int) -> Tensor | None:
+        models = self.checkpoint(round).models
+        return torch.cat([models["sent"], models["sent_statistics"]]) if "sent" in models else None
 
     def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
         files = {round: checkpoint.read_meta(checkpoint.at(self.path, round))["files"] for round in rounds}

@@ -20,6 +20,21 @@ from training.checkpoint import read_metrics
 
 Floats = NDArray[np.float64]
 PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how a model's metrics are called in metrics.jsonl
+RECORDED, BY_STEP = "recorded ", "_by_step"
+QUANTITIES = {  # of training.recording -> what it is
+    "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
+    "proximal_norm": "||grad L_p(w)||",
+    "gradient_norm": "||grad L(w)||",
+    "descent_norm": "norm of the gradient that the step takes",
+    "direction_norm": "norm of the corrected gradient",
+    "update_norm": "length of the step",
+    "perturbation_norm": "||e||",
+    "perturbed_cosine": "cos(grad L(w + e), grad L(w))",
+    "server_cosine": "cosine of grad L(w) and the server's direction",
+    "server_gap": "||grad L(w) - the server's direction||",
+    "perturbation_gap": "distance of e from the same length along the server's direction",
+    "delta_epsilon": "||e~ - e^||, FedGloSS eq. 6",
+}
 ABOUT = {  # metric -> what it is, its units
     "lr": ("rate of local training", "1"),
     "participants": ("participants of the round", "1"),
@@ -86,14 +101,32 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
 
 def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
     rows = records(subjects[0])
-    names = dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, str))
-    return {name: column(rows, name) for name in names}
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if not isinstance(value, (str, dict)))
+    return {name: column(rows, name) for name in names} | recorded(rows)
+
+
+def recorded(rows: Sequence[Mapping[str, Any]]) -> Arrays:
+    """What was recorded along the local steps, by names that begin with RECORDED: (round,), and by step (round, step).
+
+    NaN where a quantity is undefined, and after the last step of a round that had fewer.
+    """
+    found: list[Mapping[str, Any]] = [row.get("recorded", {}) for row in rows]
+    longest = max((len(one.get("by_step", [])) for some in found for one in some.values()), default=0)
+    arrays: Arrays = {}
+    for name in dict.fromkeys(name for one in found for name in one):
+        own = [one.get(name, {}) for one in found]
+        arrays[f"{RECORDED}{name}"] = column(own, "mean")
+        steps = [one.get("by_step", []) for one in own]
+        if any(steps):
+            padded = [[*some, *[None] * (longest - len(some))] for some in steps]
+            arrays[f"{RECORDED}{name}{BY_STEP}"] = np.asarray(padded, dtype=np.float64)  # None becomes NaN
+    return arrays
 
 
 def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
     (subject,) = subjects
     assert isinstance(subject, Run)
-    measured = dict(found["metrics"])
+    measured = {name: values for name, values in found["metrics"].items() if not name.startswith(RECORDED)}
     rounds = Variable(("round",), measured.pop("round").astype(np.int64), "communication round")
     counts = {name: np.cumsum(measured[name]) for name in ("bytes_down", "bytes_up")}
     variables = {"round": rounds}
@@ -107,7 +140,26 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
         result["models"] = Table(
             _by_model(measured, rounds.values, sum(counts.values()), models, settings, subject.recipe.evaluation.last)
         )
-    return result
+    along = {n.removeprefix(RECORDED): values for n, values in found["metrics"].items() if n.startswith(RECORDED)}
+    return result | ({"recorded": _along_steps(rounds, along)} if along else {})
+
+
+def _along_steps(rounds: Variable, found: Mapping[str, NDArray[Any]]) -> Table:
+    """Quantities of local training over rounds, and over rounds and steps."""
+    variables = {"round": rounds}
+    for name, values in found.items():
+        if values.ndim == 2:
+            steps = np.arange(1, values.shape[1] + 1)
+            variables["step"] = Variable(("step",), steps, "local step")
+            variables[name] = Variable(("round", "step"), values, f"{_quantity(name)}, mean over participants")
+        else:
+            variables[name] = Variable(("round",), values, f"{_quantity(name)}, mean over participants and local steps")
+    return Table(variables)
+
+
+def _quantity(name: str) -> str:
+    plain = name.removesuffix(BY_STEP)
+    return QUANTITIES.get(plain, plain.replace("_", " "))
 
 
 def _by_model(

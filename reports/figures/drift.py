@@ -22,7 +22,7 @@ PANELS = {  # title and label of the y axis
     "update_cosine": ("update and mean update", "cosine"),
     "pair_cosine": ("updates of two clients", "cosine"),
     "proximal_loss": ("proximal loss", "KL to the reference"),
-    "proximal_cosine": ("proximal gradient and way back", "cosine"),
+    "endpoint_cosine": ("proximal gradient and way back", "cosine"),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 from analysis.subjects import Limits, Run
-from training import config
+from training import checkpoint, config
 from training.rounds import train
 
 RECIPE: dict[str, Any] = {
@@ -35,6 +37,23 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
         return Run(path, limits=Limits(workers=1))
 
     return make
+
+
+@pytest.fixture
+def forget_sent(tmp_path: Path) -> Callable[[Run], Run]:
+    """A copy of a run as an earlier version left it: without the points that were sent."""
+
+    def copy(run: Run) -> Run:
+        path = tmp_path / "earlier" / run.path.name
+        shutil.copytree(run.path, path)
+        for round in checkpoint.rounds(path):
+            found = checkpoint.load(checkpoint.at(path, round))
+            kept = {name: vector for name, vector in found.models.items() if not name.startswith("sent")}
+            shutil.rmtree(checkpoint.at(path, round))
+            checkpoint.save(path, dataclasses.replace(found, models=kept))
+        return Run(path, limits=run.limits)
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -146,9 +146,8 @@ def test_proximal_loss_against_plain_divergences(every_round: Run, tmp_path: Pat
         assert clients["proximal_loss"][row] == pytest.approx(float(loss.detach()), rel=1e-10)
         assert clients["proximal_error"][row] == 0
         assert clients["proximal_gradient_norm"][row] == pytest.approx(float(slope.norm()))
-        assert clients["proximal_cosine"][row] == pytest.approx(float(-away @ slope / away.norm() / slope.norm()))
+        assert clients["endpoint_cosine"][row] == pytest.approx(float(-away @ slope / away.norm() / slope.norm()))
         assert clients["half_square"][row] == pytest.approx(float(away @ away) / 2)
-        assert clients["from_sent"][row] == 1
 
 
 def test_a_model_that_never_moved_has_no_angle(every_round: Run, tmp_path: Path, monkeypatch) -> None:
@@ -157,7 +156,7 @@ def test_a_model_that_never_moved_has_no_angle(every_round: Run, tmp_path: Path,
     clients = answer(drift.STUDY, [every_round], tmp_path, rounds="2")["clients"]
     assert clients["proximal_loss"][0] == pytest.approx(0, abs=1e-14)
     assert clients["proximal_gradient_norm"][0] == 0
-    assert np.isnan(clients["proximal_cosine"][0])
+    assert np.isnan(clients["endpoint_cosine"][0])
     assert np.isnan(clients["update_cosine"][0])
     assert clients["update_cosine"][1] == pytest.approx(1)
 
@@ -169,32 +168,23 @@ def test_a_part_of_the_data_gives_a_standard_error(every_round: Run, tmp_path: P
     assert (np.abs(some["proximal_loss"] - full["proximal_loss"]) < 5 * some["proximal_error"]).all()
 
 
-def test_without_the_round_before_updates_are_unknown(run: Run, tmp_path: Path) -> None:
-    clients = answer(drift.STUDY, [run], tmp_path, rounds="4")["clients"]
+def test_without_the_sent_point_the_study_is_refused(run: Run, tmp_path: Path, forget_sent) -> None:
+    old = forget_sent(run)
+    with pytest.raises(ValueError, match=r"round 4 does not keep the point that was sent; rounds that do: none. Train"):
+        answer(drift.STUDY, [old], tmp_path, rounds="4")
+    found = answer(drift.STUDY, [old], tmp_path, rounds="4", reference="global")
+    clients = found["clients"]
+    assert {table.attributes["reference"] for table in found.values()} == {"global"}
     assert np.isnan(clients["update_norm"]).all()
-    assert np.isfinite(clients["distance"]).all()
-    assert (clients["from_sent"] == 0).all()
-    with pytest.raises(ValueError, match=r"before round 4 is not on record; train with checkpoints.every = 1"):
-        answer(drift.STUDY, [run], tmp_path / "sent", rounds="4", reference="sent")
+    for row, k in enumerate(clients["client"].tolist()):
+        away = run.local_points(4)[k] - run.point(4)
+        assert clients["half_square"][row] == pytest.approx(float(away @ away) / 2)
     quick = answer(drift.STUDY, [run], tmp_path / "quick", rounds="4", proximal=False)
     assert "proximal_loss" not in quick["clients"].variables
 
 
-def test_an_answer_depends_on_the_round_before(run: Run, every_round: Run) -> None:
-    assert drift.STUDY.rounds(every_round, drift.Settings(rounds="2")) == [1, 2]
-    assert drift.STUDY.rounds(run, drift.Settings(rounds="4")) == [4]
-
-
-def test_what_fedgloss_sent_is_known_from_its_ascent(make_run: Callable[..., Run]) -> None:
-    tables = {"algorithm": {"name": "fedgloss", "rho_s": 0.1}, "rounds": {"count": 2, "participants": 3}}
-    every = make_run(**tables, checkpoints={"every": 1, "keep_locals": "all"})
-    last = make_run(**tables, checkpoints={"every": 2, "keep_locals": "all"})
-    before, ascent = every.point(1), every.checkpoint(1).server["ascent"]
-    exact = before + 0.1 * ascent / ascent.norm()
-    for run in (every, last):
-        found = drift.sent(run, 2)
-        assert found is not None
-        torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-13)
+def test_an_answer_depends_on_its_own_rounds_only(every_round: Run) -> None:
+    assert drift.STUDY.rounds(every_round, drift.Settings(rounds="2")) == [2]
 
 
 def test_rounds_that_kept_nothing(make_run: Callable[..., Run], tmp_path: Path) -> None:

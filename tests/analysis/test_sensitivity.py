@@ -47,7 +47,6 @@ def test_layers_against_plain_loops(fsa: Run, tmp_path: Path) -> None:
         assert table["loss"][row] == pytest.approx(base)
         assert table["sam_rise"][row] == pytest.approx(top - base, rel=1e-9)
         assert table["global_sensitivity"][row] == pytest.approx(abs(float(loss_at(fsa, start, k)) - base), rel=1e-9)
-        assert table["from_sent"][row] == 1
         for layer, place in enumerate(where.values()):
             moved = w[place] - start[place]
             assert table["moved"][row, layer] == pytest.approx(float(moved @ moved))
@@ -86,14 +85,14 @@ def test_small_radii_make_removal_the_first_order_term(fsa: Run, tmp_path: Path)
     np.testing.assert_allclose(table["rise"], 1e-6 * norms, rtol=1e-3)
 
 
-def test_counted_from_the_global_model_where_nothing_else_is_known(run: Run, tmp_path: Path) -> None:
-    table = answer(sensitivity.STUDY, [run], tmp_path)["layers"]
-    assert (table["from_sent"] == 0).all()
+def test_counted_from_the_global_model_where_that_is_asked_for(run: Run, tmp_path: Path, forget_sent) -> None:
+    table = answer(sensitivity.STUDY, [run], tmp_path, reference="global")["layers"]
+    assert table.attributes["reference"] == "global"
     k = int(table["client"][0])
     moved = run.local_points(4)[k] - run.point(4)
     assert table["moved"][0].sum() == pytest.approx(float(moved @ moved))
-    with pytest.raises(ValueError, match='or take reference "global"'):
-        answer(sensitivity.STUDY, [run], tmp_path / "sent", reference="sent")
+    with pytest.raises(ValueError, match=r"round 4 does not keep the point that was sent; .* or set reference"):
+        answer(sensitivity.STUDY, [forget_sent(run)], tmp_path / "sent")
 
 
 def test_a_layer_that_never_moved(run: Run, tmp_path: Path, monkeypatch) -> None:

@@ -11,6 +11,7 @@ import xarray
 
 from analysis import training, work
 from analysis.subjects import Limits, Run
+from training import recording
 
 
 def stored(run, tmp_path, **settings):
@@ -36,6 +37,27 @@ def test_every_metric_of_every_round_is_there(run, tmp_path):
     assert found["bytes_up_so_far"].values.tolist() == np.cumsum([one["bytes_up"] for one in records]).tolist()
     assert found["bytes_up"].attrs["units"] == "bytes"
     assert found["mean_accuracy"].attrs["long_name"] == "test accuracy of the participants' mean, a fraction"
+
+
+def test_what_was_recorded_along_the_local_steps(make_run, tmp_path):
+    run = make_run(record=["proximal_cosine", "gradient_norm"], rounds={"count": 2, "participants": 3})
+    path = stored(run, tmp_path)
+    found, records = opened(path, "recorded"), [one["recorded"] for one in lines(run)]
+    assert "recorded" not in opened(path, "rounds")
+    assert found["round"].values.tolist() == [1, 2]
+    for name in ("proximal_cosine", "gradient_norm"):
+        np.testing.assert_array_equal(found[name].values, [one[name]["mean"] for one in records])
+        for row, one in zip(found[f"{name}_by_step"].values, records, strict=True):
+            steps = [np.nan if value is None else value for value in one[name]["by_step"]]
+            np.testing.assert_array_equal(row[: len(steps)], steps)
+            assert np.isnan(row[len(steps) :]).all()
+    assert np.isnan(found["proximal_cosine_by_step"].values[:, 0]).all()  # its gradient is zero where training begins
+    assert "FedSoL Figure 9b" in found["proximal_cosine"].attrs["long_name"]
+    assert found["proximal_cosine_by_step"].dims == ("round", "step")
+
+
+def test_every_quantity_that_can_be_recorded_is_explained():
+    assert set(training.QUANTITIES) == {*recording.QUANTITIES, *recording.OF_ROUNDS}
 
 
 def test_rounds_and_bytes_to_targets(run, tmp_path):

@@ -19,9 +19,8 @@ OF_CLIENTS = [
     "proximal_loss",
     "proximal_error",
     "proximal_gradient_norm",
-    "proximal_cosine",
+    "endpoint_cosine",
     "half_square",
-    "from_sent",
 ]
 
 
@@ -42,8 +41,8 @@ def stored(scale: float = 1.0, *, proximal: bool = True, cosines: bool = False) 
         numbers |= {
             "proximal_loss": scale * PROXIMAL,
             "proximal_loss_error": 0.1 * scale * PROXIMAL,
-            "proximal_cosine": -PROXIMAL,
-            "proximal_cosine_error": 0.1 * PROXIMAL,
+            "endpoint_cosine": -PROXIMAL,
+            "endpoint_cosine_error": 0.1 * PROXIMAL,
         }
     rounds = {
         "round": Variable(("round",), ROUNDS, "communication round"),
@@ -65,5 +64,5 @@ def stored(scale: float = 1.0, *, proximal: bool = True, cosines: bool = False) 
         "pair_cosine": Variable(row, np.array([np.nan]), "cosine of the updates D_k and D_j"),
     }
     tables = {"rounds": Table(rounds), "clients": Table(clients), "pairs": Table(pairs)}
-    settings = {"limit": None, "tau": 3.0, "proximal": proximal, "reference": "auto"}
+    settings = {"limit": None, "tau": 3.0, "proximal": proximal, "reference": "global"}
     return Stored("drift", settings, {"batchnorm": ["frozen"], "seed": [0]}, tables)

@@ -29,9 +29,9 @@ def stored(scale: float = 1.0) -> Stored:
         "adaptive": Variable(by_layer, ADAPTIVE, "mean of |w_j - w_g,j| / ||w_j - w_g,j||, FedSoL's radius"),
         "removal": Variable(by_layer, scale * REMOVAL, "|L(W + e) - L(W + e without e_j)| (eq. 7)"),
     }
-    for name in ("loss_error", "sam_rise", "global_sensitivity", "from_sent"):
+    for name in ("loss_error", "sam_rise", "global_sensitivity"):
         variables[name] = Variable(row, np.zeros(3), name)
     for name in ("rise", "first_order", "global_first_order", "layer_gradient_norm"):
         variables[name] = Variable(by_layer, 7 * REMOVAL, name)
-    tables = {"layers": Table(variables, {"radius": 0.05, "layers": 2})}
+    tables = {"layers": Table(variables, {"radius": 0.05, "layers": 2, "reference": "sent"})}
     return Stored("sensitivity", {"limit": None, "radius": 0.05}, {"batchnorm": ["frozen"], "seed": [0]}, tables)

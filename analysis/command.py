@@ -16,7 +16,7 @@ from analysis.subjects import Limits, Run, Subject
 from analysis.work import Plan
 from landscape.bars import bars
 from landscape.errors import choose
-from landscape.memory import available
+from landscape.memory import allowance, parse_bytes
 from training import toml
 from training.tables import framed
 
@@ -118,10 +118,17 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        f"memory: what is held beside the data and the kept graphs, which take up to half of the "
-        f"{available() / 2**30:.0f} GB that are free (--memory changes that)",
+        f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}",
         highlight=False,
     )
+
+
+def _most_for_graphs(plans: Sequence[Plan]) -> str:
+    """What kept graphs may take, in words."""
+    given = next((subject.limits.memory for plan in plans for subject in plan.subjects), None)
+    if given is not None:
+        return f"which take up to {parse_bytes(given) / 2**30:.1f} GB (--memory)"
+    return f"which take up to a quarter of what is free, {allowance() / 2**30:.1f} GB now (--memory changes that)"
 
 
 def spoken(seconds: float) -> str:

@@ -85,7 +85,8 @@ def analyze(
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Threads (default: one a core).", show_default=False)] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Budget for kept graphs, e.g. 8G (default: half of what is free).")
+        str | None,
+        typer.Option(help="Most memory for kept graphs, e.g. 8G (default: a quarter of what is free at the time)."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Instead of runs: module:function that makes a model.")] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights: safetensors, or a file of torch.save.")] = None,

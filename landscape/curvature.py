@@ -10,12 +10,14 @@ Four engines give the same numbers (1e-12 in float64):
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,7 @@ from landscape.convolutions import wants_channels_last
 from landscape.data import Batch, examples, is_pair
 from landscape.derivatives import CheapSecond
 from landscape.errors import choose
-from landscape.memory import counting_saved
+from landscape.memory import LEDGER, counting_saved
 from landscape.operators import Operator
 from landscape.replica import Replica
 from landscape.workers import ordered_map
@@ -65,7 +67,7 @@ class _Curvature(Operator):
             self._channels_last = wants_channels_last(replica.module)
             self._leaves = replica.views(theta)  # fixed leaves: graphs stay valid when replicas move on
         self._kept: list[Graph] = []
-        self.graph_bytes = 0  # memory held by kept graphs
+        self._account = LEDGER.open(self.device, objective.memory)
         with _differentiable():
             self._keep(engine)
         self.engine = engine if engine != "auto" else self._choose_rest()
@@ -76,7 +78,7 @@ class _Curvature(Operator):
         """The graph of one chunk at the operator's theta."""
 
     def _keep(self, engine: str) -> None:
-        """Build and keep the graphs of as many leading chunks as fit the budget."""
+        """Build and keep the graphs of as many leading chunks as there is memory for."""
         chunks = self.objective.chunks
         if engine in ("recompute", "forward"):
             return
@@ -84,21 +86,30 @@ class _Curvature(Operator):
             # on one thread, like the others: the same bits, and no waiting for threads of small kernels
             first = next(ordered_map(self._graph, chunks[:1], workers=1))
         per_example = saved.kept() / max(examples(chunks[0]), 1)
-        costs = [per_example * max(examples(chunk), 1) for chunk in chunks]
-        fitting = len(chunks) if engine == "retained" else 0
-        total = 0.0
-        while fitting < len(chunks) and total + costs[fitting] <= self.objective.memory:
-            total += costs[fitting]
-            fitting += 1
-        if fitting:
-            rest = ordered_map(self._graph, chunks[1:fitting], self.objective.workers)
-            self._kept = [first, *rest]
-            self.graph_bytes = int(sum(costs[:fitting]))
-            gradient = torch.zeros(self._leaves_end, dtype=torch.float64, device=self.device)
-            for graph in self._kept:
-                gradient += graph.gradient
-            self.hint = torch.zeros(self.size, dtype=self.dtype, device=self.device)
-            self.hint[: self._leaves_end] = gradient / sum(graph.count for graph in self._kept)
+        costs = [math.ceil(per_example * max(examples(chunk), 1)) for chunk in chunks]
+        # "retained" promises the graphs of all chunks, whatever they take
+        fits = partial(LEDGER.promise, self._account, always=engine == "retained")
+        if not fits(costs[0]):
+            return
+        self._account.settle(costs[0])
+        self._kept = [first]
+        if chunks[1:]:
+            # lazily: memory is looked at again before each graph is begun
+            rest = takewhile(lambda pair: fits(pair[1]), zip(chunks[1:], costs[1:], strict=True))
+            built = ordered_map(lambda pair: self._graph(pair[0]), rest, self.objective.workers)
+            for graph, cost in zip(built, costs[1:], strict=False):
+                self._account.settle(cost)
+                self._kept.append(graph)
+        gradient = torch.zeros(self._leaves_end, dtype=torch.float64, device=self.device)
+        for graph in self._kept:
+            gradient += graph.gradient
+        self.hint = torch.zeros(self.size, dtype=self.dtype, device=self.device)
+        self.hint[: self._leaves_end] = gradient / sum(graph.count for graph in self._kept)
+
+    @property
+    def graph_bytes(self) -> int:
+        """Memory held by kept graphs."""
+        return self._account.held
 
     def _choose_rest(self) -> str:
         """How to treat chunks that were not kept: time both ways on one chunk, in favour of recompute."""

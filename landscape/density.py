@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from landscape.errors import whole
-from landscape.memory import available
+from landscape.memory import allowance, available
 from landscape.operators import Operator
 from landscape.results import Array, Density, Progress
 from landscape.trace import BLOCK, parameter_count, signs
@@ -117,12 +117,12 @@ def _norm(vector: Tensor) -> float:
 
 
 def _probes_at_once(operator: Operator, steps: int) -> int:
-    """How many Krylov bases fit half of the free memory, at most one block."""
+    """How many Krylov bases fit what may be taken unasked, one at least and one block at most."""
     each = steps * operator.size * torch.finfo(operator.dtype).bits // 8
-    room = torch.cuda.mem_get_info(operator.device)[0] if operator.device.type == "cuda" else available()
+    room = available(operator.device)
     if each > room:
         raise ValueError(
             f"{steps} Lanczos steps keep {each / 2**30:.1f} GiB of vectors, but {room / 2**30:.1f} GiB are free: "
             f"write steps={max(room // 2 * steps // each, 1)} or fewer"
         )
-    return int(min(max(room // 2 // each, 1), BLOCK))
+    return min(max(allowance(operator.device) // each, 1), BLOCK)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from landscape.errors import choose, finite, positive, whole
-from landscape.memory import available
+from landscape.memory import allowance
 from landscape.operators import Operator
 from landscape.results import Array, Eigenpairs, Outcome, Progress
 from landscape.rng import normal
@@ -303,4 +303,4 @@ def _capacity(operator: Operator, k: int, block: int, max_basis: int | None) -> 
     if max_basis is not None:
         return min(operator.size, whole("max_basis", max_basis, least=least))
     bytes_each = operator.size * torch.finfo(operator.dtype).bits // 8
-    return int(min(operator.size, max(least, available() // 4 // bytes_each, 0), 20 * k + 1000))
+    return int(min(operator.size, max(least, allowance(operator.device) // bytes_each), 20 * k + 1000))

@@ -1,20 +1,34 @@
-"""How many bytes there are, and how many a piece of work keeps."""
+"""How many bytes a piece of work may take, and how many it keeps.
+
+Nothing is taken for good at the start: free memory is read again before each graph is kept, and one ledger counts the
+kept graphs of all operators in the process. Unasked they take a quarter of what is free at most, and leave an eighth
+of all memory alone, so that analyses side by side slow down instead of stopping the machine.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import sys
+import threading
 import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from landscape.machine import Machine, Memory
+
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+SHARE = 1 / 4  # of the free memory that may be taken unasked: so never more than a quarter of all
+RESERVE = 1 / 8  # of all memory that is left alone
+MACHINE = Machine()
+CPU = torch.device("cpu")
 
 
 # glibc's mallopt: what is freed at the end of the heap beyond the first number of bytes goes back to the system; the
@@ -35,23 +49,95 @@ def keep_freed() -> bool:
     return mallopt is not None and all(mallopt(option, value) == 1 for option, value in KEEP_FREED.items())
 
 
-def parse_bytes(text: str | int | None) -> int:
-    """Bytes from "8G", "512M" or a number; None means half of the memory that is free now."""
-    if text is None:
-        return available() // 2
+def parse_bytes(text: str | int) -> int:
+    """Bytes from "8G", "512M" or a number."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), re.IGNORECASE)
     if match is None:
         raise ValueError(f"memory must look like 8G, 512M or a number of bytes, got '{text}'")
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
-def available() -> int:
-    """Free physical memory in bytes, counting what the system would give up."""
-    try:
-        with open("/proc/meminfo") as table:
-            return next(int(line.split()[1]) * 1024 for line in table if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2
+def memory_of(device: torch.device) -> Memory:
+    """What a device has in all and free now, counting what the system or torch's own cache would give up."""
+    if device.type != "cuda":
+        return MACHINE.memory()
+    free, total = torch.cuda.mem_get_info(device)
+    return Memory(total, free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def available(device: torch.device = CPU) -> int:
+    """Free memory in bytes."""
+    return memory_of(device).free
+
+
+def allowance(device: torch.device = CPU) -> int:
+    """Bytes that one piece of work may take unasked, so that others can work too: see SHARE and RESERVE."""
+    return _allowed(memory_of(device), held=0)
+
+
+def _allowed(memory: Memory, held: int) -> int:
+    """Bytes on top of `held` ones: a share of what would be free without those, and nothing of the reserve."""
+    share = SHARE * (memory.free + held) - held
+    return max(int(min(share, memory.free - RESERVE * memory.total)), 0)
+
+
+class Account:
+    """What one operator's kept graphs hold. When it dies, its memory is free for others."""
+
+    def __init__(self, device: torch.device, budget: int | None):
+        self.device, self.budget = device, budget
+        self.promised = 0  # bytes of graphs that are being built
+        self.held = 0  # bytes of graphs that are there
+
+    def settle(self, size: int) -> None:
+        """The graph that `size` bytes were promised to is there."""
+        self.promised -= size
+        self.held += size
+
+
+class Ledger:
+    """What the kept graphs of all operators in this process hold together."""
+
+    def __init__(self) -> None:
+        self._accounts: weakref.WeakSet[Account] = weakref.WeakSet()  # an operator that dies takes its account along
+        self._lock = threading.RLock()  # reentrant: collecting garbage may run code that comes back here
+
+    def open(self, device: torch.device = CPU, budget: int | None = None) -> Account:
+        """An account for graphs on a device. `budget`: most bytes of all kept graphs in the process, this one's and
+        others'; None: what `allowance` leaves to each at the time.
+        """
+        account = Account(device, budget)
+        with self._lock:
+            self._accounts.add(account)
+        return account
+
+    def held(self, device: torch.device = CPU) -> int:
+        """Bytes that graphs on a device hold, or will in a moment."""
+        with self._lock:
+            return sum(one.held + one.promised for one in self._on(device))
+
+    def promise(self, account: Account, size: int, *, always: bool = False) -> bool:
+        """Promise `size` bytes to one more graph if there is room for it now, or `always`."""
+        with self._lock:
+            fits = always or self._fits(account, size)
+            if not fits and len(self._on(account.device)) > 1:
+                gc.collect()  # operators that nobody can reach any more still count until they are collected
+                fits = self._fits(account, size)
+            if fits:
+                account.promised += size
+            return fits
+
+    def _fits(self, account: Account, size: int) -> bool:
+        promised = sum(one.promised for one in self._on(account.device))
+        taken = promised + sum(one.held for one in self._on(account.device))
+        memory = memory_of(account.device)
+        memory = replace(memory, free=max(memory.free - promised, 0))  # not yet used, but no longer free
+        if account.budget is None:
+            return size <= _allowed(memory, taken)
+        return taken + size <= account.budget and size <= memory.free
+
+    def _on(self, device: torch.device) -> list[Account]:
+        return [one for one in self._accounts if one.device == device]
 
 
 class Saved:
@@ -86,3 +172,6 @@ def counting_saved(known: Collection[Tensor]) -> Iterator[Saved]:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield saved
+
+
+LEDGER = Ledger()

@@ -49,7 +49,8 @@ class Objective:
     mode        "eval", or "caller" to keep each submodule's training flag.
     weight_decay  adds (weight_decay / 2) ||theta||^2: the spectrum shifts by exactly that number.
     parameters  glob patterns of the tensors that make up theta; by default all that require gradients.
-    memory      budget for kept graphs, for example "8G"; by default half of what is free.
+    memory      most that kept graphs of the whole process may take, for example "8G". By default a quarter of what
+                is free, looked at again before each graph; an eighth of all memory is left alone.
     workers     chunks or points computed at once, one thread each; by default torch's number of threads.
     """
 
@@ -78,7 +79,7 @@ class Objective:
         self.device = torch.device(device) if device is not None else own.device
         self.theta = finite("the model's parameters", own.to(self.device, self.dtype))
         self.batchnorm, self.weight_decay = batchnorm, float(weight_decay)
-        self.memory = parse_bytes(memory)
+        self.memory = parse_bytes(memory) if memory is not None else None
         self.workers = 1 if self.device.type != "cpu" else whole("workers", workers or torch.get_num_threads())
         self.population: int | None = None  # number of examples that a subset was drawn from
         self._outputs: Sequence[int] | None = None  # shape of the model's outputs, once it is known

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
+from rich.markup import escape
 
 from analysis import work
 from analysis.catalog import STUDIES
-from analysis.study import choose_settings
+from analysis.study import Study, choose_settings
 from analysis.subjects import Limits, Run, Subject
 from analysis.work import Plan
 from landscape.bars import bars
 from landscape.errors import choose
 from landscape.memory import allowance, parse_bytes
-from training import toml
+from training import lease, toml
+from training.files import remove_leftovers
 from training.tables import framed
 
 FOLDER = "analysis"  # beside a run's checkpoints
@@ -32,26 +36,60 @@ def analyze(
     out: Path | None = None,
     dry_run: bool = False,
 ) -> list[Path]:
-    """Plan every study, say what it takes, and carry it out; a study that cannot be done is named and left out."""
-    plans = make_plans(subjects, studies, parse(settings, studies or list(STUDIES)), console=console, out=out)
-    show_plans(plans, console)
-    if dry_run or not plans:
+    """Plan every study, say what it takes, and carry it out; a study that cannot be done is named and left out.
+
+    subjects: runs, or models of one's own. studies: their names, all if there are none. settings: STUDY.KEY=VALUE.
+    out: folder for the results, instead of analysis/ beside each subject's checkpoints.
+    dry_run: only plan. Nothing is written then, and nothing is locked.
+    """
+    chosen = parse(settings, studies or list(STUDIES))
+    if dry_run:
+        show_plans(make_plans(subjects, studies, chosen, console=console, out=out), console)
         return []
+    with writing(subjects, studies, out):
+        plans = make_plans(subjects, studies, chosen, console=console, out=out)
+        show_plans(plans, console)
+        return carry_out(plans, console) if plans else []
+
+
+@contextmanager
+def writing(subjects: Sequence[Subject], studies: Sequence[str], out: Path | None) -> Iterator[None]:
+    """Be the only one that writes results there, and clear away what killed processes left half-written."""
+    places: dict[Path, Path] = {}  # folder of results -> what is locked: a run as a whole, so that nobody trains it
+    for study in selected(studies):
+        for group in groups_of(study, subjects):
+            folder = folder_of(group, out)
+            whole = isinstance(group[0], Run) and folder == group[0].path / FOLDER
+            places[folder] = group[0].path if whole else folder
+    with ExitStack() as leases:
+        for directory in sorted(set(places.values())):
+            leases.enter_context(lease.hold(directory, "analyze"))
+        for folder in places:
+            remove_leftovers(folder)
+        yield
+
+
+def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
+    """Do what is planned, a bar for each study; returns the files."""
+    paths = []
     with bars(console) as bar:
-        paths = []
         for planned in plans:
-            name = f"{planned.study.name}, {planned.path.parents[1].name}"
-            move = bar(name)
+            move = bar(escape(f"{planned.study.name}, {of_whom(planned)}"))
             paths.append(
                 work.carry_out(
                     planned,
                     step=lambda done, total, _, move=move: move(done, total),  # type: ignore[misc]
-                    say=lambda line: console.print(line, highlight=False),
+                    say=partial(say, console),
                 )
             )
     for path in paths:
-        console.print(str(path), highlight=False, soft_wrap=True)
+        say(console, str(path))
     return paths
+
+
+def say(console: Console, line: str) -> None:
+    """Print a line as it is: brackets in a path are no markup."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -79,23 +117,43 @@ def make_plans(
     out: Path | None = None,
 ) -> list[Plan]:
     """One plan per study and run, one per study for those that compare runs."""
-    chosen = [STUDIES[choose("study", name, STUDIES)] for name in studies or STUDIES]
     plans = []
-    for study in chosen:
+    for study in selected(studies):
         own = choose_settings(study, settings.get(study.name, {}))
-        groups = [list(subjects)] if study.together else [[subject] for subject in subjects]
+        groups = groups_of(study, subjects)
+        if out is not None and len(groups) > 1:
+            raise ValueError(
+                f"--out {out} takes the results of one run, and {study.name} is asked of {len(groups)}: "
+                "give one run, or leave --out away"
+            )
         for group in groups:
-            together = study.together and len(group) > 1
-            folder = out or (group[0].path.parent / FOLDER if together else group[0].path / FOLDER)
             try:
-                plans.append(
-                    work.plan(study, own, group, folder, say=lambda line: console.print(line, highlight=False))
-                )
+                plans.append(work.plan(study, own, group, folder_of(group, out)))
             except ValueError as error:
                 if studies:  # asked for by name: the user wants to know
                     raise
-                console.print(f"{study.name} left out: {error}", highlight=False)
+                say(console, f"{study.name} left out: {error}")
     return plans
+
+
+def selected(studies: Sequence[str]) -> list[Study]:
+    """The studies of these names, or all."""
+    return [STUDIES[choose("study", name, STUDIES)] for name in studies or STUDIES]
+
+
+def groups_of(study: Study, subjects: Sequence[Subject]) -> list[list[Subject]]:
+    """Who is looked at together: everyone in a study that compares runs, else each alone."""
+    return [list(subjects)] if study.together else [[subject] for subject in subjects]
+
+
+def folder_of(group: Sequence[Subject], out: Path | None) -> Path:
+    """Where the results about these subjects go."""
+    return out or (group[0].path.parent if len(group) > 1 else group[0].path) / FOLDER
+
+
+def of_whom(planned: Plan) -> str:
+    """Whom a plan is about, in words."""
+    return planned.subjects[0].name if len(planned.subjects) == 1 else f"{len(planned.subjects)} runs"
 
 
 def show_plans(plans: Sequence[Plan], console: Console) -> None:
@@ -112,9 +170,9 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
         vectors = max((piece.vectors for piece in left), default=0)
         size = sum(parameter.numel() for parameter in subject.model.parameters()) * vectors * 4
         there = "all" if planned.kept else str(planned.done)
-        of = subject.name if len(planned.subjects) == 1 else f"{len(planned.subjects)} runs"
+        whom = escape(of_whom(planned))
         table.add_row(
-            planned.study.name, of, str(len(planned.pieces)), there, spoken(seconds), f"{size / 2**20:.0f} MB"
+            planned.study.name, whom, str(len(planned.pieces)), there, spoken(seconds), f"{size / 2**20:.0f} MB"
         )
     console.print(table)
     console.print(
@@ -176,8 +234,8 @@ def open_subjects(
 
 def with_rounds(studies: Sequence[str]) -> list[str]:
     """Of these studies (or of all) those that can be told which rounds to look at."""
-    chosen = [STUDIES[choose("study", name, STUDIES)] for name in studies or STUDIES]
-    return [one.name for one in chosen if "rounds" in {field.name for field in dataclasses.fields(one.settings)}]
+    with_them = [one for one in selected(studies) if "rounds" in {f.name for f in dataclasses.fields(one.settings)}]
+    return [one.name for one in with_them]
 
 
 def studies_listed() -> RenderableType:

@@ -25,6 +25,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from training import lease
+
 FORMAT = 2  # of the files; a reader that meets a higher number says so. Files of format 1 have no seal
 SEAL = b"\nfl-landscape results, sha256 %s\n"
 SEAL_SIZE = len(SEAL % hashlib.sha256().hexdigest().encode())
@@ -120,7 +122,10 @@ def replace(path: Path, *content: bytes) -> None:
             file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
+        lease.check(path)
         os.replace(aside, path)
+    except lease.LeaseLostError:
+        raise
     except OSError as error:
         raise OSError(
             error.errno,

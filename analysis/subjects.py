@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from landscape import Objective
-from landscape.errors import choose
+from landscape.errors import choose, whole
 from landscape.layout import running_statistics
+from landscape.memory import parse_bytes
 from landscape.replica import NORM
 from training import checkpoint, config, datasets, partition
 from training.federation import Federation
@@ -34,6 +36,12 @@ class Limits:
     workers: int | None = None
     chunk_size: int = 512  # most examples at once
     dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        if self.memory is not None:
+            parse_bytes(self.memory)
+        if self.workers is not None:
+            whole("workers", self.workers)
 
     def halved(self) -> Limits:
         """Smaller chunks, after a piece of work did not fit: 256, 128, ..., 1."""
@@ -127,6 +135,11 @@ class Subject(ABC):
         return sorted({int(part) for part in parts})
 
 
+def printable(name: str) -> str:
+    """A file's name as text: bytes that are not valid UTF-8 are written as \\xff."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 @dataclass
 class Run(Subject):
     """A run directory."""
@@ -142,7 +155,7 @@ class Run(Subject):
         if self.data_root is not None:
             recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": self.data_root})})
         self.recipe = recipe
-        self.name = self.path.name
+        self.name = printable(self.path.name)
         self.federation = Federation(recipe, partition.load(self.path / "partition.npz"))
         self.model, self.classes = self.federation.shop.model, self.federation.dataset.classes
         self.policy = self.federation.policy

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from analysis.store import Stored
 from analysis.study import Arrays, Piece, Study
 from analysis.subjects import Subject
 
+SEAL_SIZE = hashlib.sha256().digest_size
 Say = Callable[[str], object]
 Step = Callable[[int, int, str], object]  # (pieces done, pieces in all, name of the next)
 
@@ -39,6 +39,7 @@ class Plan:
     inputs: Any
     kept: bool  # the answer is there already
     done: int  # pieces kept from an interrupted attempt
+    damage: str = ""  # what is wrong with the file that is there, in words
 
     @property
     def passes(self) -> float:
@@ -49,19 +50,19 @@ class Plan:
         return self.path.with_name(f".{self.path.stem}-{self.digest[:16]}")
 
 
-def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path, say: Say = print) -> Plan:
-    """See what there is to do. A damaged file is moved aside; a file of another question will be replaced."""
+def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path) -> Plan:
+    """See what there is to do; changes nothing. A damaged file, or one of another question, will be replaced."""
     path = out / f"{study.name}.h5"
     inputs = [subject.inputs(study.rounds(subject, settings)) for subject in subjects]
     digest = store.digest_of(study.name, dataclasses.asdict(settings), inputs)
-    kept = False
+    kept, damage = False, ""
     if path.exists():
         try:
             kept = store.read(path).digest == digest
         except store.DamagedError as error:
-            say(f"{error}; moved to {store.move_aside(path).name}, and made anew")
+            damage = str(error)
     pieces = [] if kept else study.pieces(subjects, settings)
-    planned = Plan(study, settings, subjects, path, pieces, digest, inputs, kept, 0)
+    planned = Plan(study, settings, subjects, path, pieces, digest, inputs, kept, 0, damage)
     done = sum(_part(planned, piece).exists() for piece in pieces)
     return dataclasses.replace(planned, done=done)
 
@@ -70,14 +71,16 @@ def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path
     """Do what is left of a plan and write its file."""
     if planned.kept:
         return planned.path
+    if planned.damage:
+        say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and made anew")
     found: dict[str, Arrays] = {}
     for place, piece in enumerate(planned.pieces):
         if step is not None:
             step(place, len(planned.pieces), piece.key)
-        arrays = _load(_part(planned, piece))
+        arrays = _load(planned, piece)
         if arrays is None:
             arrays = _measured(planned, piece, found, say)
-            _save(_part(planned, piece), arrays)
+            _save(planned, piece, arrays)
         found[piece.key] = arrays
     if step is not None:
         step(len(planned.pieces), len(planned.pieces), "")
@@ -127,27 +130,27 @@ def _part(planned: Plan, piece: Piece) -> Path:
     return planned.parts / f"{name}.npz"
 
 
-def _save(path: Path, arrays: Arrays) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _save(planned: Plan, piece: Piece, arrays: Arrays) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    aside = path.with_name(f".{path.name}.tmp")
-    with open(aside, "wb") as file:
-        file.write(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+    store.replace(_part(planned, piece), _piece_seal(planned, piece, buffer.getvalue()), buffer.getvalue())
 
 
-def _load(path: Path) -> Arrays | None:
-    """A piece that was kept; None if there is none, or if it is not what was written."""
-    if not path.exists():
+def _load(planned: Plan, piece: Piece) -> Arrays | None:
+    """A piece that was kept; None if there is none, or if it is not what was written: it is measured again."""
+    try:
+        content = _part(planned, piece).read_bytes()
+        if _piece_seal(planned, piece, content[SEAL_SIZE:]) != content[:SEAL_SIZE]:
+            return None
+        with np.load(io.BytesIO(content[SEAL_SIZE:]), allow_pickle=False) as found:
+            return dict(found)
+    except Exception:  # what is not readable for whatever reason is worth no more than what is not there
         return None
-    content = path.read_bytes()
-    if hashlib.sha256(content[32:]).digest() != content[:32]:
-        return None
-    with np.load(io.BytesIO(content[32:]), allow_pickle=False) as found:
-        return dict(found)
+
+
+def _piece_seal(planned: Plan, piece: Piece, content: bytes) -> bytes:
+    """The hash of a piece and of what it is: a file under another's name is no answer."""
+    return hashlib.sha256(f"{planned.digest} {piece.key}\n".encode() + content).digest()
 
 
 def rate(subject: Subject) -> float:

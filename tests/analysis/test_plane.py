@@ -21,7 +21,7 @@ from tests.analysis.test_surface import assert_same, normed, plain
 
 
 def go(subjects: list[Any], out: Path, **settings: Any) -> Stored:
-    planned = work.plan(plane.STUDY, plane.Settings(**settings), subjects, out, say=lambda _: None)
+    planned = work.plan(plane.STUDY, plane.Settings(**settings), subjects, out)
     return store.read(work.carry_out(planned, say=lambda _: None))
 
 

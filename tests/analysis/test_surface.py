@@ -23,7 +23,7 @@ from landscape import plane as whole_plane
 
 
 def go(subjects: list[Any], out: Path, **settings: Any) -> Stored:
-    planned = work.plan(surface.STUDY, surface.Settings(**settings), subjects, out, say=lambda _: None)
+    planned = work.plan(surface.STUDY, surface.Settings(**settings), subjects, out)
     return store.read(work.carry_out(planned, say=lambda _: None))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class Counted:
 
 def go(counted: Counted, run: Run, out: Path, said: list[str] | None = None, **settings: Any) -> work.Plan:
     say = (said if said is not None else []).append
-    planned = work.plan(counted.study, Settings(**settings), [run], out, say)
+    planned = work.plan(counted.study, Settings(**settings), [run], out)
     work.carry_out(planned, say=say)
     return planned
 
@@ -227,3 +228,37 @@ def test_every_study_answers_stores_and_reloads(name: str, runs: list[Run], tmp_
                 assert data[variable].attrs["long_name"]
                 assert "units" in data[variable].attrs
     assert work.plan(study, study.settings(), subjects, tmp_path).kept
+
+
+@pytest.mark.parametrize("content", [b"", hashlib.sha256(b"").digest(), b"\x00" * 100], ids=["empty", "hash", "zeros"])
+def test_a_piece_that_cannot_be_read_is_measured_again(run: Run, tmp_path: Path, content: bytes) -> None:
+    counted = Counted()
+    counted.fail_at = "round 4"
+    with pytest.raises(RuntimeError):
+        go(counted, run, tmp_path)
+    for part in tmp_path.glob(".counted-*/*.npz"):
+        part.write_bytes(content)
+    counted.fail_at = None
+    go(counted, run, tmp_path)
+    assert counted.asked == ["round 0", "round 2", "round 0", "round 2", "round 4"]
+
+
+def test_a_piece_under_the_name_of_another_is_measured_again(run: Run, tmp_path: Path) -> None:
+    counted = Counted()
+    counted.fail_at = "round 4"
+    with pytest.raises(RuntimeError):
+        go(counted, run, tmp_path)
+    first, second = sorted(tmp_path.glob(".counted-*/*.npz"))
+    first.write_bytes(second.read_bytes())
+    counted.fail_at = None
+    go(counted, run, tmp_path)
+    assert store.read(tmp_path / "counted.h5").tables["all"]["value"].tolist() == [0, 4, 8]
+    assert len(counted.asked) == 4
+
+
+def test_a_plan_changes_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "counted.h5").write_text("precious")
+    planned = work.plan(Counted().study, Settings(), [run], tmp_path)
+    assert "not readable as results" in planned.damage
+    assert [path.name for path in tmp_path.iterdir()] == ["counted.h5"]
+    assert (tmp_path / "counted.h5").read_text() == "precious"

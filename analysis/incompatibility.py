@@ -4,7 +4,9 @@ At one global model w, for a fixed set E of clients (FedVSSAM, Definition 1 and 
     R_k = F_k(w + rho v_k / ||v_k||) - F_k(w),    Phi = (1/|E|) sum_k (R_k - mean R)^2
 with v_k the method's own search direction: (1 - a) d + a g_k for FedVSSAM (eq. 14), the gradient g_k for others. Its
 two sources stand beside it: data heterogeneity ||g_k - g||^2 (eq. 6), and friendly adversaries, perturbations that
-raise one batch's loss and lower another's (eqs. 7, 8). g = sum p_k g_k and L = sum p_k F_k are over the clients of E.
+raise one batch's loss and lower another's (eqs. 7, 8). g = sum p_k g_k runs over all N clients, as eq. 6 says, also
+where E is some of them; L = sum p_k F_k, which is asked for again and again, runs over E. Means over a drawn E come
+with their standard error as estimates of the mean over all N.
 """
 
 from __future__ import annotations
@@ -80,9 +82,11 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     sizes = {client: len(subject.examples("train", client)[1]) for client in chosen(subject, settings)}
     sizes = {client: min(size, settings.limit or size) for client, size in sizes.items()}
     everyone, size = sum(sizes.values()), _batch_size(subject, settings)
+    whole = sum(min(count, settings.limit or count) for count in _sizes(subject).values())
     planned = []
     for round in subject.select(settings.rounds):
-        planned.append(Piece(_key(round, EVERYONE), 1.7 * everyone + IID_BATCHES * IID_SIZE, 6, round, EVERYONE))
+        passes = whole + 0.7 * everyone + IID_BATCHES * IID_SIZE
+        planned.append(Piece(_key(round, EVERYONE), passes, 6, round, EVERYONE))
         if server_rule(subject) is not None:
             planned.append(Piece(_key(round, SERVER), 2.0 * everyone, 8, round, SERVER))
         for client, count in sizes.items():
@@ -90,6 +94,10 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
             passes = (settings.steps + 2) * count + everyone / 3 + compared * (1 + compared / 3) * size
             planned.append(Piece(_key(round, client), passes, 10 + settings.batches, round, client))
     return planned
+
+
+def _sizes(subject: Subject) -> dict[int, int]:
+    return {client: len(subject.examples("train", client)[1]) for client in subject.clients}
 
 
 def _key(round: int, client: int) -> str:
@@ -115,10 +123,9 @@ def _everyone(subject: Subject, settings: Settings, round: int) -> Arrays:
     shares = subject.shares(chosen(subject, settings))
     objectives = {client: subject.objective("train", client, limit=settings.limit) for client in shares}
     theta = subject.point(round).to(next(iter(objectives.values())).dtype)
-    losses, total = {}, torch.zeros(len(theta), dtype=torch.float64)
-    for client, objective in objectives.items():
-        losses[client] = objective.loss(theta)  # without gradients, like those that it is subtracted from
-        total += shares[client] * objective.gradient(theta).double().cpu()
+    # without gradients, like those that they are subtracted from
+    losses = {client: objective.loss(theta) for client, objective in objectives.items()}
+    total = _global_gradient(subject, settings, theta)
     gradient = total.to(theta)
     search = search_of(subject, round, settings.radius)
     there = theta + search.perturbation(gradient)
@@ -134,6 +141,17 @@ def _everyone(subject: Subject, settings: Settings, round: int) -> Arrays:
     if isinstance(subject, Run) and "direction" in (server := subject.checkpoint(round).server):
         arrays |= tracking(subject, settings, theta, server["direction"])
     return arrays
+
+
+def _global_gradient(subject: Subject, settings: Settings, theta: Tensor) -> Tensor:
+    """g = sum of p_k g_k over all N clients, in float64."""
+    if settings.limit is None:
+        return subject.objective("train").gradient(theta).double().cpu()  # their examples together
+    total = torch.zeros(len(theta), dtype=torch.float64)
+    for client, share in subject.shares(subject.clients).items():
+        own = subject.objective("train", client, limit=settings.limit)
+        total += share * own.gradient(theta).double().cpu()
+    return total
 
 
 def tracking(subject: Subject, settings: Settings, theta: Tensor, direction: Tensor) -> Arrays:
@@ -202,6 +220,8 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
     (subject,) = subjects
     rounds, clients = subject.select(settings.rounds), chosen(subject, settings)
     shares = np.asarray(list(subject.shares(clients).values()))
+    among_all = subject.shares(subject.clients)
+    drawn = Drawn(shares, np.asarray([among_all[client] for client in clients]), np.asarray(list(among_all.values())))
 
     def by_client(name: str) -> NDArray[Any]:
         """(round, client, ...)"""
@@ -236,7 +256,7 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
         "gradient_norm": every("gradient_norm", one, "||g||"),
         "global_rise": every("rise", one, "L(w + e) - L(w), e the perturbation of everyone's gradient"),
         "friendly_clients": Variable(one, np.asarray([friendly(some) for some in others]), f"{FRIENDLY} client's"),
-        **_dispersions(values, shares, settings),
+        **_dispersions(values, drawn, settings),
     }
     if "tracking_error" in found[keys[0]]:
         of_rounds["tracking_error"] = every("tracking_error", one, "||d - g_IID||^2, d the server's direction")
@@ -245,13 +265,43 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
     if server_rule(subject) is not None:
         gaps = stacked(found, [_key(round, SERVER) for round in rounds], "delta_epsilon")
         of_rounds["delta_epsilon"] = Variable(one, gaps, "||e~ - e^||, FedGloSS eq. 6; NaN: duals not on record")
-    about = {"search": "g" if search_of(subject, rounds[-1], settings.radius).direction is None else "(1 - a) d + a g"}
+    about = {
+        "search": "g" if search_of(subject, rounds[-1], settings.radius).direction is None else "(1 - a) d + a g",
+        "clients": len(clients),
+        "population": len(subject.clients),
+    }
     return {"rounds": Table(of_rounds, about), "clients": Table(of_clients, about)}
 
 
-def _dispersions(values: Mapping[str, NDArray[Any]], shares: NDArray[Any], settings: Settings) -> dict[str, Variable]:
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The clients of E among all N."""
+
+    shares: NDArray[Any]  # (|E|,) of the examples of E
+    own: NDArray[Any]  # (|E|,) p_k, of all examples
+    everyone: NDArray[Any]  # (N,) p_k
+
+    def standard_error(self, values: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
+        """Of a weighted mean over E as an estimate of that over all N: 0 where E is all, NaN for a single client.
+
+        values (round, client); E is drawn without replacement, and weights that sum to one make it a ratio.
+        """
+        n, N = len(self.shares), len(self.everyone)
+        if n == N:
+            return np.zeros(len(values))
+        mean, _ = dispersion(values, weights)
+        squares = np.square((values - mean[:, None]) * weights).sum(axis=1)
+        return np.sqrt((1 - n / N) * squares * (n / (n - 1) if n > 1 else math.nan))
+
+    def noise_of_mean(self, squares: NDArray[Any]) -> NDArray[Any]:
+        """sum of p_j^2 s_j^2 over all N clients; those outside E are taken to be as noisy as those in it."""
+        known = squares @ self.own**2
+        return np.asarray(known * float(self.everyone @ self.everyone) / float(self.own @ self.own))
+
+
+def _dispersions(values: Mapping[str, NDArray[Any]], drawn: Drawn, settings: Settings) -> dict[str, Variable]:
     """Means and variances over the clients of E, uniform and by size, with and without the noise of sub-samples."""
-    result = {}
+    result, shares, doubt = {}, drawn.shares, "its standard error; 0: E is all clients"
     names = {"rise": "R_k", **({"maximised": "maximised R_k"} if settings.steps else {})}
     for end, weights, how in (("", np.full_like(shares, 1 / len(shares)), ""), ("_weighted", shares, ", by size")):
         for name, symbol in names.items():
@@ -259,14 +309,16 @@ def _dispersions(values: Mapping[str, NDArray[Any]], shares: NDArray[Any], setti
             # an error of one R_k also moves the mean: its share of the variance is w (1 - w), not w
             noise = np.square(values[f"{name}_error"]) @ (weights * (1 - weights))
             result[f"{name}_mean{end}"] = (mean, f"mean of {symbol}{how}")
+            result[f"{name}_mean{end}_standard_error"] = (drawn.standard_error(values[name], weights), doubt)
             result[f"{name}_dispersion{end}"] = (raw, f"variance of {symbol} over clients{how}")
             result[f"{name}_dispersion_noise{end}"] = (noise, "what sub-sampling adds to it on average")
             result[f"{name}_dispersion_corrected{end}"] = (raw - noise, "variance without that noise; may be negative")
         mean, _ = dispersion(values["heterogeneity"], weights)
-        result[f"heterogeneity{end}"] = (mean, f"mean of ||g_k - g||^2{how}")
+        result[f"heterogeneity{end}"] = (mean, f"mean of ||g_k - g||^2{how}, g over all clients (eq. 6)")
+        result[f"heterogeneity{end}_standard_error"] = (drawn.standard_error(values["heterogeneity"], weights), doubt)
         if settings.batches:
             squares = np.square(values["gradient_error"])
-            noise = squares @ (weights * (1 - 2 * shares)) + squares @ shares**2
+            noise = squares @ (weights * (1 - 2 * drawn.own)) + drawn.noise_of_mean(squares)
             result[f"heterogeneity_noise{end}"] = (noise, "what sub-sampling adds to it on average")
             variance, _ = dispersion(values["batch_variance"], weights)
             result[f"batch_variance{end}"] = (variance, f"mean of ||g_batch - g_k||^2{how}")

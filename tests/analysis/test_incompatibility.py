@@ -193,7 +193,7 @@ def test_noise_of_subsamples_is_taken_out_of_the_dispersion() -> None:
     noisy = truth + errors * numpy_generator(0, "noise").standard_normal((40_000, 4))
     zeros = np.zeros_like(noisy)
     values = {"rise": noisy, "rise_error": zeros + errors, "heterogeneity": zeros}
-    found = study._dispersions(values, p, study.Settings(steps=0, batches=0))
+    found = study._dispersions(values, study.Drawn(p, p, p), study.Settings(steps=0, batches=0))
     for end, weights in (("", np.full(4, 0.25)), ("_weighted", p)):
         exact = weights @ (truth - weights @ truth) ** 2
         assert found[f"rise_dispersion_corrected{end}"].values.mean() == pytest.approx(exact, rel=0.02)
@@ -247,6 +247,39 @@ def test_limits(tmp_path: Path) -> None:
     assert rounds["heterogeneity_noise_weighted"][0] == pytest.approx(p @ expected)
 
 
+def test_the_mean_gradient_is_that_of_all_clients_also_for_some_of_them(tmp_path: Path) -> None:
+    """Eq. 6: ||g_k - g||^2 with g over all N; the mean over a drawn E comes with its standard error."""
+    w = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64)
+    subject = Quadratic(drawn(7, 12, 5, 9, 20, 6), w, tmp_path)
+    gradients = np.stack([parts(X, y, w)[0] for X, y in subject.data])
+    p = np.asarray([len(y) for _, y in subject.data]) / 59
+    exact = np.square(gradients - p @ gradients).sum(axis=1)
+    estimates = []
+    for seed in range(15):
+        settings = {"clients": 3, "steps": 0, "batches": 0, "radius": 0.1, "seed": seed}
+        found = answer(study.STUDY, [subject], tmp_path / str(seed), **settings)
+        clients, rounds = found["clients"], found["rounds"]
+        assert (rounds.attributes["clients"], rounds.attributes["population"]) == (3, 6)
+        own = clients["client"].tolist()
+        np.testing.assert_allclose(clients["heterogeneity"][0], exact[own])
+        mean, error = rounds["heterogeneity"][0], rounds["heterogeneity_standard_error"][0]
+        assert mean == pytest.approx(exact[own].mean())
+        assert error == pytest.approx(exact[own].std(ddof=1) / math.sqrt(3) * math.sqrt(1 - 3 / 6))
+        weights = p[own] / p[own].sum()
+        ratio = weights @ exact[own]
+        by_size = 0.5 * 3 / 2 * np.sum((weights * (exact[own] - ratio)) ** 2)
+        assert rounds["heterogeneity_weighted_standard_error"][0] == pytest.approx(math.sqrt(by_size))
+        assert rounds["gradient_norm"][0] == pytest.approx(np.linalg.norm(p @ gradients))
+        estimates.append(mean)
+    assert abs(np.mean(estimates) - exact.mean()) < 3 * np.std(estimates) / math.sqrt(15)
+    limited = answer(study.STUDY, [subject], tmp_path / "limited", **{**settings, "limit": 4})
+    total = sum(p[k] * subject.objective("train", k, limit=4).gradient(w) for k in range(6))
+    assert limited["rounds"]["gradient_norm"][0] == pytest.approx(float(total.norm()))
+    whole = answer(study.STUDY, [subject], tmp_path / "whole", **{**settings, "clients": 6})["rounds"]
+    assert whole["heterogeneity_standard_error"][0] == 0
+    assert whole["heterogeneity"][0] == pytest.approx(exact.mean())
+
+
 def test_a_fixed_set_of_clients(run: Run, tmp_path: Path) -> None:
     settings = {"clients": 2, "steps": 0, "batches": 0}
     found = answer(study.STUDY, [run], tmp_path, **settings)
@@ -258,8 +291,7 @@ def test_a_fixed_set_of_clients(run: Run, tmp_path: Path) -> None:
     )
     sets = {tuple(study.chosen(run, study.Settings(clients=2, seed=seed))) for seed in range(20)}
     assert len(sets) > 3
-    shares = run.shares(clients)
-    g = sum(shares[k] * gradient_at(run, run.point(4), k) for k in clients)
+    g = gradient_at(run, run.point(4))  # of all clients
     assert found["rounds"]["gradient_norm"][-1] == pytest.approx(float(g.norm()))
 
 

@@ -291,7 +291,7 @@ class Drawn:
             return np.zeros(len(values))
         mean, _ = dispersion(values, weights)
         squares = np.square((values - mean[:, None]) * weights).sum(axis=1)
-        return np.sqrt((1 - n / N) * squares * (n / (n - 1) if n > 1 else math.nan))
+        return np.asarray(np.sqrt((1 - n / N) * squares * (n / (n - 1) if n > 1 else math.nan)))
 
     def noise_of_mean(self, squares: NDArray[Any]) -> NDArray[Any]:
         """sum of p_j^2 s_j^2 over all N clients; those outside E are taken to be as noisy as those in it."""

@@ -100,7 +100,7 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
         workers=subject.limits.workers,
         chunk_size=subject.limits.chunk_size,
     )
-    objective.population = plain.population
+    objective.drawn = plain.drawn
     return objective
 
 

@@ -183,7 +183,7 @@ def _client(subject: Subject, settings: Settings, piece: Piece, everyone: Arrays
     # in a random order: examples of one class often lie together
     inputs, targets = join(objective.chunks)
     order = numpy_generator(settings.seed, "batches", piece.client).permutation(len(inputs))
-    shuffled = objective.on(inputs[order], targets[order], objective.population)
+    shuffled = objective.on(inputs[order], targets[order], population=objective.population)
     arrays: Arrays = {
         "others": np.asarray(losses) - everyone["loss"],
         "rise_error": np.asarray(rise_error(shuffled, theta, e)),

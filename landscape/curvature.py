@@ -14,7 +14,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from landscape import nests
 from landscape.convolutions import wants_channels_last
-from landscape.data import Batch, examples, is_pair
+from landscape.data import Batch, examples
 from landscape.derivatives import CheapSecond
 from landscape.errors import choose
 from landscape.memory import LEDGER, counting_saved
@@ -82,7 +83,7 @@ class _Curvature(Operator):
         chunks = self.objective.chunks
         if engine in ("recompute", "forward"):
             return
-        with counting_saved([self.theta, *self._tensors_of(chunks[0])]) as saved:
+        with counting_saved([self.theta, *nests.tensors(chunks[0])]) as saved:
             # on one thread, like the others: the same bits, and no waiting for threads of small kernels
             first = next(ordered_map(self._graph, chunks[:1], workers=1))
         per_example = saved.kept() / max(examples(chunks[0]), 1)
@@ -179,7 +180,8 @@ class _Curvature(Operator):
             try:
                 replica.load(self.theta, self._statistics)
                 replica.bind(self._leaves)
-                with CheapSecond(linear=self._linear):
+                # it knows two derivatives; a loss that differentiates itself needs a third
+                with nullcontext() if self.objective.inner_gradients else CheapSecond(linear=self._linear):
                     laid = chunk if self._channels_last else _contiguous(chunk)
                     graph = self._build(replica, laid, self._leaves[: len(self._entries)])
             finally:
@@ -190,10 +192,6 @@ class _Curvature(Operator):
 
     def _shaped(self, row: Tensor) -> list[Tensor]:
         return [self.objective.layout.view(row, entry) for entry in self._entries]
-
-    @staticmethod
-    def _tensors_of(chunk: Batch) -> list[Tensor]:
-        return list(chunk) if is_pair(chunk) else []
 
 
 class HessianOperator(_Curvature):
@@ -257,8 +255,7 @@ class GaussNewtonOperator(_Curvature):
         return "retained" if len(self._kept) == len(self.objective.chunks) else "recompute"
 
     def _build(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> Graph:
-        inputs, targets = chunk
-        outputs = replica.module(inputs)
+        outputs = self.objective._predict(replica, chunk)
         # J v as the derivative by u of J' u: two reverse passes, so threads may work side by side
         dual = torch.zeros_like(outputs, requires_grad=True)
         pulled = torch.autograd.grad(
@@ -266,7 +263,7 @@ class GaussNewtonOperator(_Curvature):
         )
         used = [index for index, part in enumerate(pulled) if part.requires_grad]
         detached = outputs.detach().requires_grad_()
-        sums = self.objective._loss(detached, targets)
+        sums = self.objective._judge(detached, chunk)
         (slope,) = torch.autograd.grad(sums.loss, detached, create_graph=True)
 
         def multiply(vectors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -293,7 +290,7 @@ class GaussNewtonOperator(_Curvature):
 
 
 def _contiguous(chunk: Batch) -> Batch:
-    return (chunk[0].contiguous(), chunk[1]) if is_pair(chunk) else chunk
+    return nests.map_tensors(Tensor.contiguous, chunk)
 
 
 class _Kernels:

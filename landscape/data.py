@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
-Batch = Any  # (inputs, targets) for ordinary losses; anything the general form accepts
+from landscape import nests
+from landscape.nests import Nest
+
+Batch = Nest  # (inputs, targets), a mapping with "labels", or anything that a batch_loss accepts
+LABELS = "labels"  # the key of a mapping that holds the targets, as language models have it
 
 
 def read(data: Any, device: torch.device, dtype: torch.dtype) -> list[Batch]:
-    """A list of batches on the device: from one (inputs, targets) pair, a list of batches, or a loader."""
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        inputs, targets = data
-        if len(inputs) != len(targets):
-            raise ValueError(f"inputs and targets must have equal length, got {len(inputs)} and {len(targets)}")
+    """A list of batches on the device: from one batch, a list of batches, or a loader."""
+    if _is_one_batch(data):
         batches: list[Batch] = [data]
-    elif isinstance(data, Iterable):
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
         batches = list(_in_order(data))
     else:
         raise ValueError(f"data must be (inputs, targets), a list of batches or a loader, got {type(data).__name__}")
@@ -30,50 +31,121 @@ def read(data: Any, device: torch.device, dtype: torch.dtype) -> list[Batch]:
     return batches
 
 
-def move(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+def _is_one_batch(data: Any) -> bool:
+    """A tensor, a mapping, a named tuple, or (inputs, targets) with a tensor for one of them.
+
+    A pair of two tuples is two batches; to mean one batch of nested inputs and nested targets put it into a list.
+    """
+    if isinstance(data, (Tensor, Mapping)) or hasattr(data, "_fields"):
+        return True
+    return isinstance(data, tuple) and len(data) == 2 and any(isinstance(part, Tensor) for part in data)
+
+
+def move(value: Nest, device: torch.device, dtype: torch.dtype) -> Nest:
     """Every tensor inside `value` on the device, floating ones in the given precision."""
-    if isinstance(value, Tensor):
-        return value.detach().to(device=device, dtype=dtype if value.is_floating_point() else None)
-    if isinstance(value, dict):
-        return {name: move(part, device, dtype) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return tuple(move(part, device, dtype) for part in value)
-    return value
+    return nests.map_tensors(
+        lambda tensor: tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None), value
+    )
 
 
 def examples(batch: Batch) -> int:
     """Number of examples in a batch: the leading length of its first tensor; -1 if it holds none."""
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else 1
-    parts = batch.values() if isinstance(batch, dict) else batch
-    if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
-        return -1
-    counts = [examples(part) for part in parts]
-    return next((count for count in counts if count >= 0), -1)
+    found = nests.tensors(batch)
+    return -1 if not found else len(found[0]) if found[0].ndim else 1
 
 
-def split(batches: Sequence[Batch], size: int) -> list[Batch]:
-    """Cut every (inputs, targets) batch into pieces of at most `size` examples; the last may be shorter."""
-    pieces: list[Batch] = []
-    for batch in batches:
-        count = examples(batch)
-        if not is_pair(batch) or count <= size:
-            pieces.append(batch)
-            continue
-        inputs, targets = batch
-        pieces.extend((inputs[i : i + size], targets[i : i + size]) for i in range(0, count, size))
-    return pieces
+def split_pair(batch: Batch) -> tuple[Nest, Nest]:
+    """Inputs and targets of a batch: a pair, or a mapping whose "labels" are the targets and the rest the inputs."""
+    if isinstance(batch, Mapping) and LABELS in batch:
+        return {name: part for name, part in batch.items() if name != LABELS}, batch[LABELS]
+    if not is_pair(batch):
+        got = nests.describe(batch) if nests.tensors(batch) else type(batch).__name__
+        raise ValueError(
+            "each batch must be a pair (inputs, targets), or a mapping whose 'labels' are the targets; for anything "
+            f"else give batch_loss=(model, batch) -> (sum, count). Got {got}"
+        )
+    return batch[0], batch[1]
+
+
+def check_pair(batch: Batch) -> None:
+    """Refuse a batch whose inputs and targets are not of equal length."""
+    inputs, targets = split_pair(batch)
+    for name, part in (("inputs", inputs), ("targets", targets)):
+        if not nests.lengths(part):
+            raise ValueError(
+                f"{name} must be tensors with the examples on their first axis, got {nests.describe(part)}"
+            )
+    if len(set(nests.lengths(batch))) > 1:
+        first, second = (", ".join(str(n) for n in sorted(set(nests.lengths(part)))) for part in (inputs, targets))
+        raise ValueError(f"inputs and targets must have equal length, got {first} and {second}")
 
 
 def is_pair(batch: Batch) -> bool:
-    return isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)
+    return isinstance(batch, (tuple, list)) and len(batch) == 2
 
 
-def join(batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
-    """All pairs as one (inputs, targets); they must agree in shape."""
-    if not all(is_pair(batch) for batch in batches):
-        raise ValueError("choosing examples needs data as (inputs, targets) tensors")
-    return torch.cat([batch[0] for batch in batches]), torch.cat([batch[1] for batch in batches])
+def class_labels(batches: Sequence[Batch]) -> Tensor | None:
+    """Integer labels, one per example, if that is what the targets of all batches are."""
+    found = []
+    for batch in batches:
+        named = isinstance(batch, Mapping) and LABELS in batch
+        targets = split_pair(batch)[1] if named or is_pair(batch) else None
+        if not isinstance(targets, Tensor) or targets.ndim != 1 or targets.is_floating_point():
+            return None
+        found.append(targets.to(torch.int64))
+    return torch.cat(found)
+
+
+def cut(batches: Sequence[Batch], size: int) -> list[Batch]:
+    """Cut every batch into pieces of at most `size` examples, the last may be shorter; what has none stays whole."""
+    pieces: list[Batch] = []
+    for batch in batches:
+        count = examples(batch)
+        if not nests.can_be_cut(batch) or count <= size:
+            pieces.append(batch)
+        else:
+            pieces.extend(nests.take(batch, slice(i, i + size)) for i in range(0, count, size))
+    return pieces
+
+
+def take(batches: Sequence[Batch], index: Tensor) -> list[Batch]:
+    """The examples at these places in all the data, in increasing order; neighbours of one form are put together."""
+    if not all(nests.can_be_cut(batch) for batch in batches):
+        raise ValueError(
+            "choosing examples needs batches of tensors that share one leading length, the number of examples"
+        )
+    place = torch.sort(index).values
+    pieces: list[Batch] = []
+    start = 0
+    for batch in batches:
+        stop = start + examples(batch)
+        low, high = torch.searchsorted(place, torch.tensor([start, stop])).tolist()
+        if high > low:
+            pieces.append(nests.take(batch, place[low:high] - start))
+        start = stop
+    return merge(pieces)
+
+
+def merge(batches: Sequence[Batch]) -> list[Batch]:
+    """Fewer and longer batches: neighbours of one form as one."""
+    groups: list[list[Batch]] = []
+    last = None
+    for batch in batches:
+        own = nests.form(batch)
+        if groups and own == last:
+            groups[-1].append(batch)
+        else:
+            groups.append([batch])
+        last = own
+    return [nests.join(group) for group in groups]
+
+
+def join(batches: Sequence[Batch]) -> tuple[Nest, Nest]:
+    """All batches as one (inputs, targets); they must agree in shape."""
+    merged = merge(batches)
+    if len(merged) > 1:
+        raise ValueError("the batches differ in shape: they cannot be put together")
+    return split_pair(merged[0])
 
 
 def _in_order(data: Iterable[Any]) -> Iterable[Any]:
@@ -95,18 +167,18 @@ def _in_order(data: Iterable[Any]) -> Iterable[Any]:
     return data
 
 
-def _same(left: Any, right: Any) -> bool:
-    if isinstance(left, Tensor):
-        return isinstance(right, Tensor) and left.shape == right.shape and bool(torch.equal(left, right))
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(_same(left[name], right[name]) for name in left)
-    if isinstance(left, (list, tuple)):
-        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
-    return bool(left == right)
+def _same(left: Nest, right: Nest) -> bool:
+    pairs: Iterator[tuple[Any, Any]] = zip(nests.leaves(left), nests.leaves(right), strict=False)
+    return nests.describe(left) == nests.describe(right) and all(
+        bool(torch.equal(a, b)) if isinstance(a, Tensor) else bool(a == b) for a, b in pairs
+    )
 
 
 def stratified(labels: Tensor | None, total: int, count: int, generator: np.random.Generator) -> Tensor:
-    """Sorted indices of `count` of `total` examples, each class in proportion (largest remainders first)."""
+    """Sorted indices of `count` of `total` examples, each class in proportion (largest remainders first).
+
+    For fixed choices; `sampling.draw` also knows the standard error of what is measured on the chosen ones.
+    """
     if labels is None:
         return torch.from_numpy(np.sort(generator.permutation(total)[:count]))
     names = labels.cpu().numpy()

@@ -128,7 +128,7 @@ class Layout:
     def view(self, vector: Tensor, entry: Entry) -> Tensor:
         """View of one entry inside a flat vector, or inside every row of a stack (..., size)."""
         part = self.check(vector)[..., entry.start : entry.stop]
-        return part.view(*vector.shape[:-1], *entry.shape)
+        return part.view((*vector.shape[:-1], *entry.shape))
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Named views of a flat vector; tied tensors appear under their first name."""

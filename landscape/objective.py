@@ -10,22 +10,27 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from landscape import data as batches_of
-from landscape import probes
+from landscape import nests, probes, sampling
+from landscape import outputs as answers
 from landscape.curvature import GaussNewtonOperator, HessianOperator
 from landscape.data import Batch
 from landscape.errors import finite, whole
 from landscape.layout import Layout
-from landscape.losses import Loss, SummedLoss, Sums, check_labels, class_labels
+from landscape.losses import Loss, SummedLoss, Sums, check_labels, general_sums
 from landscape.memory import parse_bytes
-from landscape.replica import Replica, Replicas, prepare, recompute_statistics
+from landscape.nests import Nest
+from landscape.predictions import Rule, find_rule
+from landscape.replica import Replica, Replicas, check_model, check_rest, prepare, recompute_statistics
 from landscape.results import Evaluation
 from landscape.rng import numpy_generator
 from landscape.workers import ordered_map
@@ -38,17 +43,28 @@ class Objective:
     """L(theta) = (1/N) sum_i l(f(x_i; theta), y_i), with its error, gradient and curvature operators.
 
     model       any torch module; only read.
-    data        (inputs, targets), a list of such batches, or a loader (read once, in order).
-    loss        a torch loss, or a callable (outputs, targets) giving one value per example or their mean.
-    batch_loss  general form: a callable (model, batch) -> (sum of losses, count[, number of errors]).
+    data        (inputs, targets), a list of such batches, or a loader (read once, in order). Inputs and targets may be
+                any nesting of tensors with the examples on their first axes: a mapping is passed to the model as
+                keyword arguments, a tuple as positional ones. A batch may also be a mapping whose "labels" are the
+                targets and the rest the inputs.
+    loss        a torch loss, whose reduction is kept (`losses` says how), or a callable (outputs, targets) that gives
+                one value per example, a block (B, ...) of values to be averaged, or their mean over examples.
+    batch_loss  general form: a callable (model, batch) -> (sum of losses, count[, number of errors]), each one number
+                or one per example; a subset has standard errors only if they are given per example. It may take
+                gradients by the inputs itself. Batches are cut only where the sums of their parts add up.
+    outputs     what the loss is about, if the model does not return a tensor: a key or attribute ("logits"), an index
+                (0), or a function of what it returns. A callable loss may also take the whole of it.
     chunk_size  most examples at once. Work is cut finer where activations would leave the cache; only
                 batchnorm="batch" takes the size literally, because there it changes the function.
     batchnorm   "frozen": running statistics as they are; "recomputed": re-estimated at every theta (held
                 fixed under derivatives); "interpolated": they are part of theta and move with it;
-                "batch": each chunk normalises itself.
+                "batch": each chunk normalises itself. Two models with statistics of their own need
+                "interpolated" or "recomputed".
     mode        "eval", or "caller" to keep each submodule's training flag.
     weight_decay  adds (weight_decay / 2) ||theta||^2: the spectrum shifts by exactly that number.
     parameters  glob patterns of the tensors that make up theta; by default all that require gradients.
+    dtype       precision of all work; by default the model's. Curvature needs float32 or float64.
+    device      where all work is done; by default where the model is.
     memory      most that kept graphs of the whole process may take, for example "8G". By default a quarter of what
                 is free, looked at again before each graph; an eighth of all memory is left alone.
     workers     chunks or points computed at once, one thread each; by default torch's number of threads.
@@ -61,6 +77,7 @@ class Objective:
         loss: Loss = functional.cross_entropy,
         *,
         batch_loss: BatchLoss | None = None,
+        outputs: answers.Choice = None,
         chunk_size: int | None = None,
         batchnorm: str = "frozen",
         mode: str = "eval",
@@ -73,6 +90,7 @@ class Objective:
     ):
         if not (weight_decay >= 0 and math.isfinite(weight_decay)):
             raise ValueError(f"weight_decay must be zero or positive, got {weight_decay}")
+        check_model(model)
         self.layout = Layout.of(model, parameters, statistics=batchnorm == "interpolated")
         own = self.layout.flatten(model)
         self.dtype = dtype or own.dtype
@@ -81,30 +99,38 @@ class Objective:
         self.batchnorm, self.weight_decay = batchnorm, float(weight_decay)
         self.memory = parse_bytes(memory) if memory is not None else None
         self.workers = 1 if self.device.type != "cpu" else whole("workers", workers or torch.get_num_threads())
-        self.population: int | None = None  # number of examples that a subset was drawn from
-        self._outputs: Sequence[int] | None = None  # shape of the model's outputs, once it is known
-        self._loss = SummedLoss(loss)
-        self._batch_loss = batch_loss
-        module = prepare(model, batchnorm, mode)
-        self._replicas = Replicas(module, self.layout, self.dtype, self.device)
+        self.inner_gradients = (
+            False  # whether the loss itself differentiates; found out by a probe, like the next three
+        )
+        self._fault = ""  # why there are no derivatives
+        self._sample: Any = None  # the model's outputs for a few examples
+        self._rule = Rule("none", "batch_loss gives no third value")
+        self.drawn: sampling.Draw | None = None  # how the data were drawn, if they are a subset
+        self._loss = SummedLoss(loss, self.device, self.dtype)
+        self._batch_loss, self._choose = batch_loss, answers.chooser(outputs)
+        self._module, self._mode = prepare(model, batchnorm, mode), mode
+        self._replicas = Replicas(self._module, self.layout, self.dtype, self.device)
         # oneDNN convolves channels-last images up to twice as fast; the weights may stay as they are
-        self._channels_last = self.device.type == "cpu" and any(isinstance(p, nn.Conv2d) for p in module.modules())
-        batches = batches_of.read(data, self.device, self.dtype)
+        self._channels_last = self.device.type == "cpu" and any(
+            isinstance(part, nn.Conv2d) for part in self._module.modules()
+        )
+        batches = self._checked(batches_of.read(data, self.device, self.dtype))
         most = whole("chunk_size", chunk_size) if chunk_size is not None else None
         # on one thread, like all other work: threads that wait for each other take longer than these few examples
-        size = next(ordered_map(lambda _: self._probe(batches, most), [None], workers=1))
-        self.chunks: list[Batch] = self._cut(batches, size or 256)
+        size = next(ordered_map(lambda _: probes.look(self, batches, most), [None], workers=1))
+        self._divisible = size is not None  # whether examples of a batch may be parted
+        self.chunks: list[Batch] = self._cut(batches, size)
 
-    def _probe(self, batches: list[Batch], most: int | None) -> int | None:
-        """Refuse what is not a fixed function; the size of a chunk that suits it."""
-        with self._replicas.borrow() as replica:
-            replica.load(self.theta)
-            probes.check_deterministic(self, replica, batches)
-            return most if self.batchnorm == "batch" else probes.fitting_chunk(self, replica, batches[0], most)
+    def _checked(self, batches: list[Batch]) -> list[Batch]:
+        if self._batch_loss is None:
+            for batch in batches:
+                batches_of.check_pair(batch)
+        return batches
 
-    def _cut(self, batches: list[Batch], size: int) -> list[Batch]:
-        chunks = batches_of.split(batches, size)
-        return [_channels_last(chunk) for chunk in chunks] if self._channels_last else chunks
+    def _cut(self, batches: list[Batch], size: int | None) -> list[Batch]:
+        """Batches of at most `size` examples; None: as they are."""
+        chunks = batches if size is None else batches_of.cut(batches, size)
+        return [nests.map_tensors(_channels_last, chunk) for chunk in chunks] if self._channels_last else chunks
 
     @property
     def size(self) -> int:
@@ -115,23 +141,39 @@ class Objective:
         """Number of examples."""
         return sum(max(batches_of.examples(chunk), 1) for chunk in self.chunks)
 
+    @property
+    def population(self) -> int | None:
+        """Number of examples that the data were drawn from, if they are a subset."""
+        return None if self.drawn is None else self.drawn.population
+
     def flatten(self, model: nn.Module) -> Tensor:
-        """Another model of the same architecture as a vector of this objective."""
-        return self.layout.flatten(model).to(self.device, self.dtype)
+        """Another model of the same architecture as a vector of this objective.
+
+        Refused where the vector would not be that model: where it differs from this objective's own in something that
+        is not part of theta, such as the statistics of BatchNorm under "frozen". `layout.flatten` takes any model.
+        """
+        vector = self.layout.flatten(model).to(self.device, self.dtype)
+        check_rest(self._module, model, self.layout, self.batchnorm, self.dtype)
+        probes.check_same(self, prepare(model, self.batchnorm, self._mode), vector)
+        return vector
 
     def loss(self, theta: Tensor) -> float:
         """Mean loss at theta."""
         return self.evaluate(theta).loss
 
     def error(self, theta: Tensor) -> float:
-        """Fraction of wrong arg-max predictions at theta."""
+        """Fraction of wrong predictions at theta: the largest class score, or one output beyond its threshold.
+
+        Known for class labels with torch's losses (classes on axis 1) or outputs (B, classes), for labels 0 and 1 with
+        one output, and for a batch_loss that counts errors.
+        """
         error = self.evaluate(theta).error
         if error is None:
-            raise ValueError("error needs integer class labels (or a third value from batch_loss)")
+            raise ValueError(f"error needs integer class labels (or a third value from batch_loss): {self._rule.why}")
         return error
 
     def evaluate(self, theta: Tensor) -> Evaluation:
-        """Loss and error in one pass, with a standard error if this objective is a subset."""
+        """Loss and error in one pass, with standard errors if this objective is a subset."""
         vector = self._own(theta)
         return self._totals(list(self._each_chunk(vector, self._forward)), vector)
 
@@ -143,12 +185,14 @@ class Objective:
         """
 
         def one(write: Callable[[Tensor], object]) -> Evaluation:
-            with self._replicas.borrow() as replica, torch.inference_mode():
-                replica.version = None
-                write(replica.flat)
-                if self.batchnorm == "recomputed":
-                    self._recompute(replica)
-                return self._totals([self._sums(replica, chunk) for chunk in self.chunks], replica.flat)
+            with self._replicas.borrow() as replica:
+                with torch.no_grad():
+                    replica.version = None
+                    write(replica.flat)
+                with self._evaluating():
+                    if self.batchnorm == "recomputed":
+                        self._recompute(replica)
+                    return self._totals([self._forward(replica, chunk) for chunk in self.chunks], replica.flat)
 
         return ordered_map(one, points, self.workers)
 
@@ -158,6 +202,7 @@ class Objective:
 
     def loss_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
         """Loss and gradient from the same pass."""
+        self._check_differentiable()
         vector = self._own(theta)
         total = torch.zeros(self.size, dtype=torch.float64, device=self.device)
         sums = []
@@ -176,6 +221,7 @@ class Objective:
 
     def hessian(self, theta: Tensor, engine: str = "auto") -> HessianOperator:
         """The Hessian at theta as an operator; engine: "auto", "retained", "recompute" or "forward"."""
+        self._check_curved()
         return HessianOperator(self, self._own(theta), engine)
 
     def gauss_newton(self, theta: Tensor) -> GaussNewtonOperator:
@@ -183,30 +229,86 @@ class Objective:
         for convex losses. It differs from the Hessian wherever residuals are not zero."""
         if self._batch_loss is not None:
             raise ValueError("gauss_newton needs model outputs and a loss of them: use loss=, not batch_loss=")
+        if not isinstance(self._sample, Tensor):
+            raise ValueError(
+                f"gauss_newton needs a tensor of outputs, but the model returns {answers.kind(self._sample)}: "
+                f"choose one with {answers.advise(self._sample)}"
+            )
+        self._check_curved()
         return GaussNewtonOperator(self, self._own(theta))
 
+    def _check_differentiable(self) -> None:
+        if self._fault:
+            raise ValueError(self._fault)
+
+    def _check_curved(self) -> None:
+        self._check_differentiable()
+        if torch.finfo(self.dtype).bits < 32:
+            name = str(self.dtype).removeprefix("torch.")
+            raise ValueError(
+                f"curvature in {name} would be rounding noise: measure the model in float32, "
+                "Objective(..., dtype=torch.float32)"
+            )
+
     def subset(self, count: int, seed: int = 0) -> Objective:
-        """The same objective on a fixed random subset, stratified by class where there are labels."""
-        inputs, targets = batches_of.join(self.chunks)
-        whole("count", count, most=len(inputs))
-        chosen = batches_of.stratified(class_labels(targets), len(inputs), count, numpy_generator(seed, "subset"))
-        return self.on(inputs[chosen], targets[chosen], population=len(inputs))
+        """The same objective on a fixed random subset, stratified by class where there are labels.
+
+        Its evaluations carry standard errors, of what they say about all the data: two of them hold the truth in 95 of
+        100 subsets. A subset of a subset speaks of the first one's population, without use of its classes.
+        """
+        whole("count", count, most=self.count)
+        drawn = sampling.draw(batches_of.class_labels(self.chunks), self.count, count, numpy_generator(seed, "subset"))
+        if self.population is not None:
+            drawn = replace(sampling.unstratified(count, self.population), index=drawn.index)
+        return self.take(drawn.index, drawn)
 
     def split(self, size: int) -> list[Objective]:
         """Disjoint objectives of `size` examples each, in order; the last may be smaller."""
         whole("size", size)
-        inputs, targets = batches_of.join(self.chunks)
-        return [self.on(inputs[i : i + size], targets[i : i + size]) for i in range(0, len(inputs), size)]
+        self._check_divisible()
+        merged = batches_of.merge(self.chunks)
+        places = torch.split(torch.arange(self.count), size)
+        return [self._with(batches_of.take(merged, place), None) for place in places]
 
-    def on(self, inputs: Tensor, targets: Tensor, population: int | None = None) -> Objective:
-        """The same model, loss and policies on other examples; `population`: how many they were drawn from."""
-        if self._outputs is not None:
-            check_labels(self._loss, self._outputs, targets)
+    def take(self, places: Tensor, drawn: sampling.Draw | None = None) -> Objective:
+        """The same objective on the examples at these places; `drawn`: how they were drawn, for standard errors."""
+        self._check_divisible()
+        return self._with(batches_of.take(self.chunks, places.cpu()), drawn)
+
+    def _check_divisible(self) -> None:
+        if not self._divisible:
+            raise ValueError(
+                "examples cannot be chosen: batches must stay whole, because their tensors do not share one leading "
+                "length or batch_loss gives a batch another sum than its parts"
+            )
+
+    def on(self, *batch: Nest, population: int | None = None) -> Objective:
+        """The same model, loss and policies on other examples: on(inputs, targets), or on(data) as at the beginning.
+
+        population: how many examples these were drawn from, without regard to classes, if they are a random subset.
+        """
+        data = [batch] if len(batch) == 2 else batch[0]
+        batches = self._checked(batches_of.read(data, self.device, self.dtype))
+        count = sum(batches_of.examples(one) for one in batches)
+        return self._with(batches, None if population is None else sampling.unstratified(count, population))
+
+    def _with(self, batches: list[Batch], drawn: sampling.Draw | None) -> Objective:
         other = copy.copy(self)  # replicas are shared: they hold no data
+        other._learn_targets(batches)
         largest = max(batches_of.examples(chunk) for chunk in self.chunks)
-        other.chunks = self._cut(batches_of.read((inputs, targets), self.device, self.dtype), largest)
-        other.population = population
+        other.chunks = other._cut(batches, largest if self._divisible else None)
+        other.drawn = drawn
         return other
+
+    def _learn_targets(self, batches: Sequence[Batch]) -> None:
+        """Refuse labels that the model has no output for; know when a prediction is wrong."""
+        if self._batch_loss is not None:
+            return
+        targets = [batches_of.split_pair(batch)[1] for batch in batches]
+        if isinstance(self._sample, Tensor):
+            for some in targets:
+                check_labels(self._loss, self._sample.shape, some)
+        self._rule = find_rule(self._loss, self._sample, targets)
 
     def _own(self, theta: Tensor) -> Tensor:
         """A private, checked copy of theta; being a new object it also marks what replicas have loaded."""
@@ -238,49 +340,84 @@ class Objective:
         return next(ordered_map(gather, [vector], workers=1))  # one thread, like all other work: the same bits
 
     def _recompute(self, replica: Replica) -> list[Tensor]:
+        def forward(chunk: Batch) -> object:
+            with torch.enable_grad() if self.inner_gradients else torch.no_grad():
+                return self._sums(replica, chunk)
+
         counted = ((batches_of.examples(chunk), chunk) for chunk in self.chunks)
-        return recompute_statistics(replica, counted, lambda chunk: self._sums(replica, chunk))
+        return recompute_statistics(replica, counted, forward)
+
+    def _evaluating(self) -> AbstractContextManager[object]:
+        """No graphs, unless the loss needs them for gradients of its own."""
+        return torch.enable_grad() if self.inner_gradients else torch.inference_mode()
 
     def _forward(self, replica: Replica, chunk: Batch) -> Sums:
-        with torch.inference_mode():
-            return self._sums(replica, chunk)
+        """What a chunk contributes to loss and error, with what single examples contribute for a subset."""
+        with self._evaluating():
+            if self._batch_loss is not None:
+                sums = self._sums(replica, chunk)
+            else:
+                examples, each = batches_of.examples(chunk), self.drawn is not None
+                predicted = self._predict(replica, chunk)
+                sums = self._judge(predicted, chunk, each)
+                errors, labelled, pairs = self._rule.count(predicted, batches_of.split_pair(chunk)[1], examples, each)
+                sums = replace(sums, errors=errors, labelled=labelled, each_error=pairs)
+        return replace(sums, loss=sums.loss.detach())
 
     def _backward(self, replica: Replica, chunk: Batch) -> tuple[Sums, Tensor]:
         leaves = replica.leaves[: len(self.layout.parameters)]
-        sums = self._sums(replica, chunk)
+        with torch.enable_grad():
+            sums = self._sums(replica, chunk)
         parts = torch.autograd.grad(sums.loss, leaves, allow_unused=True, materialize_grads=True)
-        return replace(sums, loss=sums.loss.detach()), torch.cat([part.reshape(-1) for part in parts])
+        flat = torch.cat([(part.to_dense() if part.is_sparse else part).reshape(-1) for part in parts])
+        return replace(sums, loss=sums.loss.detach()), flat
 
     def _sums(self, replica: Replica, chunk: Batch) -> Sums:
+        """Sum of a chunk's losses and its divisor; differentiable."""
         if self._batch_loss is None:
-            inputs, targets = chunk
-            return self._loss(replica.module(inputs), targets)
-        total, count, *rest = self._batch_loss(replica.module, chunk)
-        errors = float(rest[0]) if rest else float("nan")
-        count = float(count)
-        return Sums(total, count, float("nan"), int(count), errors, int(count) if rest else 0)
+            return self._judge(self._predict(replica, chunk), chunk)
+        with answers.explained(chunk):
+            return general_sums(self._batch_loss(replica.module, _views(chunk)), batches_of.examples(chunk))
+
+    def _predict(self, replica: Replica, chunk: Batch) -> Any:
+        """The model's outputs that the loss is about."""
+        inputs, _ = batches_of.split_pair(chunk)
+        with answers.explained(inputs):
+            return self._choose(answers.call(replica.module, _views(inputs)))
+
+    def _judge(self, outputs: Any, chunk: Batch, each: bool = False) -> Sums:
+        """The losses of these outputs."""
+        _, targets = batches_of.split_pair(chunk)
+        return self._loss(outputs, targets, batches_of.examples(chunk), each)
 
     def _totals(self, sums: list[Sums], vector: Tensor) -> Evaluation:
-        count = sum(part.count for part in sums)
+        count = math.fsum(part.count for part in sums)
         if count <= 0:
             raise ValueError("the loss counts no example: is every target ignored, or every weight zero?")
         loss = math.fsum(float(part.loss) for part in sums) / count
         labelled = sum(part.labelled for part in sums)
         error = sum(part.errors for part in sums) / labelled if labelled else None
-        spread = None
-        if self.population is not None:
-            elements = sum(part.elements for part in sums)
-            square = math.fsum(part.squares for part in sums) / elements
-            variance = max(square - loss * loss, 0.0) * elements / max(elements - 1, 1)
-            # the subset is drawn without replacement from a finite population
-            spread = math.sqrt(variance / elements * (1 - self.count / self.population))
+        spread = self._spread([part.each for part in sums])
+        error_spread = self._spread([part.each_error for part in sums]) if labelled else None
         if self.weight_decay:
             decayed = vector[: self.layout.parameters[-1].stop]
             loss += 0.5 * self.weight_decay * float(decayed.double().square().sum())
-        return Evaluation(loss, error, spread)
+        return Evaluation(loss, error, spread, error_spread)
+
+    def _spread(self, parts: Sequence[Tensor | None]) -> float | None:
+        """Standard error of a subset's ratio of sums, or None where those of single examples are not known."""
+        known = [part for part in parts if part is not None]
+        if self.drawn is None or len(known) < len(parts):
+            return None
+        each = np.concatenate([part.cpu().numpy() for part in known])
+        return sampling.ratio_error(each[:, 0], each[:, 1], self.drawn)
 
 
-def _channels_last(chunk: Batch) -> Batch:
-    if batches_of.is_pair(chunk) and chunk[0].ndim == 4 and chunk[0].is_floating_point():
-        return chunk[0].contiguous(memory_format=torch.channels_last), chunk[1]
-    return chunk
+def _views(batch: Nest) -> Nest:
+    """The same data in tensors of its own: a model or a loss may ask for gradients by its inputs."""
+    return nests.map_tensors(Tensor.detach, batch)
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    images = tensor.ndim == 4 and tensor.is_floating_point()
+    return tensor.contiguous(memory_format=torch.channels_last) if images else tensor

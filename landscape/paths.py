@@ -1,5 +1,7 @@
 """Paths between models: straight ones with their barriers, and curves trained to stay low.
 
+Ends are flat vectors or models. A model is refused if the objective's vectors cannot hold it, as with BatchNorm
+statistics of its own under batchnorm="frozen"; a vector says nothing of what it left out.
 Federated clients start from one model, so no permutation of neurons is matched here; between independently
 initialised models a straight path shows a barrier that matching would lower (Entezari et al. 2022).
 """
@@ -18,7 +20,7 @@ from landscape.errors import choose, positive, whole
 from landscape.objective import Objective
 from landscape.results import Array, Barrier, Curve, Height, Line, Progress
 from landscape.rng import numpy_generator
-from landscape.surface import coordinates, sample, vector
+from landscape.surface import Point, coordinates, sample, vector
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 Weights = tuple[float, float, float]  # of start, bend and end; they sum to one
@@ -26,8 +28,8 @@ Weights = tuple[float, float, float]  # of start, bend and end; they sum to one
 
 def interpolate(
     objective: Objective,
-    start: Tensor,
-    end: Tensor,
+    start: Point,
+    end: Point,
     *,
     steps: int = 31,
     low: float = 0.0,
@@ -50,8 +52,8 @@ def interpolate(
 
 def barrier(
     objective: Objective,
-    start: Tensor,
-    end: Tensor,
+    start: Point,
+    end: Point,
     *,
     steps: int = 31,
     refine: int = 8,
@@ -103,8 +105,8 @@ def barrier(
 
 def curve(
     objective: Objective,
-    start: Tensor,
-    end: Tensor,
+    start: Point,
+    end: Point,
     *,
     kind: str = "bezier",
     iterations: int = 100,

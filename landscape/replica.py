@@ -16,6 +16,7 @@ from landscape.layout import Layout, running_statistics
 
 BATCHNORM = ("frozen", "recomputed", "interpolated", "batch")
 NORM = nn.modules.batchnorm._NormBase
+BATCH_NORM = nn.modules.batchnorm._BatchNorm  # the norm layers whose statistics are those of a batch
 
 
 class Replica:
@@ -95,6 +96,54 @@ class Replicas:
             self._idle.put(replica)
 
 
+def check_model(model: nn.Module) -> None:
+    """Refuse a model without numbers."""
+    for name, tensor in model.named_parameters():
+        if isinstance(tensor, nn.parameter.UninitializedParameter):
+            raise ValueError(f"'{name}' has no shape yet: pass one batch through the lazy layers first")
+        if tensor.is_meta:
+            raise ValueError(
+                f"'{name}' is on the meta device, so it has a shape but no numbers: load the weights first, "
+                "for example model.to_empty(device='cpu') and load_state_dict()"
+            )
+
+
+def check_rest(own: nn.Module, other: nn.Module, layout: Layout, batchnorm: str, dtype: torch.dtype) -> None:
+    """Refuse another model that differs from one's own in a tensor that is not laid out.
+
+    A vector of this layout would then mean a third model: the other's laid-out tensors with one's own rest.
+    """
+    laid_out = {name for entry in layout.entries for name in entry.names}
+    moving = set() if batchnorm == "frozen" else set(running_statistics(other))
+    theirs = dict(_state(other))
+    for name, tensor in _state(own):
+        if name in laid_out or name in moving or name.endswith("num_batches_tracked"):
+            continue
+        found = theirs.get(name)
+        if found is None or found.shape != tensor.shape:
+            raise ValueError(f"no tensor '{name}' of shape {tuple(tensor.shape)}: is this another architecture?")
+        if not torch.equal(_alike(found, dtype), _alike(tensor, dtype)):
+            if name in running_statistics(own):
+                raise ValueError(
+                    f"this model has BatchNorm statistics of its own ('{name}' differs from the objective's), which "
+                    "batchnorm='frozen' would drop: write batchnorm='interpolated' (they are part of theta and move "
+                    "with it) or batchnorm='recomputed'"
+                )
+            raise ValueError(
+                f"this model differs from the objective's in '{name}', which is not part of theta: build the objective "
+                "so that theta holds it, or take objective.layout.flatten(model) if you want its parameters alone"
+            )
+
+
+def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _alike(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.detach().cpu().to(dtype) if tensor.is_floating_point() else tensor.detach().cpu()
+
+
 def prepare(model: nn.Module, batchnorm: str, mode: str) -> nn.Module:
     """A copy of the model in the mode and BatchNorm policy that the objective states."""
     choose("batchnorm", batchnorm, BATCHNORM)
@@ -102,6 +151,9 @@ def prepare(model: nn.Module, batchnorm: str, mode: str) -> nn.Module:
     module = copy.deepcopy(model)
     if mode == "eval":
         module.eval()
+    for layer in module.modules():
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+            layer.sparse = False  # the same numbers; sparse gradients have no second derivative
     for name, norm in module.named_modules():
         if not isinstance(norm, NORM):
             continue
@@ -109,7 +161,7 @@ def prepare(model: nn.Module, batchnorm: str, mode: str) -> nn.Module:
             # without running statistics a norm layer uses its batch, in eval mode too, and writes nothing
             norm.track_running_stats = False
             norm.running_mean = norm.running_var = norm.num_batches_tracked = None
-        elif norm.running_mean is None:
+        elif norm.running_mean is None and isinstance(norm, BATCH_NORM):
             raise ValueError(
                 f"batchnorm='{batchnorm}' needs running statistics, but layer '{name}' keeps none: "
                 "write batchnorm='batch' and choose chunk_size deliberately, for each chunk is then one batch"

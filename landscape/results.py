@@ -31,11 +31,12 @@ def axes(*names: str) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss, error and, for a subset of the data, the standard error of the loss."""
+    """Loss, error and, for a subset of the data, their standard errors."""
 
     loss: float
     error: float | None
-    standard_error: float | None
+    standard_error: float | None  # of the loss; None: all data were used, or single examples' losses are not known
+    error_standard_error: float | None = None  # of the error
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ class Line:
     error: Array | None = field(metadata=axes("x"))  # (n,)
     standard_error: Array | None = field(metadata=axes("x"))  # (n,) of the loss, when data are a subset
     done: NDArray[np.bool_] = field(metadata=axes("x"))  # (n,)
+    error_standard_error: Array | None = field(default=None, metadata=axes("x"))  # (n,) of the error, likewise
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ class Plane:
     standard_error: Array | None = field(metadata=axes("x", "y"))  # (nx, ny)
     done: NDArray[np.bool_] = field(metadata=axes("x", "y"))  # (nx, ny)
     cosine: float  # between the two directions
+    error_standard_error: Array | None = field(default=None, metadata=axes("x", "y"))  # (nx, ny)
 
 
 @dataclass(frozen=True)

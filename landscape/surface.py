@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from landscape.directions import cosine
 from landscape.errors import finite, positive, whole
@@ -25,12 +25,13 @@ from landscape.results import Array, Evaluation, Line, Plane, Progress
 Interval = tuple[float, float]
 Extent = float | Interval | tuple[Interval, Interval]
 Writer = Callable[[Tensor], object]
-MEASURED = ("loss", "error", "standard_error")
+Point = Tensor | nn.Module  # a flat vector, or a model of the objective's architecture
+MEASURED = ("loss", "error", "standard_error", "error_standard_error")
 
 
 def line(
     objective: Objective,
-    theta: Tensor,
+    theta: Point,
     direction: Tensor,
     *,
     steps: int = 51,
@@ -51,7 +52,7 @@ def line(
 
 def plane(
     objective: Objective,
-    theta: Tensor,
+    theta: Point,
     d1: Tensor,
     d2: Tensor,
     *,
@@ -181,8 +182,10 @@ class Cells:
         return {**fields, "done": self.done.copy()}
 
 
-def vector(objective: Objective, theta: Tensor, name: str) -> Tensor:
-    """A finite flat vector in the objective's precision, or an error that says what it was."""
+def vector(objective: Objective, theta: Point, name: str) -> Tensor:
+    """A finite flat vector in the objective's precision, or an error that says what it was; a model is flattened."""
+    if isinstance(theta, nn.Module):
+        return finite(name, objective.flatten(theta))
     if theta.ndim != 1:
         raise ValueError(f"{name} must be one flat vector, got shape {tuple(theta.shape)}")
     own = objective.layout.check(theta.detach(), name).to(objective.device, objective.dtype)

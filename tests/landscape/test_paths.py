@@ -14,6 +14,7 @@ from torch.nn import functional
 from landscape.objective import Objective
 from landscape.paths import barrier, curve, interpolate
 from landscape.rng import normal, torch_generator
+from landscape.surface import plane
 
 LABELS = torch.randint(0, 3, (37,), generator=torch_generator(0, "labels"))
 INPUTS = normal((37, 4), 0, "inputs")
@@ -175,12 +176,55 @@ def by_hand(model: Any, scale: float, mean: Tensor, variance: Tensor) -> float:
         return float(functional.cross_entropy(model[3](hidden), LABELS))
 
 
+def test_models_with_statistics_of_their_own_are_refused_under_frozen() -> None:
+    first, second = scale_shifted(3.0)
+    frozen = Objective(first, (INPUTS, LABELS))
+    assert torch.equal(frozen.flatten(copy.deepcopy(first)), frozen.theta)
+    for give in (
+        frozen.flatten,
+        lambda model: barrier(frozen, first, model),
+        lambda model: frozen_plane(frozen, model),
+    ):
+        with pytest.raises(ValueError, match=r"'1.running_mean' differs.*batchnorm='interpolated'"):
+            give(second)
+    interpolated = Objective(first, (INPUTS, LABELS), batchnorm="interpolated")
+    found = barrier(interpolated, first, second, steps=5)
+    for end, model in ((0, first), (-1, second)):
+        own = float(functional.cross_entropy(model.eval()(INPUTS), LABELS).detach())
+        assert found.path.loss[end] == pytest.approx(own, rel=1e-12)
+    assert barrier(Objective(first, (INPUTS, LABELS), batchnorm="recomputed"), first, second, steps=5).loss.max < 1e-9
+    counted = copy.deepcopy(first)
+    counted[1].num_batches_tracked += 5  # not a statistic
+    assert torch.equal(frozen.flatten(counted), frozen.theta)
+
+
+def frozen_plane(objective: Objective, model: Any) -> object:
+    return plane(objective, model, torch.ones(objective.size), torch.arange(1.0, objective.size + 1), steps=3)
+
+
+def test_a_model_that_its_vector_cannot_hold_is_refused() -> None:
+    first, _ = scale_shifted(3.0)
+    head = Objective(first, (INPUTS, LABELS), parameters="3.*")
+    other = copy.deepcopy(first)
+    with torch.no_grad():
+        other[0].weight += 1
+    with pytest.raises(ValueError, match=r"differs from the objective's in '0.weight', which is not part of theta"):
+        head.flatten(other)
+    other = copy.deepcopy(first)
+    other[2] = nn.Tanh()
+    with pytest.raises(ValueError, match="the two differ in something that is not a tensor"):
+        head.flatten(other)
+
+
 @pytest.mark.parametrize("batchnorm", ["frozen", "interpolated", "recomputed"])
 def test_batchnorm_policies_on_a_scale_shifted_network(batchnorm: str) -> None:
     factor = 3.0
     first, second = scale_shifted(factor)
     objective = Objective(first, (INPUTS, LABELS), batchnorm=batchnorm)
-    found = barrier(objective, objective.flatten(first), objective.flatten(second), steps=5, refine=2)
+    ends = [
+        objective.layout.flatten(one) if batchnorm == "frozen" else objective.flatten(one) for one in (first, second)
+    ]
+    found = barrier(objective, *ends, steps=5, refine=2)
     mean, variance = first[1].running_mean, first[1].running_var
     own = by_hand(first, 1.0, mean, variance)
     expected = []

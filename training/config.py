@@ -233,6 +233,8 @@ class Recipe(Settings):
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
     """The recipes of a file (or of a shipped recipe's name): one, or the cross product of its [sweep].
+
+    Several of them, each headed [[sweep]], are made one after the other: for settings that belong together.
     overrides: "key=value" with a dotted key. One that names a swept setting takes its place: "local.lr=0.1" fixes it,
     "sweep.local.lr=[0.1, 0.2]" sweeps other values.
     """
@@ -246,22 +248,25 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
         raise ValueError(f"{path}: not valid TOML: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from None
-    sweep = content.pop("sweep", {})
-    if not isinstance(sweep, dict):
+    given = content.pop("sweep", {})
+    sweeps = given if isinstance(given, list) and given else [given]
+    if not all(isinstance(sweep, dict) for sweep in sweeps):
         raise ValueError(
-            f'{path}: sweep must be a table such as [sweep] "local.lr" = [0.1, 0.2], got {toml.written(sweep)}'
+            f'{path}: sweep must be a table such as [sweep] "local.lr" = [0.1, 0.2], got {toml.written(given)}'
         )
-    axes, fixed = dict(toml.dotted(sweep)), {}
+    several, fixed = [dict(toml.dotted(sweep)) for sweep in sweeps], {}
     for override in overrides:
         key, equals, text = (part.strip() for part in override.partition("="))
         if not equals or not all(key.split(".")):
             raise ValueError(f"--set wants key=value, for example local.lr=0.1; got '{override}'")
         if key.startswith("sweep."):
-            axes[key.removeprefix("sweep.")] = toml.parse(text)
+            for axes in several:
+                axes[key.removeprefix("sweep.")] = toml.parse(text)
         else:
             fixed[key] = toml.parse(text)
-            axes.pop(key, None)
-    return [validate(single, str(path)) for single in swept(content, axes, fixed)]
+            for axes in several:
+                axes.pop(key, None)
+    return [validate(single, str(path)) for axes in several for single in swept(content, axes, fixed)]
 
 
 def swept(content: Mapping[str, Any], axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

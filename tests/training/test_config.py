@@ -129,6 +129,8 @@ def test_a_recipe_cannot_be_changed():
         ("seed = ", "not valid TOML: Invalid value"),
         ("seed = 1\nseed = 2", "not valid TOML: Cannot overwrite a value"),
         ("sweep = 3", "sweep must be a table"),
+        ("sweep = [3]", "sweep must be a table"),
+        ("sweep = []", "sweep must be a table"),
         ('[sweep]\n"local.lr" = 0.1', "sweep.local.lr must be a list of values such as [0.1, 0.2], got 0.1"),
         ('[sweep]\n"local.lr" = []', "sweep.local.lr must be a list of values such as [0.1, 0.2], got []"),
         ('[sweep]\n"local.lrr" = [1]', "setting of local: unknown 'lrr'; did you mean 'lr'?"),
@@ -239,6 +241,30 @@ def test_sweep_is_the_cross_product_of_dotted_lists(written):
     assert pairs == list(itertools.product([0.1, 0.2], ["fedavg", "fedsam", "scaffold"]))
     assert {recipe.seed for recipe in found} == {7}
     assert len({recipe.slug for recipe in found}) == 6
+
+
+def test_several_sweeps_follow_each_other(written):
+    """For settings that belong together: this radius with that split, clipping for one method alone."""
+    text = """
+        [[sweep]]
+        algorithm = [{name = "fedavg"}, {name = "fedsam", rho = 0.3}]
+        seed = [1, 2]
+        [[sweep]]
+        algorithm = [{name = "feddyn"}]
+        local.clip = [10.0]
+        """
+    found = written(text)
+    told = [(recipe.algorithm.name, recipe.seed, recipe.local.clip) for recipe in found]
+    assert told == [
+        ("fedavg", 1, None),
+        ("fedavg", 2, None),
+        ("fedsam", 1, None),
+        ("fedsam", 2, None),
+        ("feddyn", 0, 10.0),
+    ]
+    assert [recipe.seed for recipe in written(text, "seed=7")] == [7, 7, 7]
+    assert [recipe.seed for recipe in written(text, "sweep.seed=[4, 5]")] == [4, 5, 4, 5, 4, 5]
+    assert {recipe.local.clip for recipe in written(text, "local.clip=3.0")} == {3.0}
 
 
 def test_sweep_of_nested_tables_lists_and_whole_sections(written):

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from analysis import work
 from analysis.catalog import STUDIES
-from analysis.study import Study, choose_settings
+from analysis.study import About, Study, about, choose_settings
 from analysis.subjects import Limits, Run, Subject
 from analysis.work import Plan
 from landscape.bars import bars
@@ -242,5 +242,31 @@ def studies_listed() -> RenderableType:
     """Every study, what it measures, and its settings."""
     table = framed("name", "what it measures", "settings", "in the papers")
     for study in STUDIES.values():
-        table.add_row(study.name, study.about, work.described(study.settings()), study.papers)
+        table.add_row(study.name, study.about, escape(work.described(study.settings())), study.papers)
     return table
+
+
+def settings_listed(name: str) -> RenderableType:
+    """Every setting of one study: what it is by default, what it means, and what it may be."""
+    study = STUDIES[choose("study", name, STUDIES)]
+    table = framed(f"{study.name}.", "default", "what it means", "allowed")
+    defaults, hints = dataclasses.asdict(study.settings()), get_type_hints(study.settings)
+    for key, said in about(study.settings).items():
+        default = said.absent if defaults[key] is None else toml.written(defaults[key])
+        table.add_row(key, escape(default), escape(said.text), escape(allowed(said, hints[key])))
+    return table
+
+
+def allowed(said: About, hint: Any) -> str:
+    """What a setting may be, in words."""
+    kinds = {bool: "true or false", str: "a word", float: "a number", int: "a whole number"}
+    kind = next(one for one in (hint, *get_args(hint)) if one in kinds or get_origin(one) is tuple)
+    several = get_origin(kind) is tuple
+    if several:
+        kind = get_args(kind)[0]
+    words = ", ".join(said.choices) if said.choices else kinds[kind]
+    if said.least is not None:
+        words += f" from {said.least}" + (f" to {said.most}" if said.most is not None else "")
+    if said.positive:
+        words += " above 0"
+    return f"a list of: {words}" if several else words

@@ -12,40 +12,43 @@ from functools import partial
 import numpy as np
 import torch
 
+from analysis.spread import quotient_errors
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study, variable
-from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
+from analysis.study import (
+    Arrays,
+    Checked,
+    Piece,
+    Study,
+    limit_setting,
+    model_setting,
+    rounds_setting,
+    seed_setting,
+    setting,
+    variable,
+)
+from analysis.subjects import SPLITS, Subject
 from landscape import eigenpairs, spectral_density, trace
-from landscape.errors import choose, positive, whole
 
+DOUBT = "its standard error, as an estimate of that on all examples; 0 where all were seen"
 DENSITY_STEPS = 80  # Lanczos steps of each probe of the density, as Ghorbani et al. 2019 take
 
 
 @dataclass(frozen=True)
-class Settings:
-    """top: eigenvalues wanted. density, trace: number of probes, 0 to leave them out. smallest: the other end too.
+class Settings(Checked):
+    """What is measured of the Hessian, where, and how exactly."""
 
-    density_rounds: where the density is taken, which costs many times what the eigenvalues do.
-    """
-
-    rounds: str = "all"
-    model: str = "final"
-    split: str = "train"
-    top: int = 5
-    tol: float = 1e-3
-    smallest: bool = False
-    density: int = 0
-    density_rounds: str = "last"
-    trace: int = 0
-    limit: int | None = None  # examples; all by default
-    warm: bool = True
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        choose("model", self.model, GLOBAL_MODELS)
-        choose("split", self.split, SPLITS)
-        whole("top", self.top)
-        positive("tol", self.tol)
+    rounds: str = rounds_setting("all")
+    model: str = model_setting()
+    split: str = setting("train", "data of the loss", choices=SPLITS)
+    top: int = setting(5, "how many of the largest eigenvalues", least=1)
+    tol: float = setting(1e-3, "residual ||H v - lambda v|| / |lambda| to reach", positive=True)
+    smallest: bool = setting(False, "the smallest eigenvalue too")
+    density: int = setting(0, "probes of the spectral density, 10 or so; 0: no density", least=0)
+    density_rounds: str = setting("last", "rounds whose density is taken, which costs many times what eigenvalues do")
+    trace: int = setting(0, "probes of the trace, 100 or so; 0: no trace", least=0)
+    limit: int | None = limit_setting()
+    warm: bool = setting(True, "start each round from the eigenvectors of the round before")
+    seed: int = seed_setting()
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
@@ -87,6 +90,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
     loss, gradient = objective.loss_and_gradient(theta)
     arrays: Arrays = {
         "eigenvalue": pairs.values,
+        "eigenvalue_standard_error": quotient_errors(objective, theta, pairs.vectors),
         "residual": pairs.residuals,
         "converged": pairs.converged.astype(np.int8),
         "products": np.asarray(pairs.products),
@@ -117,6 +121,7 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
         "round": Variable(("round",), np.asarray(rounds), "communication round"),
         "rank": Variable(("rank",), np.arange(1, settings.top + 1), "place of the eigenvalue, largest first"),
         "eigenvalue": every("eigenvalue", ("round", "rank"), f"eigenvalue of the Hessian, {settings.split} loss"),
+        "eigenvalue_standard_error": every("eigenvalue_standard_error", ("round", "rank"), DOUBT),
         "residual": every("residual", ("round", "rank"), "||H v - lambda v||: some eigenvalue is as near as this"),
         "converged": every("converged", ("round", "rank"), "1 where the residual is below tol |lambda|"),
         "products": every("products", ("round",), "Hessian products spent"),
@@ -130,7 +135,9 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
     if settings.trace:
         variables["trace"] = every("trace", ("round",), "trace of the Hessian")
         variables["trace_error"] = every("trace_error", ("round",), "standard error of the trace")
-    result = {"spectrum": Table(variables)}
+    population = len(subject.examples(settings.split)[1])
+    seen = {"examples": min(population, settings.limit or population), "population": population}
+    result = {"spectrum": Table(variables, seen)}
     dense = with_density(subject, settings)
     if dense:
         every = partial(variable, found, [f"round {round}" for round in dense])
@@ -139,7 +146,8 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
                 "round": Variable(("round",), np.asarray(dense), "communication round"),
                 "node": every("node", ("round", "probe", "step"), "quadrature node of the spectral density"),
                 "weight": every("weight", ("round", "probe", "step"), "its weight; those of a probe sum to one"),
-            }
+            },
+            seen,
         )
     return result
 

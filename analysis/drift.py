@@ -26,11 +26,10 @@ from torch.func import functional_call
 
 from analysis.places import local_models, participants
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study, variable
+from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_setting, setting, variable
 from analysis.subjects import Subject
 from landscape import Objective, directions
 from landscape.data import join
-from landscape.errors import choose, positive, whole
 from landscape.layout import Layout
 from landscape.results import standard_error
 from training.terms import divergence
@@ -39,23 +38,16 @@ REFERENCES = ("sent", "global")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """reference: what the proximal loss compares with: the point that was sent, or the global model made of them all.
+class Settings(Checked):
+    """What local models are compared with."""
 
-    proximal: whether that loss is measured at all. tau: its temperature. limit: examples of each client.
-    """
-
-    rounds: str = "all"
-    reference: str = "sent"
-    proximal: bool = True
-    tau: float = 3.0
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        choose("reference", self.reference, REFERENCES)
-        positive("tau", self.tau)
-        if self.limit is not None:
-            whole("limit", self.limit)
+    rounds: str = rounds_setting("all")
+    reference: str = setting(
+        "sent", "what the proximal loss compares with: the point that was sent, or the global model", choices=REFERENCES
+    )
+    proximal: bool = setting(True, "measure the proximal loss")
+    tau: float = setting(3.0, "its temperature", positive=True)
+    limit: int | None = limit_setting()
 
 
 def cosine(a: Tensor, b: Tensor) -> float:

@@ -14,10 +14,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study
+from analysis.study import Arrays, Checked, Piece, Study, rounds_setting, seed_setting, setting
 from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
 from landscape.data import stratified
-from landscape.errors import choose, positive, whole
 from landscape.layout import Layout
 from landscape.replica import Replica, Replicas, prepare
 from landscape.rng import key, numpy_generator
@@ -76,25 +75,21 @@ def drawn(labels: Tensor, count: int | None, seed: int, *parts: str | int) -> Te
 
 
 @dataclass(frozen=True)
-class Settings:
-    """count: examples, drawn by class. models: final, server, mean, swa. keep: store features too."""
+class Settings(Checked):
+    """Which examples are looked at, and by which models."""
 
-    rounds: str = "last"
-    models: tuple[str, ...] = ("final",)
-    split: str = "test"
-    count: int = 1000
-    perplexity: float = 30.0
-    keep: bool = True
-    seed: int = 0
+    rounds: str = rounds_setting("last")
+    models: tuple[str, ...] = setting(("final",), "global models, each a picture", choices=GLOBAL_MODELS)
+    split: str = setting("test", "data that examples are drawn from", choices=SPLITS)
+    count: int = setting(1000, "examples in the picture, drawn by class", least=4)
+    perplexity: float = setting(30.0, "of t-SNE: about how many neighbours an example has", positive=True)
+    keep: bool = setting(True, "store the features too")
+    seed: int = seed_setting()
 
     def __post_init__(self) -> None:
-        choose("split", self.split, SPLITS)
+        super().__post_init__()
         if not self.models:
             raise ValueError(f"models must name at least one of {', '.join(GLOBAL_MODELS)}")
-        for model in self.models:
-            choose("model", model, GLOBAL_MODELS)
-        whole("count", self.count, least=4)
-        positive("perplexity", self.perplexity)
 
 
 def tsne(features: Floats, *, perplexity: float, seed: int) -> tuple[Floats, float]:

@@ -18,34 +18,36 @@ from torch import Tensor
 
 from analysis.features import drawn, look
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study, variable
-from analysis.subjects import GLOBAL_MODELS, SPLITS, Run, Subject
-from landscape.errors import choose, whole
+from analysis.study import (
+    Arrays,
+    Checked,
+    Piece,
+    Study,
+    limit_setting,
+    model_setting,
+    rounds_setting,
+    seed_setting,
+    setting,
+    variable,
+)
+from analysis.subjects import SPLITS, Run, Subject
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """split: everyone's examples, by class. client_split: each client's own. limit: of everyone, and of each client."""
+class Settings(Checked):
+    """Whose accuracy is looked at, and on which data."""
 
-    rounds: str = "all"
-    model: str = "final"
-    split: str = "test"
-    client_split: str = "train"
-    local: bool = True  # the participants' models too, at rounds that keep them
-    clients: int | None = None  # most clients looked at; all by default
-    limit: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        choose("split", self.split, SPLITS)
-        choose("client_split", self.client_split, SPLITS)
-        choose("model", self.model, GLOBAL_MODELS)
-        for name, value in (("clients", self.clients), ("limit", self.limit)):
-            if value is not None:
-                whole(name, value)
+    rounds: str = rounds_setting("all")
+    model: str = model_setting()
+    split: str = setting("test", "everyone's data, looked at by class", choices=SPLITS)
+    client_split: str = setting("train", "each client's own data", choices=SPLITS)
+    local: bool = setting(True, "the participants' models too, at rounds that keep them")
+    clients: int | None = setting(None, "most clients looked at", least=1, absent="all of them")
+    limit: int | None = limit_setting()
+    seed: int = seed_setting()
 
 
 def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Ints:

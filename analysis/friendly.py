@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from analysis import spread
 from analysis.drift import distance
 from analysis.search import Search
 from analysis.study import Arrays
@@ -26,10 +27,8 @@ def rise_error(objective: Objective, theta: Tensor, e: Tensor) -> float:
     parts = objective.split(math.ceil(objective.count / GROUPS))
     if len(parts) < 2:
         return math.nan
-    weights = np.asarray([part.count for part in parts]) / objective.count
     rises = np.asarray([part.loss(theta + e) - part.loss(theta) for part in parts])
-    variance = len(parts) / (len(parts) - 1) * float(weights**2 @ (rises - weights @ rises) ** 2)
-    return math.sqrt(variance * (1 - objective.count / objective.population))
+    return float(spread.standard_error(rises, [part.count for part in parts], objective.population))
 
 
 def compare_batches(batches: Sequence[Objective], theta: Tensor, whole_gradient: Tensor, search: Search) -> Arrays:

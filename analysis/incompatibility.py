@@ -26,11 +26,21 @@ from analysis.drift import cosine, distance
 from analysis.friendly import compare_batches, dispersion, friendly, rise_error
 from analysis.search import delta_epsilon, search_of, server_rule
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study, stacked, variable
+from analysis.study import (
+    Arrays,
+    Checked,
+    Piece,
+    Study,
+    limit_setting,
+    rounds_setting,
+    seed_setting,
+    setting,
+    stacked,
+    variable,
+)
 from analysis.subjects import Run, Subject
 from landscape import Objective, sharpness
 from landscape.data import join
-from landscape.errors import positive, whole
 from landscape.rng import numpy_generator
 
 BATCH = 32  # likewise, for a subject without a recipe
@@ -39,31 +49,19 @@ EVERYONE, SERVER = -1, -2  # pieces of work that belong to no client
 
 
 @dataclass(frozen=True)
-class Settings:
-    """clients: size of the set E, drawn once. radius: rho; by default the method's own, or 0.05.
+class Settings(Checked):
+    """Which clients are asked, and within which radius."""
 
-    steps: of the maximised R_k, 0 to leave it out. batches: most mini-batches of a client that are compared with each
-    other, 0 to leave them out; batch: their size, by default that of the training. limit: examples of each client.
-    """
-
-    rounds: str = "all"
-    clients: int = 50
-    radius: float | None = None
-    steps: int = 20
-    batches: int = 8
-    batch: int | None = None
-    limit: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        whole("clients", self.clients)
-        whole("steps", self.steps, least=0)
-        whole("batches", self.batches, least=0)
-        if self.radius is not None:
-            positive("radius", self.radius)
-        for name in ("batch", "limit"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
+    rounds: str = rounds_setting("all")
+    clients: int = setting(50, "size of the set E of clients, drawn once", least=1)
+    radius: float | None = setting(
+        None, "rho, how far clients search", positive=True, absent="the method's own, or 0.05"
+    )
+    steps: int = setting(20, "of the maximised R_k; 0: leave it out", least=0)
+    batches: int = setting(8, "most mini-batches of a client that are compared with each other; 0: none", least=0)
+    batch: int | None = setting(None, "their size", least=1, absent="that of the training")
+    limit: int | None = limit_setting()
+    seed: int = seed_setting()
 
 
 def chosen(subject: Subject, settings: Settings) -> list[int]:

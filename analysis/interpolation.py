@@ -22,10 +22,20 @@ from numpy.typing import NDArray
 
 from analysis.places import FORWARD, Place, check_names, check_shapes, examples, side_by_side, under
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study, stacked, variable
-from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
+from analysis.study import (
+    Arrays,
+    Checked,
+    Piece,
+    Study,
+    limit_setting,
+    model_setting,
+    rounds_setting,
+    setting,
+    stacked,
+    variable,
+)
+from analysis.subjects import SPLITS, Subject
 from landscape import barrier
-from landscape.errors import choose, whole
 from landscape.layout import running_statistics
 from landscape.results import Height
 from landscape.surface import coordinates, sample, vector
@@ -37,25 +47,26 @@ REFINE = 8  # evaluations around each of the two highest points: a maximum over 
 
 
 @dataclass(frozen=True)
-class Settings:
-    """pairs: kinds of pairs; by default all that these runs have. clients: most participants of a round in pairs.
-    steps: points from one model to the other, both included; beyond them the spacing is the same."""
+class Settings(Checked):
+    """Between which models, on which data."""
 
-    rounds: str = "last"
-    pairs: tuple[str, ...] = ()
-    model: str = "final"
-    steps: int = 21
-    low: float = -1.0
-    high: float = 2.0
-    clients: int = 3
-    splits: tuple[str, ...] = SPLITS
-    batchnorm: tuple[str, ...] = POLICIES
-    limit: int | None = None  # examples; all by default
+    rounds: str = rounds_setting("last")
+    pairs: tuple[str, ...] = setting((), "kinds of pairs; an empty list: all that these runs have", choices=KINDS)
+    model: str = model_setting()
+    steps: int = setting(21, "points from one model to the other; beyond them the spacing is the same", least=3)
+    low: float = setting(-1.0, "where the line begins; the first model is at 0")
+    high: float = setting(2.0, "where it ends; the second model is at 1")
+    clients: int = setting(3, "most participants of a round in pairs", least=1)
+    splits: tuple[str, ...] = setting(SPLITS, "data, each a line", choices=SPLITS)
+    batchnorm: tuple[str, ...] = setting(
+        POLICIES,
+        "statistics of norm layers in between: interpolated, measured anew, those of the first model",
+        choices=POLICIES,
+    )
+    limit: int | None = limit_setting()
 
     def __post_init__(self) -> None:
-        choose("model", self.model, GLOBAL_MODELS)
-        whole("steps", self.steps, least=3)
-        whole("clients", self.clients, least=1)
+        super().__post_init__()
         check_names("splits", self.splits, SPLITS)
         check_names("batchnorm", self.batchnorm, POLICIES)
         if self.pairs:

@@ -12,32 +12,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study
+from analysis.study import Arrays, Checked, Piece, Study, model_setting, rounds_setting, setting
 from analysis.subjects import MODELS, Run, Subject
-from landscape.errors import choose, whole
 from training import personal
 from training.client_tests import open_subject, sampled
 
 
 @dataclass(frozen=True)
-class Settings:
-    """ways: of training.personal. options: "key=value", for every way that knows the key. clients: a keyed sample.
+class Settings(Checked):
+    """How models are made for clients, and for whom."""
 
-    By default the two that take minutes: local and fedcr train again as long as the run did.
-    """
-
-    rounds: str = "last"
-    model: str = "server"
-    ways: tuple[str, ...] = ("finetune", "knn")
-    options: tuple[str, ...] = ()
-    clients: int | None = None
+    rounds: str = rounds_setting("last")
+    model: str = model_setting("server", MODELS)
+    ways: tuple[str, ...] = setting(
+        ("finetune", "knn"),
+        "how models are made; local and fedcr train again as long as the run did",
+        choices=personal.PERSONAL,
+    )
+    options: tuple[str, ...] = setting((), 'of the ways, as ["epochs=5"], for every way that knows the name')
+    clients: int | None = setting(None, "most clients, drawn once", least=1, absent="all of them")
 
     def __post_init__(self) -> None:
-        choose("model", self.model, MODELS)
+        super().__post_init__()
         if not self.ways:
             raise ValueError(f"ways must name at least one of {', '.join(personal.PERSONAL)}")
-        if self.clients is not None:
-            whole("clients", self.clients)
         personal.parse(self.ways, self.options)
 
 

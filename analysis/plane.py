@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from analysis.grids import grid_pieces, grid_variables, measure_rows, rows_of
 from analysis.places import FORWARD, Place, check_names, check_shapes, examples, labels, side_by_side, under
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study
-from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
+from analysis.study import Arrays, Checked, Piece, Study, limit_setting, model_setting, rounds_setting, setting
+from analysis.subjects import SPLITS, Subject
 from landscape import Layout, directions
-from landscape.errors import choose, whole
 from landscape.layout import running_statistics
 from landscape.results import Frame
 from landscape.surface import coordinates
@@ -33,25 +32,26 @@ POLICIES = ("interpolated", "recomputed")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """clients: which three participants; by default the first three. margin: beyond the models, on every side."""
+class Settings(Checked):
+    """Through which three models the plane lies, and how it is drawn."""
 
-    models: str = "clients"
-    rounds: str = "last"
-    clients: tuple[int, ...] = ()
-    model: str = "final"
-    steps: int = 21
-    margin: float = 0.2
-    splits: tuple[str, ...] = SPLITS
-    batchnorm: str = "interpolated"
-    limit: int | None = None  # examples; all by default
+    models: str = setting(
+        "clients", "through three participants, three runs, or three rounds of a run", choices=THROUGH
+    )
+    rounds: str = rounds_setting("last")
+    clients: tuple[int, ...] = setting((), "which three participants; an empty list: the first three")
+    model: str = model_setting()
+    steps: int = setting(21, "points along each axis", least=2)
+    margin: float = setting(0.2, "beyond the models on every side, as a share of the picture")
+    splits: tuple[str, ...] = setting(SPLITS, "data, each a picture", choices=SPLITS)
+    batchnorm: str = setting(
+        "interpolated", "statistics of norm layers in between: interpolated too, or measured anew", choices=POLICIES
+    )
+    limit: int | None = limit_setting()
 
     def __post_init__(self) -> None:
-        choose("models", self.models, THROUGH)
-        choose("model", self.model, GLOBAL_MODELS)
-        choose("batchnorm", self.batchnorm, POLICIES)
+        super().__post_init__()
         check_names("splits", self.splits, SPLITS)
-        whole("steps", self.steps, least=2)
         if not 0 <= self.margin < np.inf:
             raise ValueError(f"margin must be zero or a positive share of the picture, got {self.margin}")
         if self.clients and len(set(self.clients)) != 3:

@@ -13,43 +13,45 @@ from torch import Tensor
 from analysis.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
 from analysis.features import drawn, look
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study
-from analysis.subjects import GLOBAL_MODELS, SPLITS, Run, Subject
-from landscape.errors import choose, whole
+from analysis.study import (
+    Arrays,
+    Checked,
+    Piece,
+    Study,
+    limit_setting,
+    model_setting,
+    rounds_setting,
+    seed_setting,
+    setting,
+)
+from analysis.subjects import SPLITS, Run, Subject
 
 Floats = NDArray[np.float64]
 CLEAN = "clean"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """corruptions: all by default. black, white: what the network sees for them, per channel, if data cannot say."""
+class Settings(Checked):
+    """What is done to which images."""
 
-    rounds: str = "last"
-    model: str = "final"
-    split: str = "test"
-    corruptions: tuple[str, ...] = ()
-    severities: tuple[int, ...] = SEVERITIES
-    black: tuple[float, ...] = ()
-    white: tuple[float, ...] = ()
-    limit: int | None = None  # examples; all by default
-    seed: int = 0
+    rounds: str = rounds_setting("last")
+    model: str = model_setting()
+    split: str = setting("test", "data that are corrupted", choices=SPLITS)
+    corruptions: tuple[str, ...] = setting((), "which ones; an empty list: all", choices=CORRUPTIONS)
+    severities: tuple[int, ...] = setting(SEVERITIES, "how strong: 1 is mild", least=1, most=len(SEVERITIES))
+    black: tuple[float, ...] = setting((), "what the network sees for black, per channel; needed if data cannot say")
+    white: tuple[float, ...] = setting((), "what it sees for white")
+    limit: int | None = limit_setting()
+    seed: int = seed_setting()
 
     def __post_init__(self) -> None:
-        choose("model", self.model, GLOBAL_MODELS)
-        choose("split", self.split, SPLITS)
-        for name in self.corruptions:
-            choose("corruption", name, CORRUPTIONS)
+        super().__post_init__()
         if not self.severities:
             raise ValueError("severities must name at least one of 1, 2, 3, 4, 5")
-        for severity in self.severities:
-            whole("severity", severity, most=len(SEVERITIES))
         if len(self.black) != len(self.white):
             raise ValueError(f"black and white need one number a channel each, got {self.black} and {self.white}")
         if any(low == high for low, high in zip(self.black, self.white, strict=True)):
             raise ValueError(f"black and white must differ in every channel, got {self.black} and {self.white}")
-        if self.limit is not None:
-            whole("limit", self.limit)
 
 
 def greys(subject: Subject, settings: Settings, channels: int) -> tuple[Floats, Floats]:

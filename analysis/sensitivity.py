@@ -23,9 +23,8 @@ from torch import Tensor
 from analysis.drift import REFERENCES, reference_of
 from analysis.places import local_models
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study, variable
+from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_setting, setting, variable
 from analysis.subjects import Run, Subject
-from landscape.errors import choose, positive, whole
 from landscape.layout import Entry, Layout
 from training.layers import LayerRadii
 from training.parts import Visit, unit
@@ -34,26 +33,21 @@ MEASURES = ("square", "mean", "minmax")  # of how far a layer moved, as training
 
 
 @dataclass(frozen=True)
-class Settings:
-    """radius: of the perturbations. layers: how many FedFSA would choose; a FedFSA run's own number by default.
+class Settings(Checked):
+    """How layers are perturbed, and what their movement is counted from."""
 
-    reference: the model W_g that movement is counted from: the one that was sent, or the global one made of them all.
-    clients: most participants looked at. limit: examples of each client.
-    """
-
-    rounds: str = "last"
-    radius: float = 0.05
-    layers: int | None = None
-    reference: str = "sent"
-    clients: int | None = None
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        positive("radius", self.radius)
-        choose("reference", self.reference, REFERENCES)
-        for name in ("layers", "clients", "limit"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
+    rounds: str = rounds_setting("last")
+    radius: float = setting(0.05, "of the perturbations", positive=True)
+    layers: int | None = setting(
+        None, "how many layers FedFSA would choose", least=1, absent="as the run, or the paper, does"
+    )
+    reference: str = setting(
+        "sent",
+        "the model W_g that movement is counted from: the one that was sent, or the global one",
+        choices=REFERENCES,
+    )
+    clients: int | None = setting(None, "most participants looked at", least=1, absent="all of them")
+    limit: int | None = limit_setting()
 
 
 def rows(subject: Subject, settings: Settings) -> list[tuple[int, int]]:

@@ -16,10 +16,9 @@ from torch import Tensor
 from analysis.local_global import GLOBAL
 from analysis.places import participants
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study, variable
+from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_setting, seed_setting, setting, variable
 from analysis.subjects import Subject
 from landscape import Objective, sharpness
-from landscape.errors import choose, positive, whole
 from landscape.results import Sharpness
 from landscape.sharpness import KINDS
 
@@ -38,40 +37,34 @@ FIELDS = ("value", "standard_error", "base", "gradient_norm", "evaluations")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """kinds: as landscape.sharpness names them. radius: of sam kinds; adaptive_radius: of asam kinds.
+class Settings(Checked):
+    """Which kinds of sharpness, of which models."""
 
-    noise, adaptive_noise: standard deviation of average kinds, absolute and relative to each weight. box: of keskar.
-    m: mean over batches of m examples, each with its own perturbation. steps: of a maximum. samples: of an average.
-    clients: most participants, and most clients that the global model is seen from. everyone: on all data too.
-    """
-
-    rounds: str = "last"
-    kinds: tuple[str, ...] = ("sam", "sam_max", "asam", "asam_max", "average")
-    radius: float = 0.05
-    adaptive_radius: float = 0.5
-    noise: float = 0.005
-    adaptive_noise: float = 0.05
-    box: float = 1e-3
-    steps: int = 20
-    samples: int = 32
-    m: int | None = None
-    clients: int | None = None
-    everyone: bool = True
-    limit: int | None = None
-    seed: int = 0
+    rounds: str = rounds_setting("last")
+    kinds: tuple[str, ...] = setting(
+        ("sam", "sam_max", "asam", "asam_max", "average"), "definitions of sharpness", choices=KINDS
+    )
+    radius: float = setting(0.05, "of sam kinds", positive=True)
+    adaptive_radius: float = setting(0.5, "of asam kinds", positive=True)
+    noise: float = setting(0.005, "standard deviation of average", positive=True)
+    adaptive_noise: float = setting(0.05, "the same relative to each weight, of adaptive averages", positive=True)
+    box: float = setting(1e-3, "half the width of keskar's box, relative to each weight", positive=True)
+    steps: int = setting(20, "of a maximum", least=1)
+    samples: int = setting(32, "of an average", least=1)
+    m: int | None = setting(
+        None, "mean over batches of m examples, each perturbed by itself", least=1, absent="all at once"
+    )
+    clients: int | None = setting(
+        None, "most participants, and most clients that the global model is seen from", least=1, absent="all of them"
+    )
+    everyone: bool = setting(True, "local models on everyone's data too")
+    limit: int | None = limit_setting()
+    seed: int = seed_setting()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.kinds:
             raise ValueError(f"kinds must name at least one of {', '.join(KINDS)}")
-        for kind in self.kinds:
-            choose("kind", kind, KINDS)
-            positive(RADII[kind], self.radius_of(kind))
-        whole("steps", self.steps)
-        whole("samples", self.samples)
-        for name in ("m", "clients", "limit"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
 
     def radius_of(self, kind: str) -> float:
         return float(getattr(self, RADII[kind]))

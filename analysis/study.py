@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.store import Table, Variable
-from analysis.subjects import Subject
-from landscape.errors import choose
+from analysis.subjects import GLOBAL_MODELS, Subject
+from landscape.errors import choose, positive, whole
 
 Arrays = dict[str, NDArray[Any]]  # what one piece of work found; names with a leading underscore do not reach the file
 
@@ -26,6 +26,79 @@ class Piece:
     vectors: int = 2  # vectors of the model's size that it holds, for the estimate of memory
     round: int = -1
     client: int = -1
+
+
+@dataclass(frozen=True)
+class About:
+    """What a setting means, and what it may be."""
+
+    text: str
+    choices: tuple[str, ...] = ()  # a word, or every word of a list, is one of these
+    least: int | None = None  # of a whole number
+    most: int | None = None
+    positive: bool = False  # a number above zero
+    absent: str = ""  # what none means, where none is allowed
+
+
+def setting(
+    default: Any,
+    text: str,
+    *,
+    choices: Iterable[str] = (),
+    least: int | None = None,
+    most: int | None = None,
+    positive: bool = False,
+    absent: str = "",
+) -> Any:
+    """A field of a study's settings, with what `landscape list studies NAME` says of it; see `About`."""
+    return dataclasses.field(
+        default=default, metadata={"about": About(text, tuple(choices), least, most, positive, absent)}
+    )
+
+
+def about(settings: type[Any]) -> dict[str, About]:
+    """What every setting means."""
+    return {field.name: field.metadata["about"] for field in dataclasses.fields(settings)}
+
+
+class Checked:
+    """Settings whose values are what `setting` said they may be."""
+
+    def __post_init__(self) -> None:
+        for name, said in about(type(self)).items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            for one in value if isinstance(value, tuple) else (value,):
+                if said.choices:
+                    choose(name, one, said.choices)
+                if said.least is not None:
+                    whole(name, one, said.least, said.most)
+                if said.positive:
+                    positive(name, one)
+
+
+def limit_setting() -> Any:
+    """How many examples a study looks at; the same in every study."""
+    text = "most examples of each data set that is looked at (everyone's, or one client's), drawn by class"
+    return setting(None, text, least=1, absent="all of them")
+
+
+def seed_setting() -> Any:
+    return setting(0, "of whatever is drawn at random", least=0)
+
+
+def rounds_setting(default: str) -> Any:
+    """The rounds a study looks at."""
+    return setting(default, 'rounds that have a checkpoint: last, all, "every 10", or numbers like 0,50,100')
+
+
+def model_setting(default: str = "final", choices: Iterable[str] = GLOBAL_MODELS) -> Any:
+    """Which of a checkpoint's global models a study looks at."""
+    text = (
+        "the server's model, the plain mean of the participants, or the average of rounds; final: the one that counts"
+    )
+    return setting(default, text, choices=choices)
 
 
 @dataclass(frozen=True)

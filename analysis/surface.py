@@ -21,10 +21,20 @@ from torch import Tensor
 from analysis.grids import grid_pieces, grid_variables, measure_rows, rows_of
 from analysis.places import Place, check_names, check_shapes, examples, labels
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study, variable
-from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
+from analysis.study import (
+    Arrays,
+    Checked,
+    Piece,
+    Study,
+    limit_setting,
+    model_setting,
+    rounds_setting,
+    seed_setting,
+    setting,
+    variable,
+)
+from analysis.subjects import SPLITS, Subject
 from landscape import Layout, Objective, curvature_extent, directions, eigenpairs
-from landscape.errors import choose, positive, whole
 from landscape.surface import coordinates
 
 AXES = ("random", "shared", "eigen")
@@ -33,32 +43,30 @@ SHARPEST = 10  # times the wanted rise: what the sharpest model may show when th
 
 
 @dataclass(frozen=True)
-class Settings:
-    """extent: the range is [-extent, extent] on both axes; by default from curvature and `rise`.
-    clients: participants of a round whose own models are drawn too, on their own data and on everyone's."""
+class Settings(Checked):
+    """Which surfaces are drawn, how wide and how finely."""
 
-    rounds: str = "last"
-    model: str = "final"
-    axes: str = "random"
-    steps: int = 21
-    extent: float | None = None
-    rise: float = 1.0
-    splits: tuple[str, ...] = SPLITS
-    clients: int = 0
-    limit: int | None = None  # examples; all by default
-    tol: float = 1e-3
-    seed: int = 0
+    rounds: str = rounds_setting("last")
+    model: str = model_setting()
+    axes: str = setting(
+        "random", "random directions of each model's scale; the same for all; or the two top eigenvectors", choices=AXES
+    )
+    steps: int = setting(21, "points along each axis", least=2)
+    extent: float | None = setting(
+        None, "both axes reach from -extent to extent", positive=True, absent="from the curvature and `rise`"
+    )
+    rise: float = setting(1.0, "how much the loss shall rise at the edge, where the extent is not given", positive=True)
+    splits: tuple[str, ...] = setting(SPLITS, "data, each a surface", choices=SPLITS)
+    clients: int = setting(
+        0, "participants whose own models are drawn too, on their own data and on everyone's", least=0
+    )
+    limit: int | None = limit_setting()
+    tol: float = setting(1e-3, "of the eigenvectors", positive=True)
+    seed: int = seed_setting()
 
     def __post_init__(self) -> None:
-        choose("model", self.model, GLOBAL_MODELS)
-        choose("axes", self.axes, AXES)
+        super().__post_init__()
         check_names("splits", self.splits, SPLITS)
-        whole("steps", self.steps, least=2)
-        whole("clients", self.clients, least=0)
-        positive("rise", self.rise)
-        positive("tol", self.tol)
-        if self.extent is not None:
-            positive("extent", self.extent)
 
 
 def global_models(subjects: Sequence[Subject], settings: Settings) -> list[Place]:

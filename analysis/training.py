@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.store import Table, Variable
-from analysis.study import Arrays, Piece, Study
+from analysis.study import Arrays, Checked, Piece, Study, setting
 from analysis.subjects import MODELS, Run, Subject
-from landscape.errors import whole
 from training.checkpoint import read_metrics
 
 Floats = NDArray[np.float64]
@@ -51,18 +50,17 @@ ABOUT = {  # metric -> what it is, its units
 
 
 @dataclass(frozen=True)
-class Settings:
-    """targets: accuracies between 0 and 1. last: evaluated rounds in the final mean; by default as the recipe says."""
+class Settings(Checked):
+    """What is made of the metrics."""
 
-    targets: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9)
-    last: int | None = None
+    targets: tuple[float, ...] = setting((0.5, 0.6, 0.7, 0.8, 0.9), "accuracies to reach, between 0 and 1")
+    last: int | None = setting(None, "evaluated rounds in the final mean", least=1, absent="as the recipe says")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for target in self.targets:
             if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= 1:
                 raise ValueError(f"targets must be fractions between 0 and 1, such as [0.5, 0.8]; got {target}")
-        if self.last is not None:
-            whole("last", self.last)
 
 
 def records(subject: Subject) -> list[dict[str, Any]]:

@@ -172,15 +172,20 @@ def list_(
         str,
         typer.Argument(metavar="algorithms|datasets|partitions|models|recipes|studies|figures", help="What to list."),
     ],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A study, to list its settings.", show_default=False)
+    ] = None,
 ) -> None:
-    """List what a recipe, or a command, can name."""
+    """List what a recipe, or a command, can name, or every setting of a study."""
     from landscape.errors import choose
     from training.tables import LISTS, listing
 
     if choose("list", kind, [*LISTS, "studies", "figures"]) == "studies":
-        from analysis.command import studies_listed
+        from analysis.command import settings_listed, studies_listed
 
-        table = studies_listed()
+        table = studies_listed() if name is None else settings_listed(name)
+    elif name is not None:
+        raise ValueError(f"only studies have a list of settings each; write: landscape list {kind}")
     elif kind == "figures":
         from reports.command import figures_listed
 

@@ -126,7 +126,7 @@ def test_interrupted_and_run_again(run, tmp_path, monkeypatch):
 
 
 def test_bad_settings(run, tmp_path):
-    with pytest.raises(ValueError, match="model: unknown 'sever'; did you mean 'server'"):
+    with pytest.raises(ValueError, match="models: unknown 'sever'; did you mean 'server'"):
         features.Settings(models=("sever",))
     with pytest.raises(ValueError, match="models must name at least one of final, server, mean, swa"):
         features.Settings(models=())

@@ -97,7 +97,7 @@ def test_interrupted_and_run_again(run, path, tmp_path, monkeypatch):
 
 
 def test_bad_settings(tmp_path):
-    with pytest.raises(ValueError, match="way: unknown 'finetun'; did you mean 'finetune'"):
+    with pytest.raises(ValueError, match="ways: unknown 'finetun'; did you mean 'finetune'"):
         personal.Settings(ways=("finetun",))
     with pytest.raises(ValueError, match="unknown 'epoch'; did you mean 'epochs'"):
         personal.Settings(options=("epoch=1",))

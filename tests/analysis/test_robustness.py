@@ -270,7 +270,7 @@ def test_snow_and_frost_whiten_black():
 
 
 def test_bad_words():
-    with pytest.raises(ValueError, match="corruption: unknown 'fogg'; did you mean 'fog'"):
+    with pytest.raises(ValueError, match="corruptions: unknown 'fogg'; did you mean 'fog'"):
         corrupt(pictures(1, 1, 4, 4), "fogg", 1)
     with pytest.raises(ValueError, match="severity must be a whole number, between 1 and 5; got 6"):
         corrupt(pictures(1, 1, 4, 4), "fog", 6)
@@ -371,8 +371,8 @@ def test_interrupted_and_run_again(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"corruptions": ("blur",)}, "corruption: unknown 'blur'"),
-        ({"severities": (0,)}, "severity must be a whole number"),
+        ({"corruptions": ("blur",)}, "corruptions: unknown 'blur'"),
+        ({"severities": (0,)}, "severities must be a whole number, between 1 and 5; got 0"),
         ({"severities": ()}, "severities must name at least one"),
         ({"black": (0.0,)}, "black and white need one number a channel each"),
         ({"black": (0.5,), "white": (0.5,)}, "black and white must differ"),

@@ -95,9 +95,8 @@ class Moment:
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """(..., 1); NaN with a zero vector."""
-    lengths = norm(a) * norm(b)
     inner = (unit(a) * unit(b)).sum(dim=-1, keepdim=True).clamp(-1, 1)
-    return torch.where(lengths > 0, inner, math.nan)
+    return torch.where((norm(a) > 0) & (norm(b) > 0), inner, math.nan)
 
 
 # name -> value of a step (1,), or (C, 1) for a stack of clients

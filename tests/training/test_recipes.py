@@ -254,7 +254,9 @@ def test_fedsol_averages_as_its_algorithm_does(name):
     assert {run.rounds.aggregation for run in config.load(name)} == {"uniform"}
 
 
-@pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith(("fedfsa_", "fedsol_", "fedvssam_cifar"))])
+@pytest.mark.parametrize(
+    "name", [name for name in PAPERS if name.startswith(("fedfsa_", "fedsol_", "fedvssam_", "fedgloss_"))]
+)
 def test_a_recipe_says_how_to_repeat_it(name):
     assert '--set "sweep.seed=[' in (config.RECIPES / f"{name}.toml").read_text()
 

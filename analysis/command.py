@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from analysis import work
+from analysis.advice import advise
 from analysis.catalog import STUDIES
 from analysis.study import About, Study, about, choose_settings
 from analysis.subjects import Limits, Run, Subject
@@ -157,9 +158,10 @@ def of_whom(planned: Plan) -> str:
 
 
 def show_plans(plans: Sequence[Plan], console: Console) -> None:
-    """What will be done, and roughly what it takes."""
+    """What will be done, roughly what it takes, and what would shorten it if that is long."""
     rates: dict[int, float] = {}
     table = framed("study", "of", "pieces", "there already", "about", "memory")
+    advice: list[str] = []
     for planned in plans:
         left = [] if planned.kept else planned.pieces[planned.done :]
         subject = planned.subjects[0]
@@ -167,6 +169,7 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
         if left:
             rates.setdefault(id(subject), work.rate(subject))
             seconds = sum(piece.passes for piece in left) / rates[id(subject)]
+            advice += [f"{planned.study.name}, {of_whom(planned)}: {line}" for line in shortening(planned, rates)]
         vectors = max((piece.vectors for piece in left), default=0)
         size = sum(parameter.numel() for parameter in subject.model.parameters()) * vectors * 4
         there = "all" if planned.kept else str(planned.done)
@@ -175,10 +178,15 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
             planned.study.name, whom, str(len(planned.pieces)), there, spoken(seconds), f"{size / 2**20:.0f} MB"
         )
     console.print(table)
-    console.print(
-        f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}",
-        highlight=False,
-    )
+    say(console, f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}")
+    for line in advice:
+        say(console, line)
+
+
+def shortening(planned: Plan, rates: Mapping[int, float]) -> list[str]:
+    """Which settings would shorten a plan of more than an hour, and what that costs; a line each."""
+    rate = rates[id(planned.subjects[0])]
+    return [f"--set {one.setting} takes {spoken(one.seconds)}: {one.cost}" for one in advise(planned, rate)]
 
 
 def _most_for_graphs(plans: Sequence[Plan]) -> str:

@@ -1,0 +1,76 @@
+"""Which setting would shorten a long study, and what that costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.study import about
+from analysis.work import Plan
+
+LONG = 3600.0  # seconds: beyond them advice is given
+SOON = 900.0  # what is aimed at
+LIMITS = (20_000, 10_000, 5_000, 2_000, 1_000, 500, 200)
+CLIENTS = (50, 20, 10, 5)
+WORTH = 2.0  # times faster, or it is not worth a line
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One setting to change."""
+
+    setting: str  # as it is written after --set
+    seconds: float  # that are left then, roughly
+    cost: str  # what is lost, in words
+
+
+def advise(planned: Plan, rate: float) -> list[Advice]:
+    """Ways to shorten a plan that takes longer than LONG.
+
+    rate: gradient evaluations of one example per second, as `work.rate` measures it.
+    """
+    now = planned.passes / rate
+    if now < LONG:
+        return []
+    return [one for one in _ways(planned, rate) if one.seconds * WORTH <= now]
+
+
+def _ways(planned: Plan, rate: float) -> Iterator[Advice]:
+    known, name = about(planned.study.settings), planned.study.name
+    if "limit" in known:
+        limit, seconds = _fitting(planned, rate, "limit", LIMITS)
+        yield Advice(f"{name}.limit={limit}", seconds, _cost_of_limit(planned, limit))
+    if "rounds" in known and planned.settings.rounds != "last":
+        seconds = _seconds(planned, rate, rounds="last")
+        yield Advice(f"{name}.rounds=last", seconds, "no error, but only the last round")
+    if "clients" in known and isinstance(planned.settings.clients, int | None):
+        clients, seconds = _fitting(planned, rate, "clients", CLIENTS)
+        cost = f"{clients} clients at most; errors of means over clients fall as 1/sqrt(clients)"
+        yield Advice(f"{name}.clients={clients}", seconds, cost)
+
+
+def _fitting(planned: Plan, rate: float, name: str, values: tuple[int, ...]) -> tuple[int, float]:
+    """The largest of these values of a setting with which the study is soon done, or else the smallest."""
+    now = getattr(planned.settings, name)
+    smaller = [value for value in values if now is None or value < now] or [values[-1]]
+    found = [(value, _seconds(planned, rate, **{name: value})) for value in smaller]
+    return next(((value, seconds) for value, seconds in found if seconds <= SOON), found[-1])
+
+
+def _seconds(planned: Plan, rate: float, **changes: Any) -> float:
+    settings = dataclasses.replace(planned.settings, **changes)
+    return sum(piece.passes for piece in planned.study.pieces(planned.subjects, settings)) / rate
+
+
+def _cost_of_limit(planned: Plan, limit: int) -> str:
+    """What n out of N examples mean for the error of a mean, and for rare classes."""
+    everyone = len(planned.subjects[0].examples("train")[1])
+    part = min(limit / everyone, 1.0)
+    error = 100 * math.sqrt((1 - part) / limit)
+    return (
+        f"numbers from {limit} of {everyone} training examples have a standard error of {error:.1f} % of how much "
+        f"single examples differ, half as much with four times as many; a class with less than one in {limit} may be missing"
+    )

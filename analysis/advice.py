@@ -72,5 +72,6 @@ def _cost_of_limit(planned: Plan, limit: int) -> str:
     error = 100 * math.sqrt((1 - part) / limit)
     return (
         f"numbers from {limit} of {everyone} training examples have a standard error of {error:.1f} % of how much "
-        f"single examples differ, half as much with four times as many; a class with less than one in {limit} may be missing"
+        "single examples differ, half as much with four times as many; a class with less than one example in "
+        f"{limit} may be missing"
     )

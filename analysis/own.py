@@ -25,6 +25,7 @@ from training.external import call, imported
 Pair = tuple[Tensor, Tensor]
 HOLDERS = ("state_dict", "model", "model_state_dict")  # keys under which training scripts keep the weights
 PREFIXES = ("module.", "_orig_mod.")  # DataParallel's and torch.compile's
+MOST_CLASSES = 1_000_000  # more are no classes: identifiers, perhaps
 NPZ = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -55,6 +56,9 @@ def open_own(
     path = Path(weights)
     given, raw = read_weights(path, say)
     load_weights(network, given, str(path))
+    for name, statistic in running_statistics(network).items():
+        if name.endswith("running_var") and bool((statistic < 0).any()):
+            raise ValueError(f"{path}: '{name}' has variances below zero")
     layout = Layout.of(network, statistics=bool(running_statistics(network)))
     theta = finite(f"{path}: weights", layout.flatten(network))
     _try(network, model, inputs[:2], classes)
@@ -185,9 +189,11 @@ def _of_dataset(dataset: datasets.Dataset, dtype: torch.dtype) -> dict[str, tupl
 
 def _npz(path: Path) -> dict[str, tuple[Any, Any]]:
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as found:
             arrays = dict(found)
-    except (OSError, ValueError, EOFError) as error:
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except Exception as error:  # a damaged archive raises any of a dozen types; they all mean this
         raise ValueError(f"{path}: not readable as an .npz of plain arrays ({error})") from None
     if not all(name in arrays for name in NPZ[:2]) or ("x_test" in arrays) != ("y_test" in arrays):
         raise ValueError(f"{path}: expected {', '.join(NPZ)} (the last two may be left out), got {', '.join(arrays)}")
@@ -212,23 +218,45 @@ def _splits(name: str, found: Any, dtype: torch.dtype) -> dict[str, tuple[Any, A
 
 def _checked(what: str, pair: tuple[Any, Any], dtype: torch.dtype) -> Pair:
     """Tensors on the CPU: inputs as the network sees them, labels as whole numbers from 0."""
-    inputs, labels = (torch.from_numpy(np.array(one)) if isinstance(one, np.ndarray) else one for one in pair)
-    for name, tensor in (("inputs", inputs), ("labels", labels)):
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"{what} {name} must be a tensor or an array, got {type(tensor).__name__}")
+    inputs, labels = (_tensor(f"{what} {name}", one) for name, one in zip(("inputs", "labels"), pair, strict=True))
     if inputs.dtype == torch.uint8:
         raise ValueError(f"{what} inputs are bytes; give them as the network sees them, normalised as in training")
-    if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim != 1:
-        raise ValueError(
-            f"{what} labels must be whole numbers, one an example; got {labels.dtype} {tuple(labels.shape)}"
-        )
+    if inputs.ndim == 0 or inputs.is_complex() or inputs.dtype == torch.bool:
+        raise ValueError(f"{what} inputs must be numbers, the examples on the first axis; got {_described(inputs)}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.ndim != 1:
+        raise ValueError(f"{what} labels must be whole numbers, one an example; got {_described(labels)}")
     if len(inputs) != len(labels) or len(labels) == 0:
         raise ValueError(f"{what} needs as many labels as inputs, and some; got {len(labels)} and {len(inputs)}")
     if int(labels.min()) < 0:
         raise ValueError(f"{what} labels must start at 0, got {int(labels.min())}")
+    if int(labels.max()) >= MOST_CLASSES:
+        raise ValueError(
+            f"{what} labels must be class numbers from 0 on, below {MOST_CLASSES}; got {int(labels.max())}. "
+            "Number the classes: numpy.unique(labels, return_inverse=True)[1]"
+        )
     if inputs.is_floating_point():
         finite(f"{what} inputs", inputs)
     return inputs.detach().cpu().to(dtype if inputs.is_floating_point() else torch.int64), labels.cpu().long()
+
+
+def _tensor(what: str, value: Any) -> Tensor:
+    """A tensor from a tensor or from any array of numbers."""
+    if isinstance(value, Tensor):
+        return value
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"{what} must be a tensor or an array, got {type(value).__name__}")
+    kinds = {"f": np.float64, "i": np.int64, "u": np.int64, "c": np.complex128, "b": np.bool_}
+    if value.dtype.kind not in kinds:
+        raise ValueError(f"{what} must be numbers, got {value.dtype} {value.shape}")
+    if value.dtype.kind == "u" and value.size and int(value.max()) > np.iinfo(np.int64).max:
+        raise ValueError(f"{what} must be numbers below 2**63, got {int(value.max())}")
+    known = value.dtype.newbyteorder("=") in (np.float16, np.float32, np.float64, np.uint8, np.int64)
+    wanted = value.dtype.newbyteorder("=") if known else kinds[value.dtype.kind]
+    return torch.from_numpy(value.astype(wanted))  # a copy, in the order of bytes that torch takes
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def _try(network: nn.Module, name: str, inputs: Tensor, classes: int) -> None:

@@ -281,3 +281,70 @@ def test_wrong_models(tmp_path, trained, mine):
     as_state(trained, tmp_path / "nan.pt")
     with pytest.raises(ValueError, match="weights has 1 non-finite entries"):
         opened(tmp_path / "nan.pt")
+
+
+def arrays(**changes):
+    x, y = (part.numpy() for part in examples(9, 0))
+    return {"x_train": x, "y_train": y, **changes}
+
+
+def wide(count: int = 9) -> np.ndarray:
+    return np.zeros((count, 1, 2, 2), dtype=np.float32)
+
+
+ODD = {
+    "string labels": ({"y_train": np.array(["a", "b", "c"] * 3)}, r"labels must be numbers, got <U1 \(9,\)"),
+    "identifiers": ({"y_train": np.arange(9) + 2**40}, r"class numbers from 0 on, below 1000000; got 1099511627784"),
+    "too large": ({"y_train": np.arange(9, dtype=np.uint64) + 2**63}, r"below 2\*\*63, got 9223372036854775816"),
+    "one label": ({"y_train": np.asarray(1)}, r"one an example; got int64 \(\)"),
+    "complex": ({"x_train": wide().astype(complex)}, r"inputs must be numbers, the examples on the first axis"),
+    "one input": ({"x_train": np.asarray(1.0)}, r"inputs must be numbers, the examples on the first axis"),
+    "words": ({"x_train": np.array(["a"] * 9)}, r"inputs must be numbers, got <U1"),
+    "dates": ({"x_train": np.zeros(9, dtype="datetime64[D]")}, r"inputs must be numbers, got datetime64"),
+    "objects": ({"x_train": np.array([{}] * 9, dtype=object)}, r"not readable as an .npz of plain arrays"),
+    "not finite": ({"x_train": wide() + np.inf}, r"non-finite|nan"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_arrays_are_named_in_one_line(tmp_path, trained, name):
+    changes, message = ODD[name]
+    np.savez(tmp_path / "a.npz", **arrays(**changes))
+    with pytest.raises(ValueError, match=message) as caught:
+        with_data(tmp_path, trained, tmp_path / "a.npz")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b[:300] + bytes(40) + b[340:], lambda b: b"PK" + b[::-1]],
+    ids=["empty", "cut", "hole", "nonsense"],
+)
+def test_damaged_archives_are_named_in_one_line(tmp_path, trained, damage):
+    np.savez(tmp_path / "a.npz", **arrays())
+    (tmp_path / "a.npz").write_bytes(damage((tmp_path / "a.npz").read_bytes()))
+    with pytest.raises(ValueError, match=r"a\.npz: not readable as an \.npz of plain arrays"):
+        with_data(tmp_path, trained, tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"none\.npz: no such file"):
+        with_data(tmp_path, trained, tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("dtype", [">f4", "<f8", "f2", ">f8", "longdouble"])
+@pytest.mark.parametrize("labels", [">i8", "u2", "i1", "u8"])
+def test_numbers_of_every_width_and_order(tmp_path, trained, dtype, labels):
+    x, y = arrays()["x_train"].astype(dtype), arrays()["y_train"].astype(labels)
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y)
+    found = with_data(tmp_path, trained, tmp_path / "a.npz").examples("train")
+    torch.testing.assert_close(found[0], torch.from_numpy(x.astype(np.float32)))
+    assert found[1].tolist() == arrays()["y_train"].tolist()
+
+
+def test_variances_below_zero_are_no_statistics(tmp_path, trained):
+    trained[2].running_var[0] = -1.0
+    with pytest.raises(ValueError, match=r"'2\.running_var' has variances below zero"):
+        with_data(tmp_path, trained, "mine:data")
+
+
+def with_data(tmp_path, model, data):
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    return open_own("mine:network", tmp_path / "weights.safetensors", data, out=tmp_path, say=lambda _: None)

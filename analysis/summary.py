@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import Stored, Table
+from training.metrics import read as read_metrics
 
 Row = dict[str, Any]
 FOLDER = "analysis"  # of results, in a run directory
@@ -130,13 +131,8 @@ def differing(settings: Sequence[Row]) -> list[str]:
 
 
 def metrics(run: Path) -> list[Row]:
-    """Records of finished rounds; a last line cut short by a kill is left out."""
-    path = run / "metrics.jsonl"
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    try:
-        return [dict(json.loads(line)) for line in lines]
-    except (ValueError, TypeError):
-        raise ValueError(f"{path}: not readable as one record per line; landscape check says more") from None
+    """Records of finished rounds, verified by their seals; a last line cut short by a kill is left out."""
+    return read_metrics(run)
 
 
 def finals(records: Sequence[Row], last: int) -> Row:

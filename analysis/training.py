@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Checked, Piece, Study, setting
 from analysis.subjects import MODELS, Run, Subject
-from training.checkpoint import read_metrics
+from training import metrics
 
 Floats = NDArray[np.float64]
 PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how a model's metrics are called in metrics.jsonl
@@ -67,7 +67,7 @@ def records(subject: Subject) -> list[dict[str, Any]]:
     """The metrics of a run up to its newest checkpoint."""
     if not isinstance(subject, Run):
         raise ValueError(f"{subject.name}: a single model has no metrics over rounds; training needs a run")
-    found = read_metrics(subject.path)[: subject.rounds[-1]]
+    found = metrics.read(subject.path)[: subject.rounds[-1]]
     if not found:
         raise ValueError(f"{subject.name}: no round is finished yet, so there are no metrics")
     return found

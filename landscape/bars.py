@@ -28,7 +28,8 @@ class Bars:
 
         def report(done: int, total: int) -> None:
             if done == total:
-                self.console.print(f"{name}: {total} done in {time.perf_counter() - start:.1f} s")
+                told = f"{name}: {total} done in {time.perf_counter() - start:.1f} s"
+                self.console.print(told, markup=False, soft_wrap=True)
 
         return report
 
@@ -39,6 +40,6 @@ def bars(console: Console) -> Iterator[Bars]:
     if not console.is_terminal:
         yield Bars(console, None)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as live:
         yield Bars(console, live)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -14,7 +15,10 @@ from rich.console import Console
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as landscape train makes them.")]
+Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help='Run directories, folders of them, or patterns such as "runs/*sam*".'),
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -67,7 +71,8 @@ def train(
     where = {"root": str(data_root.absolute())} if data_root is not None else {}
     given = {**where, **({"download": True} if download else {})}
     recipes = [one.model_copy(update={"data": one.data.model_copy(update=given)}) for one in loaded]
-    train_all(recipes, out, console=_console(), backend=backend, workers=workers)
+    asked = [one.partition("=")[0].strip().removeprefix("sweep.") for one in settings or []]
+    train_all(recipes, out, console=_console(), backend=backend, workers=workers, asked=asked)
 
 
 @app.command()
@@ -196,24 +201,42 @@ def list_(
 
 
 @app.command()
-def show(run: Run) -> None:
-    """Show what is in a run: settings, status, results, and who holds which class."""
+def show(runs: Runs) -> None:
+    """Show what is in a run: settings, status, results, and who holds which class. Of several runs, a line each."""
     from training import show
+    from training.runs import find_runs
 
-    show.show(run, _console())
-
-
-@app.command()
-def check(run: Run) -> None:
-    """Verify every file of a run against the hash that was written with it."""
-    from training import checkpoint, show
-
-    problems = checkpoint.check(show.require_run(run))
+    problems = show.show_all(find_runs(runs), _console())
     for problem in problems:
         print(problem)
     if problems:
         raise typer.Exit(1)
-    print(f"sound: {len(checkpoint.rounds(run))} checkpoints")
+
+
+@app.command()
+def check(runs: Runs) -> None:
+    """Verify every file of runs, and of their results, against the hashes that were written with them."""
+    from analysis import store
+    from training import checkpoint
+    from training.runs import find_runs
+
+    found = find_runs(runs)
+    shared = [path for path in runs if path.is_dir() and path not in found]  # results that compare their runs
+    unsound = False
+    for folder in [*found, *shared]:
+        results = sorted(folder.glob("analysis/**/[!.]*.h5"))
+        problems = checkpoint.check(folder) if folder in found else []
+        problems += [text for text in map(store.verify, results) if text]
+        for problem in problems:
+            print(problem)
+        unsound |= bool(problems)
+        if not problems and (folder in found or results):
+            whose = f"{folder}: " if len(found) > 1 else ""
+            counts = [f"{len(checkpoint.rounds(folder))} checkpoints"] if folder in found else []
+            counts += [f"{len(results)} results of analyze"] if results else []
+            print(f"{whose}sound: {', '.join(counts)}")
+    if unsound:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -279,6 +302,9 @@ def _import_from_here(package: str | None) -> None:
 
 def main() -> None:
     """Run the command; a user's mistake is one clear line and exit code 2, a failure of the system is 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file may have a name that is not valid UTF-8: shown as \xff
+            stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
         try:

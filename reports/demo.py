@@ -59,14 +59,14 @@ def run(
 def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
     """Every run, a bar each."""
     from landscape.bars import bars
-    from training import rounds
+    from training import checkpoint, rounds
     from training.config import load
     from training.sweep import settled
 
     paths = []
     with bars(console) as bar:
         for recipe in [*load(RECIPE, settings), *load(RECIPE, [*settings, *SWA])]:
-            path, count = out / recipe.slug, recipe.rounds.count
+            path, count = checkpoint.find(out, recipe), recipe.rounds.count
             if not settled(path, recipe):
                 about = Run(path, recipe.model_dump(exclude_none=True), [])
                 move = bar(f"train {about.algorithm}, {about.heterogeneity}")

@@ -1,7 +1,32 @@
 """The run directory: written aside and renamed, hashed, verified, resumed. Nothing in it can execute code.
 
-    <run>/config.toml  provenance.json  status.json  partition.npz  metrics.jsonl
-          checkpoints/round_000100/{global, locals, server, clients}.safetensors  meta.json
+    <run>/
+        config.toml       the recipe, every setting spelled out (config.py)
+        partition.npz     who holds which example: header (JSON text: format, name, settings, seed), digest, sizes
+                          (clients,), indices (examples,) and labels (examples,); partition.py
+        provenance.json   format    1, the number of this description
+                          digest    SHA-256 of the recipe without where the data lie
+                          packages  versions by name;  python  its version
+                          data_digest, partition_digest    SHA-256 of the data and of the partition
+                          backend   which executor the run was begun with; once it is chosen
+        status.json       format, state (running, finished or diverged), round (finished rounds when it was written),
+                          message (why it diverged), files (name -> bytes and sha256 of the small files, of
+                          metrics.jsonl only when the run is over), sha256 (of all this)
+        metrics.jsonl     a record per round, sealed line by line (metrics.py)
+        lock              while a process writes here (lease.py)
+        checkpoints/round_000100/
+            global.safetensors   server, mean, swa, sent, statistics, swa_statistics, sent_statistics: see Checkpoint
+            locals.safetensors   <client>: weights and running statistics after local training
+            server.safetensors   what the method keeps at the server, by its own names
+            clients.safetensors  <client>/<name>: what the method keeps for each client
+            meta.json            format, round, files (name -> bytes and sha256), cohort (participants of the round),
+                                 sizes (their examples), captured (models in the SWA average), forgotten (true where
+                                 clients.safetensors was dropped), sha256 (of all this)
+        personal/         results of landscape personal (scores.py)
+        analysis/         results of landscape analyze (analysis/store.py)
+
+All numbers are little-endian, all text is UTF-8. A directory of format 1 is read by every later version; one with a
+higher number than this version knows is refused.
 
 A checkpoint appears under its name only when it is complete and flushed; a process killed at any moment leaves the
 previous ones as they were, and at most files named .*.tmp, which the next start removes. meta.json holds the hashes
@@ -17,20 +42,52 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from safetensors import SafetensorError
-from safetensors.torch import load as parse_tensors
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from training import config, files, partition
+from training import config, files, lease, metrics, partition, scores, tensors
 from training.config import Recipe
+from training.files import FORMAT
 from training.files import DamagedError as DamagedError  # part of what this file offers
 from training.files import write_text as write_text
 from training.parts import Vectors
 
 FILES = ("global", "locals", "server", "clients")
+NAMES = tuple(f"{name}.safetensors" for name in FILES)
 RESUMABLE = 2  # checkpoints that keep the clients' memories: the newest, and one in case that it is damaged
+
+
+class _Content(BaseModel):
+    """What a sealed file must hold, and of which type. Other entries are allowed."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Fingerprint(_Content):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Meta(_Content):
+    round: _Count
+    files: dict[str, _Fingerprint]
+    cohort: list[_Count] = []
+    sizes: list[_Count] = []
+    captured: _Count = 0
+    forgotten: bool = False
+
+
+class _Status(_Content):
+    state: Literal["running", "finished", "diverged"]
+    round: _Count
+    message: str
+    files: dict[str, _Fingerprint]
 
 
 @dataclass(frozen=True)
@@ -47,29 +104,43 @@ class Checkpoint:
     extra: dict[str, Any]  # small numbers: cohort, sizes, SWA count, last participation
 
 
-def open_run(root: Path, recipe: Recipe, split: partition.Partition, facts: Mapping[str, Any]) -> Path:
-    """The directory of this recipe under `root`, new or found; one of another recipe or of other data is refused.
+def open_run(path: Path, recipe: Recipe, split: partition.Partition, facts: Mapping[str, Any]) -> None:
+    """Prepare the directory of a recipe, new or found; one of another recipe or of other data is refused.
 
     facts: digests of the data and the partition, by name.
     """
-    path = root / recipe.slug
     settings = path / "config.toml"
     found = settings.exists()
     if found:
         _refuse_another(path, recipe, facts)
     (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    for name in ("checkpoints", "status.json", *SMALL):
+        files.require_inside(path / name, path)
     for folder in (path, path / "checkpoints"):
         files.remove_leftovers(folder)
     if not found or not (path / "partition.npz").exists():
-        with files.explained("partition.npz"):
+        with files.explained(path / "partition.npz"):
             partition.save(split, path / "partition.npz")
     if not found or not (path / "provenance.json").exists():
         packages = {name: version(name) for name in ("fl-landscape", "torch", "numpy", "safetensors")}
-        about = {"digest": recipe.digest, "packages": packages, "python": platform.python_version(), **facts}
-        write_text(path / "provenance.json", json.dumps(about, indent=2))
+        about = {"format": FORMAT, "digest": recipe.digest, "packages": packages, "python": platform.python_version()}
+        write_text(path / "provenance.json", json.dumps({**about, **facts}, indent=2))
     if not found:
         write_text(settings, config.dump(recipe))  # last: a directory without it is begun anew
-    return path
+
+
+def find(root: Path, recipe: Recipe, name: str = "") -> Path:
+    """The directory of a recipe under `root`: the one that there is, or the one that will be made.
+
+    name: of a new directory, from `recipe.name`; by default the recipe's slug.
+
+    A run is known by the digest at the end of its name. What comes before tells people what was asked for, and the same
+    run may be asked for in other words.
+    """
+    for path in sorted(root.glob(f"*_{recipe.digest[:8]}")):
+        if (path / "config.toml").exists():
+            return path
+    return root / (name or recipe.slug)
 
 
 def _refuse_another(path: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
@@ -107,15 +178,16 @@ def save(run: Path, checkpoint: Checkpoint) -> Path:
             files.remove(aside)
             aside.mkdir(parents=True)
             written = {
-                f"{name}.safetensors": files.write_tensors(aside / f"{name}.safetensors", vectors)
+                f"{name}.safetensors": tensors.write(aside / f"{name}.safetensors", vectors)
                 for name, vectors in contents.items()
                 if vectors or name == "global"
             }
-            meta = {"round": checkpoint.round, "files": written, **checkpoint.extra}
+            meta = {"format": FORMAT, "round": checkpoint.round, "files": written, **checkpoint.extra}
             files.write_bytes(aside / "meta.json", files.sealed(meta).encode())
             files.flush(aside)
             if checkpoint.round:
-                files.flush(run / "metrics.jsonl")  # a checkpoint says that the rounds before it are on record
+                files.flush(run / metrics.NAME)  # a checkpoint says that the rounds before it are on record
+            lease.check(target)
             files.remove(target)  # a damaged one, or one that forgot its clients
             os.replace(aside, target)
             files.flush(target.parent)
@@ -144,39 +216,73 @@ def forget_clients(run: Path) -> None:
 def load(path: Path) -> Checkpoint:
     """Read one checkpoint and verify every byte of it."""
     meta = read_meta(path)
-    contents: dict[str, dict[str, Tensor]] = {name: {} for name in FILES}
+    contents: dict[str, Vectors] = {name: {} for name in FILES}
     for file, wanted in meta.pop("files").items():
-        try:
-            contents[Path(file).stem] = parse_tensors(files.read_intact(path / file, wanted))
-        except SafetensorError as error:
-            raise DamagedError(f"{path / file}: not a safetensors file ({error})") from None
+        contents[Path(file).stem] = tensors.read(path / file, wanted)
     clients: dict[int, Vectors] = {}
     for key, vector in contents["clients"].items():
         client, _, name = key.partition("/")
-        clients.setdefault(int(client), {})[name] = vector
+        clients.setdefault(_client(path, client), {})[name] = vector
     return Checkpoint(
         round=meta.pop("round"),
         models=contents["global"],
         # a file gives its tensors in any order
-        locals=dict(sorted((int(client), w) for client, w in contents["locals"].items())),
+        locals=dict(sorted((_client(path, client), w) for client, w in contents["locals"].items())),
         server=contents["server"],
         clients=dict(sorted(clients.items())),
-        extra=meta,
+        extra={name: value for name, value in meta.items() if name != "format"},
     )
+
+
+def _client(path: Path, name: str) -> int:
+    if not (name.isascii() and name.isdecimal() and len(name) < 19):
+        raise DamagedError(f"{path}: '{name[:40]}' is not the number of a client")
+    return int(name)
 
 
 def read_meta(path: Path) -> dict[str, Any]:
     """The description of a checkpoint, sealed by its own hash: round, files, and what small numbers came with it."""
-    meta = files.read_sealed(path / "meta.json")
+    run = path.parents[1]
+    files.require_inside(path / "meta.json", run)
+    meta = _read(path / "meta.json", _Meta)
     if path.name != at(path, meta["round"]).name:
         raise DamagedError(f"{path}: holds round {meta['round']}, not the one that its name says")
+    for name in meta["files"]:
+        if name not in NAMES:
+            raise DamagedError(f"{path / 'meta.json'}: names '{name[:80]}', expected one of {', '.join(NAMES)}")
+        files.require_inside(path / name, run)
+    if "global.safetensors" not in meta["files"]:
+        raise DamagedError(f"{path / 'meta.json'}: names no global.safetensors, which every checkpoint has")
     return meta
+
+
+def read_status(run: Path) -> dict[str, Any]:
+    """Where a run stands, sealed by its own hash: state, round, message, and fingerprints of the small files."""
+    files.require_inside(run / "status.json", run)
+    return _read(run / "status.json", _Status)
+
+
+def _read(path: Path, kind: type[_Content]) -> dict[str, Any]:
+    """A sealed file, if its entries have the types that they should have."""
+    content = files.read_sealed(path)
+    files.require_format(content, path)
+    try:
+        kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DamagedError(f"{path}: '{place[:80]}' is not what it should be ({first['msg']})") from None
+    return content
 
 
 def rounds(run: Path) -> list[int]:
     """Rounds that have a checkpoint, ascending."""
     numbers = [path.name.removeprefix("round_") for path in (run / "checkpoints").glob("round_*")]
-    return sorted(int(number) for number in numbers if number.isdecimal() and number == f"{int(number):06d}")
+    return sorted(int(number) for number in numbers if _counted(number))
+
+
+def _counted(number: str) -> bool:
+    return number.isascii() and number.isdecimal() and len(number) < 19 and number == f"{int(number):06d}"
 
 
 def at(run: Path, round: int) -> Path:
@@ -187,7 +293,8 @@ def at(run: Path, round: int) -> Path:
 def problem(path: Path) -> str:
     """What is wrong with a checkpoint, in words; nothing if it is intact."""
     try:
-        load(path)
+        for file, wanted in read_meta(path)["files"].items():
+            tensors.verify(path / file, wanted)
     except DamagedError as error:
         return str(error)
     return ""
@@ -212,15 +319,21 @@ def check(run: Path) -> list[str]:
     problems: list[str] = []
     status: dict[str, Any] = {}
     try:
-        status = files.read_sealed(run / "status.json")
+        status = read_status(run)
     except DamagedError as error:
         problems.append(str(error))
     for name, read in SMALL.items():
         try:
-            files.read_intact(run / name, status.get("files", {}).get(name))
+            files.require_inside(run / name, run)
+            wanted = status.get("files", {}).get(name)
+            if not (run / name).is_file():
+                raise DamagedError(f"{run / name}: missing")
+            if wanted is not None:
+                files.verify(run / name, wanted)
             read(run)
         except ValueError as error:
             problems.append(str(error))
+    problems += scores.problems(run)
     found = rounds(run)
     named = {at(run, round).name for round in found}
     for path in sorted((run / "checkpoints").glob("[!.]*")):
@@ -233,74 +346,35 @@ def _gaps(run: Path, status: Mapping[str, Any], found: list[int]) -> Iterator[st
     """What should be there and is not, in a run whose files are all intact."""
     every = config.load(run / "config.toml")[0].checkpoints.every
     last = max(found, default=0) if status["state"] == "running" else status["round"]
+    done = len(metrics.read(run))
+    if done < last:  # said first: `last` may be any number, and only as many rounds as were recorded are looked for
+        yield f"{run / metrics.NAME}: ends at round {done}, but round {last} was reached"
+        return
     wanted = {0, *range(0, last + 1, every), last}
     yield from (f"{at(run, round)}: missing" for round in sorted(wanted - set(found)))
-    done = len(read_metrics(run))
-    if done < last:
-        yield f"{run / 'metrics.jsonl'}: ends at round {done}, but round {last} was reached"
 
 
 def read_provenance(run: Path) -> dict[str, Any]:
-    """Where a run comes from: digests, versions, back-end."""
+    """Where a run comes from: format, digests, versions, back-end."""
     path = run / "provenance.json"
-    try:
-        return dict(json.loads(files.read_intact(path)))
-    except (ValueError, TypeError):
-        raise DamagedError(f"{path}: not readable; remove this file, and training writes it anew") from None
-
-
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """One record per finished round; a last line cut short by a kill is left out."""
-    return [json.loads(line) for line in _metrics_lines(run)]
-
-
-def _metrics_lines(run: Path) -> list[bytes]:
-    path = run / "metrics.jsonl"
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            right = json.loads(line)["round"] == number
-        except (ValueError, KeyError, TypeError):
-            right = False
-        if not right:
-            raise DamagedError(
-                f"{path}: line {number} is not the record of round {number}; end the file before it and remove the "
-                f"checkpoints from round {number} on, and training makes them again"
-            )
-    return lines
-
-
-def rewind_metrics(run: Path, round: int) -> None:
-    """Forget records after a round: they will be made again. Those before it stay as they are, to the byte."""
-    path = run / "metrics.jsonl"
-    lines = _metrics_lines(run)
-    if len(lines) < round:
-        raise DamagedError(
-            f"{path}: ends at round {len(lines)}, but there is a checkpoint of round {round}; remove the checkpoints "
-            f"from round {len(lines) + 1} on, and training makes them again"
-        )
-    kept = b"".join(line + b"\n" for line in lines[:round])
-    if not path.exists() or path.read_bytes() != kept:
-        write_text(path, kept.decode())
-
-
-def append_metrics(run: Path, record: Mapping[str, Any]) -> None:
-    """Add the record of a round."""
-    with files.explained("metrics.jsonl"), open(run / "metrics.jsonl", "ab") as file:
-        file.write(f"{json.dumps(record)}\n".encode())
+    about = files.parse_object(files.read_small(path))
+    if about is None:
+        raise DamagedError(f"{path}: not readable; remove this file, and training writes it anew")
+    files.require_format(about, path)
+    return about
 
 
 def write_status(run: Path, state: str, round: int, message: str = "") -> None:
     """Say how far a run is, with the fingerprints of its small files; metrics still grow while it is running."""
-    about = {"state": state, "round": round, "message": message}
+    about = {"format": FORMAT, "state": state, "round": round, "message": message}
     try:
-        before = files.read_sealed(run / "status.json")
+        before = read_status(run)
     except DamagedError:
         before = {}
     if state != "running" and about == {key: before.get(key) for key in about}:
         return  # said already: to hash the files again would bless what was damaged since
-    names = [name for name in SMALL if state != "running" or name != "metrics.jsonl"]
-    prints = {name: files.fingerprint((run / name).read_bytes()) for name in names}
+    names = [name for name in SMALL if state != "running" or name != metrics.NAME]
+    prints = {name: files.fingerprint(run / name) for name in names}
     write_text(run / "status.json", files.sealed({**about, "files": prints}))
 
 
@@ -308,5 +382,5 @@ SMALL: dict[str, Callable[[Path], object]] = {
     "config.toml": lambda run: config.load(run / "config.toml"),
     "partition.npz": lambda run: partition.load(run / "partition.npz"),
     "provenance.json": read_provenance,
-    "metrics.jsonl": read_metrics,
+    metrics.NAME: metrics.read,
 }

@@ -24,7 +24,8 @@ from training.federation import Federation, State
 from training.local import DivergenceError, StepSlope, Workshop, local_step
 from training.parts import Correction, Seen, Slope, Visit, head
 from training.rounds import restore
-from training.show import require_run, spelled
+from training.runs import require_run
+from training.show import spelled
 
 MODELS = ("server", "mean", "swa")
 CHUNK = 256  # examples at once: where norm layers go by the batch, what the run's own evaluation has

@@ -7,9 +7,9 @@ import hashlib
 import inspect
 import itertools
 import json
+import math
 import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,9 @@ from training import catalog, datasets, models, partition, recording, toml
 from training.augment import Augment
 
 RECIPES = Path(__file__).parent / "recipes"
+MOST_RUNS = 10_000  # of one sweep: each is checked before the first is trained
+LONGEST_NAME = 120  # characters of a run's name before its seed and digest
+SKEWS = {"alpha": "alpha", "beta": "beta", "shards_per_client": "shards", "classes_per_client": "classes"}
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 EXPECTED = {  # pydantic's kind of mistake -> what was expected
     "int_type": KINDS[int],
@@ -211,14 +214,54 @@ class Recipe(Settings):
 
     @property
     def slug(self) -> str:
-        """The run's directory: readable, and different whenever anything that matters differs."""
-        words = [self.data.name, self.algorithm.name, self.partition.name]
-        for key in ("alpha", "beta", "shards_per_client", "classes_per_client"):
+        """The run's directory where nothing more is to be told; see `name`."""
+        return self.name()
+
+    def name(self, keys: Iterable[str] = ()) -> str:
+        """The run's directory: readable, one path component, different whenever anything that matters differs.
+
+        keys: dotted keys of settings to be told beside data, method, partition and seed, as far as there is room.
+        """
+        pieces = [self.data.name, self.algorithm.name, self._skew()]
+        pieces += ["swa"] if self.swa else []
+        flat = dict(toml.dotted(self.model_dump(mode="json")))
+        usual = catalog.values(catalog.method(self.algorithm.name, {}))
+        told = [f"algorithm.{key}" for key, value in self.algorithm.settings.items() if value != usual.get(key)]
+        told += [key for wanted in keys for key in flat if f"{key}.".startswith(f"{wanted}.")]
+        pieces += [self._piece(key, flat[key]) for key in dict.fromkeys(told) if key in flat and not self._named(key)]
+        words = [words for words in map(slugged, pieces) if words]
+        while len("_".join(words)) > LONGEST_NAME:
+            words.pop()
+        return "_".join([*words, f"seed{self.seed}"[:24], self.digest[:8]])
+
+    def _skew(self) -> str:
+        """How the data are dealt out: alpha0.1, shards2; a partition without such a number by its name."""
+        for key, word in SKEWS.items():
             if key in self.partition.settings:
-                words[-1] += f"-{self.partition.settings[key]:g}"
-        words += ["swa"] if self.swa else []
-        readable = "_".join(re.sub(r"[^\w.+-]+", "-", word, flags=re.ASCII).lstrip(".")[:60] for word in words)
-        return f"{readable}_s{self.seed}_{self.digest[:8]}"
+                return f"{word}{self.partition.settings[key]:g}"
+        return self.partition.name
+
+    def _piece(self, key: str, value: Any) -> str:
+        """A setting as part of a name: lr0.1, rounds50, part-head, no-clip."""
+        table, _, leaf = key.rpartition(".")
+        if leaf == "name":
+            return str(value)
+        word = {"rounds.count": "rounds", "evaluation.every": "evaluation", "checkpoints.every": "checkpoints"}.get(key)
+        if word is None:
+            # start and cycle mean little without swa, and a method's alpha is not the partition's
+            word = f"swa-{leaf}" if table == "swa" else leaf
+            word = f"{self.algorithm.name}-{leaf}" if table == "algorithm" and leaf in SKEWS else word
+        if value is None or isinstance(value, bool):
+            return word if value else f"no-{word}"
+        if isinstance(value, (str, list)):
+            return "-".join([word, *map(str, [value] if isinstance(value, str) else value)])
+        return f"{word}{value:g}" if isinstance(value, float) else f"{word}{value}"
+
+    def _named(self, key: str) -> bool:
+        """Whether every name tells this setting, or none does."""
+        table, _, leaf = key.partition(".")
+        always = key in ("seed", "data.name", "algorithm.name") or (table == "partition" and leaf in SKEWS)
+        return always or key in ("data.root", "data.download", "swa.name")
 
     @property
     def digest(self) -> str:
@@ -229,6 +272,11 @@ class Recipe(Settings):
         if not self.record:
             content.pop("record")  # runs from before there was such a setting keep their names
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def slugged(text: str) -> str:
+    """Letters, digits, and . + - _ only: safe as part of a file's name wherever it comes from."""
+    return re.sub(r"[^\w.+-]+", "-", text, flags=re.ASCII).strip(".-")[:32]
 
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
@@ -242,12 +290,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
     if path.suffix != ".toml":
         names = [found.stem for found in RECIPES.glob("*.toml")]
         path = RECIPES / f"{choose('recipe', str(source), names)}.toml"
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: not valid TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}") from None
+    content = toml.read(path)
     given = content.pop("sweep", {})
     sweeps = given if isinstance(given, list) and given else [given]
     if not all(isinstance(sweep, dict) for sweep in sweeps):
@@ -257,8 +300,8 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
     several, fixed = [dict(toml.dotted(sweep)) for sweep in sweeps], {}
     for override in overrides:
         key, equals, text = (part.strip() for part in override.partition("="))
-        if not equals or not all(key.split(".")):
-            raise ValueError(f"--set wants key=value, for example local.lr=0.1; got '{override}'")
+        if not equals or not all(key.split(".")) or key.count(".") > toml.DEEP:
+            raise ValueError(f"--set wants key=value, for example local.lr=0.1; got '{override[:80]}'")
         if key.startswith("sweep."):
             for axes in several:
                 axes[key.removeprefix("sweep.")] = toml.parse(text)
@@ -266,14 +309,23 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
             fixed[key] = toml.parse(text)
             for axes in several:
                 axes.pop(key, None)
+    count = sum(map(combinations, several))
+    if count > MOST_RUNS:
+        sizes = ", ".join(f"{key} {len(values)}" for axes in several[:3] for key, values in axes.items())
+        raise ValueError(f"sweep: {count:,} combinations ({sizes}), at most {MOST_RUNS:,} at a time; split the sweep")
     return [validate(single, str(path)) for axes in several for single in swept(content, axes, fixed)]
+
+
+def combinations(axes: Mapping[str, Any]) -> int:
+    """How many runs the lists in `axes` make, if they are lists."""
+    for key, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"sweep.{key} must be a list of values such as [0.1, 0.2], got {toml.written(values)}")
+    return math.prod(len(values) for values in axes.values())
 
 
 def swept(content: Mapping[str, Any], axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Every combination of the lists in `axes`, named by dotted keys: "local.lr" -> [0.1, 0.01]; `fixed` wins."""
-    for key, values in axes.items():
-        if not isinstance(values, list) or not values:
-            raise ValueError(f"sweep.{key} must be a list of values such as [0.1, 0.2], got {toml.written(values)}")
     for combination in itertools.product(*axes.values()):
         single = copy.deepcopy(dict(content))
         for key, value in [*zip(axes, combination, strict=True), *fixed.items()]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from landscape.errors import choose, finite, positive, whole
 from training.external import call, imported
+from training.partition import MOST_CLASSES
 from training.readers import COARSE, Pair, read_cifar, read_digits, read_mnist, read_svhn
 from training.synthetic import MIDDLE, PIXELS, mixture
 
@@ -69,6 +70,8 @@ def make(
         )
     labels = torch.cat([train_labels, test_labels])
     total = int(labels.max()) + 1 if classes is None else whole("classes", classes)
+    if total > MOST_CLASSES:
+        raise ValueError(f"{name}: labels must be class numbers below {MOST_CLASSES:,}, got {int(labels.max())}")
     if int(labels.min()) < 0 or int(labels.max()) >= total:
         raise ValueError(
             f"{name}: labels must lie in 0..{total - 1}, got values from {int(labels.min())} to {int(labels.max())}"

@@ -23,6 +23,7 @@ from torch import multiprocessing as mp
 from landscape.memory import keep_freed
 from landscape.workers import ordered_map
 from training.local import DivergenceError, Result, Workshop, train_client
+from training.parent import end_with_parent
 from training.parts import Vectors, Visit
 
 BACKENDS = ("auto", "serial", "processes", "vmap")
@@ -216,6 +217,7 @@ def _shared(tensor: Tensor) -> Tensor:
 
 def _serve(pipe: Connection) -> None:
     """What a worker process does: answer tasks until the pipe ends."""
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted parent closes the pipe, and speaks for all
     torch.set_num_threads(1)
     keep_freed()

@@ -1,21 +1,27 @@
-"""Files that are complete or not there, and that tell when a byte of them has changed."""
+"""Files that are complete or not there, and that tell when a byte of them has changed. This file imports no torch."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import torch
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
-from training.parts import Vectors
+from training import lease
 
-DTYPES = {torch.float32: "F32", torch.float64: "F64"}
+FORMAT = 1  # of run directories; see checkpoint.py. Later versions read it, and count up where they write another
+LONGEST = 2**28  # bytes of a small file; what is longer was not written by us
+MESSAGE = 4096  # bytes of an .npy header
 
 
 class DamagedError(ValueError):
@@ -25,9 +31,10 @@ class DamagedError(ValueError):
 def write_text(path: Path, text: str) -> None:
     """Replace a small file in one step."""
     aside = beside(path)
-    with explained(path.name):
+    with explained(path):
         try:
             write_bytes(aside, text.encode())
+            lease.check(path)
             os.replace(aside, path)
         finally:
             remove(aside)
@@ -45,36 +52,48 @@ def write_bytes(path: Path, *pieces: Any) -> dict[str, Any]:
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def write_tensors(path: Path, vectors: Vectors) -> dict[str, Any]:
-    """A safetensors file, from the tensors' own memory: the library's `save` holds two more copies of them all."""
-    header: dict[str, Any] = {}
-    end = 0
-    vectors = dict(sorted(vectors.items()))  # reading gives another order, and a resumed run is to write the same file
-    for name, vector in vectors.items():
-        start, end = end, end + vector.numel() * vector.element_size()
-        header[name] = {"dtype": DTYPES[vector.dtype], "shape": list(vector.shape), "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the format wants numbers to begin at multiples of eight
-    numbers = (vector.detach().contiguous().numpy() for vector in vectors.values())
-    return write_bytes(path, len(text).to_bytes(8, "little"), text, *numbers)
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Size and SHA-256 of a file, whatever its size, in little memory."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return {"bytes": file.tell(), "sha256": digest.hexdigest()}
 
 
-def fingerprint(data: bytes) -> dict[str, Any]:
-    """Size and SHA-256."""
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def read_intact(path: Path, wanted: Mapping[str, Any] | None = None) -> bytes:
-    """The bytes of a file, if they have the fingerprint that is wanted."""
+def verify(path: Path, wanted: Mapping[str, Any]) -> None:
+    """Raise DamagedError unless a file has the fingerprint that is wanted."""
     try:
-        data = path.read_bytes()
+        require_size(path, os.stat(path).st_size, wanted)
+        same = fingerprint(path) == wanted
     except OSError as error:
         raise DamagedError(f"{path}: cannot be read ({error.strerror})") from None
-    if wanted is not None and len(data) != wanted["bytes"]:
-        raise DamagedError(f"{path}: {len(data)} bytes instead of {wanted['bytes']}")
-    if wanted is not None and fingerprint(data) != wanted:
+    if not same:
         raise DamagedError(f"{path}: its content does not match the hash that was written with it")
-    return data
+
+
+def require_size(path: Path, size: int, wanted: Mapping[str, Any]) -> None:
+    """Raise DamagedError unless a file is as long as its fingerprint says."""
+    if size != wanted["bytes"]:
+        raise DamagedError(f"{path}: {size} bytes instead of {wanted['bytes']}")
+
+
+def read_small(path: Path) -> bytes:
+    """The bytes of a small file."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size > LONGEST:
+                raise DamagedError(f"{path}: longer than {LONGEST >> 20} MB, which nobody wrote")
+            return file.read(LONGEST)
+    except OSError as error:
+        raise DamagedError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    """A JSON object, or None if it is none. Nothing in the data makes this raise."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def sealed(content: Mapping[str, Any]) -> str:
@@ -85,16 +104,74 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """Content that was sealed, if not one byte of it has changed."""
-    data = read_intact(path)
-    try:
-        content: dict[str, Any] = json.loads(data)
-        del content["sha256"]
-        same = sealed(content).encode() == data
-    except (ValueError, KeyError, TypeError):
-        same = False
-    if not same:
+    data = read_small(path)
+    content = parse_object(data)
+    if content is None or content.pop("sha256", None) is None or sealed(content).encode() != data:
         raise DamagedError(f"{path}: its content does not match its own hash")
     return content
+
+
+def require_format(content: Mapping[str, Any], path: Path) -> None:
+    """Raise if what was read from `path` has no format number, or that of a later version."""
+    number = content.get("format")
+    if number is None:
+        raise DamagedError(
+            f"{path}: made before run directories had a format number; train the run again with this version, or read "
+            "it with the version that made it"
+        )
+    if type(number) is not int or number < 1:
+        raise DamagedError(f"{path}: its format is {json.dumps(number)[:40]}, expected a whole number from 1 on")
+    if number > FORMAT:
+        raise DamagedError(f"{path}: written by a newer version (format {number}); update fl-landscape")
+
+
+def require_inside(path: Path, root: Path) -> None:
+    """Raise DamagedError if a path leads out of a directory by a link."""
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise DamagedError(f"{path}: a link that leads out of {root}; put the file itself there")
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array of an .npz file. What the archive promises is checked before memory is taken; no pickles."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+            _require_memory(path, sum(info.file_size for info in members))
+            found = {}
+            for info in members:
+                with archive.open(info) as member:
+                    found[info.filename.removesuffix(".npy")] = _read_npy(member, info)
+            return found
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # a damaged archive raises any of a dozen types; they all mean this
+        raise DamagedError(f"{path}: not readable as an .npz of plain arrays ({error})") from None
+
+
+def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[Any]:
+    """One array, if it is exactly as large as its member of the archive."""
+    version = npy.read_magic(member)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"{info.filename} has version {version} of the format, expected 1 or 2")
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read_header(member, max_header_size=MESSAGE)
+    if dtype.hasobject:
+        raise ValueError(f"{info.filename} holds Python objects, expected numbers or text")
+    size = math.prod(shape) * dtype.itemsize
+    if size != info.file_size - member.tell():
+        raise ValueError(f"{info.filename} says that it has {size} bytes of data, and has other")
+    data = member.read()
+    if len(data) != size:
+        raise ValueError(f"{info.filename} ends early")
+    array: NDArray[Any] = np.frombuffer(bytearray(data), dtype=dtype) if size else np.empty(math.prod(shape), dtype)
+    return array.reshape(shape, order="F" if fortran else "C")
+
+
+def _require_memory(path: Path, size: int) -> None:
+    """Refuse what a packed file would unpack to, if that is more than the machine has."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise ValueError(f"it unpacks to {size / 2**30:.1f} GB, and this machine has {memory / 2**30:.1f} GB")
 
 
 def beside(path: Path) -> Path:
@@ -103,14 +180,14 @@ def beside(path: Path) -> Path:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left half-written."""
+    """Remove what killed processes left half-written. Only for who holds the lease: others' work looks the same."""
     for path in folder.glob(".*.tmp"):
         remove(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
-    if path.is_dir():
+    """Remove a file, a link or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
@@ -126,10 +203,12 @@ def flush(path: Path) -> None:
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
+def explained(what: Path | str) -> Iterator[None]:
     """A full disk in words."""
     try:
         yield
+    except lease.LeaseLostError:
+        raise
     except OSError as error:
         raise OSError(
             error.errno,

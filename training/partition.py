@@ -19,9 +19,11 @@ from numpy.typing import ArrayLike
 
 from landscape.errors import choose, whole
 from landscape.rng import numpy_generator
-from training import allocation
+from training import allocation, files
 from training.allocation import Ints
 
+MOST_CLASSES = 1_000_000  # a larger label is not the number of a class, and would take memory in proportion
+MOST_CELLS = 2**30  # clients times classes
 Setting = float | int | bool | tuple[int, ...]
 
 PARTITIONS: dict[str, Callable[..., list[Ints]]] = {
@@ -54,6 +56,10 @@ class Partition:
     def histogram(self) -> Ints:
         """Examples per client and class (clients, classes); column c counts label c."""
         classes = int(self.labels.max()) + 1
+        if len(self.indices) * classes > MOST_CELLS:
+            raise ValueError(
+                f"{len(self.indices)} clients times {classes} classes are too many to be counted in a table"
+            )
         owner = np.repeat(np.arange(len(self.indices)), self.sizes)
         cells = owner * classes + self.labels[np.concatenate(self.indices)]
         counts: Ints = np.bincount(cells, minlength=len(self.indices) * classes).reshape(-1, classes)
@@ -163,17 +169,13 @@ def save(partition: Partition, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Partition:
     """Read a stored partition and verify its digest."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            header = json.loads(str(stored["header"]))
-            settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
-            parts = allocation.cut(stored["indices"], stored["sizes"])
-            found = Partition(header["name"], settings, header["seed"], _sorted_parts(parts), _labels(stored["labels"]))
-            expected = str(stored["digest"])
-            same = found.digest == expected
+        found, expected = _stored(files.read_npz(Path(path)))
+        same = found.digest == expected
     except FileNotFoundError:
         raise
-    except Exception as error:  # a damaged zip archive raises any of a dozen types; they all mean this
-        raise ValueError(f"{path} is not a partition file, or is damaged ({error}); draw it again") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"{path} is not a partition file, or is damaged ({reason}); draw it again") from error
     if not same:
         raise ValueError(
             f"{path}: the digest does not match (stored {expected[:12]}, found {found.digest[:12]}); the file was "
@@ -181,6 +183,21 @@ def load(path: str | os.PathLike[str]) -> Partition:
         )
     check(found, len(found.labels))
     return found
+
+
+def _stored(arrays: Mapping[str, np.ndarray]) -> tuple[Partition, str]:
+    """A partition as its file describes it, and the digest that it should have."""
+    header = json.loads(str(arrays["header"]))
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
+    sizes, indices = arrays["sizes"], arrays["indices"]
+    for name, array in (("sizes", sizes), ("indices", indices)):
+        if array.ndim != 1 or array.dtype.kind not in "iu" or (array.size and array.min() < 0):
+            raise ValueError(f"its {name} must be a vector of whole numbers from 0 on")
+    if not len(sizes) or sizes.max() > len(indices) or sizes.sum() != len(indices):
+        raise ValueError("the sizes of its clients do not add up to its examples")
+    parts = _sorted_parts(allocation.cut(indices, sizes))
+    found = Partition(str(header["name"]), settings, int(header["seed"]), parts, _labels(arrays["labels"]))
+    return found, str(arrays["digest"])
 
 
 def _header(name: str, settings: Mapping[str, Setting], seed: int) -> str:
@@ -194,6 +211,8 @@ def _labels(labels: ArrayLike) -> Ints:
         raise ValueError(f"labels must be a vector with one class number per example, got shape {given.shape}")
     if given.dtype.kind not in "iu" or given.min() < 0:
         raise ValueError(f"labels must be whole numbers 0, 1, ..., got {given.dtype} with smallest {given.min()}")
+    if given.max() >= MOST_CLASSES:
+        raise ValueError(f"labels must be class numbers below {MOST_CLASSES:,}, got {given.max()}")
     known = given.astype(np.int64)
     known.setflags(write=False)
     return known

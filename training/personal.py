@@ -21,7 +21,7 @@ from rich.markup import escape
 from landscape.bars import bars
 from landscape.errors import choose, whole
 from landscape.workers import ordered_map
-from training import files, toml
+from training import files, lease, toml
 from training.client_tests import (
     Subject,
     client_examples,
@@ -32,6 +32,7 @@ from training.client_tests import (
 )
 from training.local import DivergenceError
 from training.parts import within
+from training.runs import require_run
 from training.scores import ClientScore, PersonalResult, load, save
 from training.show import say
 from training.tables import framed, noted, settings
@@ -160,12 +161,14 @@ def report(
 
     with bars(console) as bar:
         for run in runs:
-            subject = open_subject(run, round=round, model=model, data_root=data_root, say=tell)
-            for way in ways:
-                watch = bar(f"{run.name} {way}") if console.is_terminal else lambda done, total: None
-                found = evaluate(subject, way, chosen[way], sample=sample, watch=watch, say=tell)
-                table.add_row(escape(str(run)), *_cells(found))
-                notes.update(dict.fromkeys(_notes(subject, found)))
+            with lease.hold(require_run(run), "personal"):
+                files.remove_leftovers(run / "personal")
+                subject = open_subject(run, round=round, model=model, data_root=data_root, say=tell)
+                for way in ways:
+                    watch = bar(f"{run.name} {way}") if console.is_terminal else lambda done, total: None
+                    found = evaluate(subject, way, chosen[way], sample=sample, watch=watch, say=tell)
+                    table.add_row(escape(str(run)), *_cells(found))
+                    notes.update(dict.fromkeys(_notes(subject, found)))
     console.print(noted(table, *notes) if notes else table)
 
 

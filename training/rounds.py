@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from training import checkpoint, partition
+from training import checkpoint, lease, metrics, partition
 from training.backends import open_executor
 from training.checkpoint import Checkpoint
 from training.config import Recipe
@@ -23,17 +23,34 @@ def train(
     recipe: Recipe,
     out: Path,
     *,
+    name: str = "",
     backend: str = "auto",
     workers: int | None = None,
     watch: Watch | None = None,
     say: Callable[[str], object] = print,
 ) -> Path:
-    """Train a recipe to its end in its directory under `out`, going on from the newest intact checkpoint."""
-    path = out / recipe.slug
+    """Train a recipe to its end in its directory under `out`, going on from the newest intact checkpoint.
+
+    Nobody else may write into that directory in the meantime: BusyError.
+    name: of the directory, if it is new, from `recipe.name`; by default the recipe's slug.
+    """
+    path = checkpoint.find(out, recipe, name)
+    with lease.hold(path, "train"):
+        return _train(recipe, path, backend, workers, watch, say)
+
+
+def _train(
+    recipe: Recipe,
+    path: Path,
+    backend: str,
+    workers: int | None,
+    watch: Watch | None,
+    say: Callable[[str], object],
+) -> Path:
     stored = partition.load(path / "partition.npz") if (path / "config.toml").exists() else None
     federation = Federation(recipe, stored)
     facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
-    path = checkpoint.open_run(out, recipe, federation.partition, facts)
+    checkpoint.open_run(path, recipe, federation.partition, facts)
     found, problems = checkpoint.newest(path)
     for problem in problems:
         say(f"damaged, passed over: {problem}")
@@ -42,7 +59,7 @@ def train(
         save(path, federation, state, {}, [])
     else:
         state = restore(found)
-    checkpoint.rewind_metrics(path, state.round)
+    metrics.rewind(path, state.round)
     if recipe.checkpoints.keep_clients == "last":
         checkpoint.forget_clients(path)  # killed before it could
     if state.round >= recipe.rounds.count:
@@ -67,7 +84,7 @@ def train(
                 say(f"diverged: {error}")
                 return path
             cohort, state = federation.cohort(state.round), following
-            checkpoint.append_metrics(path, record)
+            metrics.append(path, record)
             if saved:
                 save(path, federation, state, local_models, cohort)
             if watch is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from training import files
 
@@ -67,6 +68,9 @@ class PersonalResult:
         return float(np.mean(worst))
 
 
+_RESULT = TypeAdapter(PersonalResult)
+
+
 def save(path: Path, result: PersonalResult) -> None:
     """Write a result as sealed JSON, in one step."""
     summary = {name: getattr(result, name) for name in ("mean", "std", "worst_tenth", "mean_before")}
@@ -80,6 +84,20 @@ def load(path: Path) -> PersonalResult:
     content = files.read_sealed(path)
     if content.get("format") != FORMAT:
         raise files.DamagedError(f"{path}: not a personalised evaluation of this version; remove it")
-    scores = tuple(ClientScore(**score) for score in content["clients"])
-    names = [field.name for field in dataclasses.fields(PersonalResult) if field.name != "clients"]
-    return PersonalResult(**{name: content[name] for name in names}, clients=scores)
+    try:
+        about = {field.name: content[field.name] for field in dataclasses.fields(PersonalResult)}
+        return _RESULT.validate_json(json.dumps(about), strict=True)
+    except (KeyError, ValidationError):
+        raise files.DamagedError(f"{path}: not a personalised evaluation; remove it") from None
+
+
+def problems(run: Path) -> list[str]:
+    """What is wrong with the results in a run directory, in words."""
+    found = []
+    for path in sorted(run.glob("personal/[!.]*.json")):
+        try:
+            files.require_inside(path, run)
+            load(path)
+        except files.DamagedError as error:
+            found.append(str(error))
+    return found

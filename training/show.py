@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,16 +14,16 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from training import catalog, checkpoint, config, partition
+from training import catalog, checkpoint, config, metrics, partition
 from training.augment import Augment
 from training.config import Recipe
 from training.partition import Partition
 from training.picture import described, draw_partition
+from training.runs import require_run as require_run  # part of what this file offers
 from training.tables import framed, noted, settings
 
 MODELS = {"": "server's model", "mean_": "mean of participants", "swa_": "SWA average"}
 MOST_ROWS = 20  # clients, and classes, up to which the partition is shown in full
-MARKS = ("config.toml", "status.json", "partition.npz", "checkpoints")
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Score:
 
     model: str
     round: int  # the last that was evaluated
-    loss: float
+    loss: float | None  # None: not recorded
     accuracy: float
     mean: float  # accuracy, mean of the last `count` evaluated rounds
     count: int
@@ -44,57 +43,66 @@ def scores(run: Path, last: int) -> list[Score]:
 
     The mean of participants is left out where it is the server's model, as in FedAvg.
     """
-    records = checkpoint.read_metrics(run)
+    records = metrics.read(run)
     found = []
     for prefix, name in MODELS.items():
         evaluated = [record for record in records if record.get(f"{prefix}accuracy") is not None]
         if evaluated and not (prefix == "mean_" and all(_same(record) for record in evaluated)):
             tail = [record[f"{prefix}accuracy"] for record in evaluated[-last:]]
             newest = evaluated[-1]
-            loss, accuracy = newest[f"{prefix}test_loss"], newest[f"{prefix}accuracy"]
+            loss, accuracy = newest.get(f"{prefix}test_loss"), newest[f"{prefix}accuracy"]
             found.append(Score(name, newest["round"], loss, accuracy, float(np.mean(tail)), len(tail)))
     return found
 
 
 def _same(record: Mapping[str, Any]) -> bool:
-    return math.isclose(record["mean_test_loss"], record["test_loss"], rel_tol=1e-5)  # float32 sums in another order
+    one, other = record.get("mean_test_loss"), record.get("test_loss")
+    if one is None or other is None:
+        return False
+    return math.isclose(one, other, rel_tol=1e-5)  # float32 sums in another order
 
 
 def status(run: Path) -> dict[str, Any]:
     """Where a run stands: state, round and message."""
     try:
-        found: dict[str, Any] = json.loads((run / "status.json").read_text())
-        return {"state": found["state"], "round": found["round"], "message": found["message"]}
-    except FileNotFoundError:
-        return {"state": "begun", "round": 0, "message": ""}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"{run / 'status.json'}: not readable; landscape check {run} lists what is damaged") from None
+        found = checkpoint.read_status(run)
+    except ValueError as error:
+        if not (run / "status.json").exists():
+            return {"state": "begun", "round": 0, "message": ""}
+        raise ValueError(f"{error}; landscape check {run} lists what is damaged") from None
+    return {key: found[key] for key in ("state", "round", "message")}
 
 
-def require_run(path: Path) -> Path:
-    """Return a run directory, or say what was expected instead of what came."""
-    if path.is_dir() and any((path / name).exists() for name in MARKS):
-        return path
-    wanted = "expected a run directory, such as landscape train makes under runs/"
-    if not path.exists():
-        near = sorted(runs_in(path.parent))
-        raise ValueError(f"{path} does not exist; {wanted}{_instead(near)}")
-    if not path.is_dir():
-        raise ValueError(f"{path} is a file; {wanted}{_instead(sorted(runs_in(path.parent)))}")
-    raise ValueError(f"{path} is no run, it has no {MARKS[0]}; {wanted}{_instead(sorted(runs_in(path)))}")
+def show_all(runs: Sequence[Path], console: Console) -> list[str]:
+    """Print a run in full, or a line for each of several; returns a line for each that cannot be read."""
+    if len(runs) == 1:
+        show(runs[0], console)
+        return []
+    table = framed("run", "state", "rounds", "model", "accuracy", "mean accuracy")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    problems = []
+    for run in runs:
+        try:
+            for row in _lines(run):
+                table.add_row(*map(escape, row))
+        except (OSError, ValueError) as error:
+            problems.append(str(error))
+            table.add_row(escape(str(run)), "not readable")
+    console.print(table, "")
+    return problems
 
 
-def runs_in(folder: Path) -> Iterator[Path]:
-    """The run directories directly in a folder."""
-    if folder.is_dir():
-        yield from (path.parent for path in folder.glob(f"*/{MARKS[0]}"))
-
-
-def _instead(runs: Sequence[Path]) -> str:
-    if not runs:
-        return ""
-    more = f"\n  ... and {len(runs) - 10} more" if len(runs) > 10 else ""
-    return ". Runs near there:" + "".join(f"\n  {run}" for run in runs[:10]) + more
+def _lines(run: Path) -> Iterator[tuple[str, ...]]:
+    """A run in a line, with one more for every further model that was evaluated."""
+    recipe = config.load(run / "config.toml")[0]
+    state, done = status(run)["state"], len(metrics.read(run))
+    head = (str(run), "stopped" if state == "running" else state, f"{done} of {recipe.rounds.count}")
+    for score in scores(run, recipe.evaluation.last):
+        yield *head, score.model, f"{100 * score.accuracy:.2f} %", f"{100 * score.mean:.2f} % (last {score.count})"
+        head = ("", "", "")
+    if head[0]:
+        yield *head, "-", "-", "-"
 
 
 def show(run: Path, console: Console) -> None:
@@ -172,7 +180,7 @@ def _status(run: Path, recipe: Recipe) -> str:
         return f"diverged after {where}: {found['message']}"
     if found["state"] == "finished":
         return f"finished, {where}"
-    done = len(checkpoint.read_metrics(run))
+    done = len(metrics.read(run))
     return (
         f"running, or stopped: {done} of {recipe.rounds.count} rounds. "
         f"To go on: landscape train {run / 'config.toml'} --out {run.parent}"
@@ -180,10 +188,7 @@ def _status(run: Path, recipe: Recipe) -> str:
 
 
 def _backend(run: Path) -> str:
-    try:
-        return str(json.loads((run / "provenance.json").read_text()).get("backend", ""))
-    except (OSError, ValueError):
-        return ""
+    return str(checkpoint.read_provenance(run).get("backend", ""))
 
 
 def _checkpoints(run: Path) -> str:
@@ -216,7 +221,7 @@ def _results(found: Sequence[Score]) -> Table:
         table.add_row(
             score.model,
             str(score.round),
-            f"{score.loss:.4f}",
+            "-" if score.loss is None else f"{score.loss:.4f}",
             f"{100 * score.accuracy:.2f} %",
             f"{100 * score.mean:.2f} % (last {score.count})",
         )

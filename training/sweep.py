@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from landscape.bars import Bars, bars
 from landscape.errors import choose, whole
-from training import checkpoint, config, toml
+from training import checkpoint, config, metrics, toml
 from training.config import Recipe
 from training.executor import BACKENDS
 from training.rounds import Record, Watch, train
@@ -25,21 +27,25 @@ def train_all(
     console: Console,
     backend: str = "auto",
     workers: int | None = None,
+    asked: Sequence[str] = (),
 ) -> list[Path]:
     """Train every recipe in its own directory under `out`; what is there is gone on with, or left alone if done.
 
     A run that diverges is marked so in its directory, and the next one begins.
+    asked: settings, by their dotted keys, that the names of new runs are to tell beside those in which the runs differ.
     """
     choose("backend", backend, BACKENDS)
     if workers is not None:
         whole("workers", workers)
     unique = list({recipe.digest: recipe for recipe in recipes}.values())
+    differing = differing_keys(unique)
     told = differences(unique)
     paths = []
     for number, (recipe, difference) in enumerate(zip(unique, told, strict=True), start=1):
+        name = recipe.name([*differing[number - 1], *asked])
         if len(unique) > 1:
-            say(console, f"run {number} of {len(unique)}, {difference}: {out / recipe.slug}")
-        paths.append(_train_one(recipe, out, console, backend, workers, alone=len(unique) == 1))
+            say(console, f"run {number} of {len(unique)}, {difference}: {checkpoint.find(out, recipe, name)}")
+        paths.append(_train_one(recipe, out, name, console, backend, workers, alone=len(unique) == 1))
     if len(unique) == 1:
         _tell_one(paths[0], unique[0], console)
     else:
@@ -48,26 +54,40 @@ def train_all(
 
 
 def differences(recipes: Sequence[Recipe]) -> list[str]:
-    """What tells each run from the others, as settings: algorithm=fedsam, partition.alpha=0.5.
+    """What tells each run from the others, as settings: algorithm=fedsam, partition.alpha=0.5."""
+    told = []
+    for recipe, keys in zip(recipes, differing_keys(recipes), strict=True):
+        own = _flat(recipe)
+        told.append(settings({key.removesuffix(".name"): own[key] for key in keys}))
+    return told
+
+
+def differing_keys(recipes: Sequence[Recipe]) -> list[list[str]]:
+    """Dotted keys of the settings that tell each run from the others.
 
     Settings of a method or partition are told only against runs of the same name: others have others anyway.
     """
-    flat = []
-    for recipe in recipes:
-        content = recipe.model_dump(mode="json")
-        content["swa"] = {"name": "off"} if recipe.swa is None else {"name": "on", **content["swa"]}
-        flat.append(dict(toml.dotted(content)))
+    flat = [_flat(recipe) for recipe in recipes]
 
     def differs(key: str, own: Mapping[str, Any]) -> bool:
         name = f"{key.partition('.')[0]}.name"
         peers = flat if key == name else [other for other in flat if other.get(name) == own.get(name)]
         return any(other.get(key) != own[key] for other in peers)
 
-    return [settings({key.removesuffix(".name"): own[key] for key in own if differs(key, own)}) for own in flat]
+    return [[key for key in own if differs(key, own)] for own in flat]
 
 
-def _train_one(recipe: Recipe, out: Path, console: Console, backend: str, workers: int | None, *, alone: bool) -> Path:
-    path = out / recipe.slug
+def _flat(recipe: Recipe) -> dict[str, Any]:
+    """Every setting by its dotted key, and swa.name, which is on or off."""
+    content = recipe.model_dump(mode="json")
+    content["swa"] = {"name": "off"} if recipe.swa is None else {"name": "on", **content["swa"]}
+    return dict(toml.dotted(content))
+
+
+def _train_one(
+    recipe: Recipe, out: Path, name: str, console: Console, backend: str, workers: int | None, *, alone: bool
+) -> Path:
+    path = checkpoint.find(out, recipe, name)
     done = settled(path, recipe)
     if done:
         say(console, done)
@@ -75,16 +95,15 @@ def _train_one(recipe: Recipe, out: Path, console: Console, backend: str, worker
     try:
         with bars(console) as bar:
             watch = _watch(recipe, console, bar)
-            return train(
-                recipe, out, backend=backend, workers=workers, watch=watch, say=lambda text: say(console, text)
-            )
+            tell = partial(say, console)
+            return train(recipe, out, name=name, backend=backend, workers=workers, watch=watch, say=tell)
     except KeyboardInterrupt:
         kept = checkpoint.rounds(path)
         place = f"from round {kept[-1]}" if kept else "from the beginning"
         say(console, f"stopped. Nothing saved is lost: the same command goes on {place}")
         raise
     except ValueError as error:
-        raise ValueError(str(error) if alone else f"{recipe.slug}: {error}") from error
+        raise ValueError(str(error) if alone or str(path) in str(error) else f"{path.name}: {error}") from error
 
 
 def settled(path: Path, recipe: Recipe) -> str:
@@ -93,6 +112,7 @@ def settled(path: Path, recipe: Recipe) -> str:
     Training is a function of the recipe, so a diverged run would diverge again in the same place.
     """
     try:
+        checkpoint.read_provenance(path)
         same = config.load(path / "config.toml")[0].digest == recipe.digest
         found = status(path)
     except ValueError:  # not there, or damaged: training tells, and mends what it can
@@ -101,8 +121,15 @@ def settled(path: Path, recipe: Recipe) -> str:
         return ""
     if found["state"] == "diverged":
         return f"diverged before, not trained again (remove {path} to try): {found['message']}"
-    newest, damaged = checkpoint.newest(path) if found["state"] == "finished" else (None, [])
+    if found["state"] != "finished":
+        return ""
+    newest, damaged = checkpoint.newest(path)
     if newest is None or damaged or newest.round < recipe.rounds.count:
+        return ""
+    try:
+        if len(metrics.read(path)) < recipe.rounds.count:
+            return ""
+    except ValueError:
         return ""
     return f"finished already, not trained again (remove {path} to start over)"
 
@@ -161,13 +188,14 @@ def _tell_all(paths: Sequence[Path], recipes: Sequence[Recipe], told: Sequence[s
         head, tail = (difference, state), f"*{recipe.digest[:8]}"
         for score in _reported(path, recipe):
             model = "SWA" if score.model.startswith("SWA") else "server's"
-            table.add_row(*head, model, f"{100 * score.accuracy:.2f} %", f"{100 * score.mean:.2f} %", tail)
+            cells = (*head, model, f"{100 * score.accuracy:.2f} %", f"{100 * score.mean:.2f} %", tail)
+            table.add_row(*map(escape, cells))
             head, tail = ("", ""), ""
         if tail:
-            table.add_row(*head, "-", "-", "-", tail)
+            table.add_row(*map(escape, (*head, "-", "-", "-", tail)))
     console.print("", table, "")
     say(console, f"{len(paths)} runs in {paths[0].parent}, {diverged or 'none'} of them diverged")
-    say(console, f"next: landscape show {paths[0].parent}/*{recipes[0].digest[:8]}")
+    say(console, f"next: landscape show {paths[0]}")
 
 
 def _reported(path: Path, recipe: Recipe) -> list[Score]:

@@ -1,4 +1,4 @@
-"""TOML beside what tomllib does: writing values, reading one value, and dotted keys in nested tables."""
+"""TOML beside what tomllib does: writing values, reading one value, dotted keys in nested tables. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+DEEP = 20  # tables and lists inside each other
 
 
 def written(value: Any) -> str:
@@ -16,6 +19,8 @@ def written(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(written(part) for part in value) + "]"
     if isinstance(value, str):
+        if not value.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise ValueError(f"{value.encode(errors='backslashreplace').decode()}: not valid UTF-8; rename it")
         # JSON's escapes are TOML's, but for surrogate pairs (so: characters as they are) and the delete character
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
@@ -37,10 +42,37 @@ def document(content: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read(path: Path) -> dict[str, Any]:
+    """What a TOML file holds."""
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: not valid TOML: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from None
+
+
+def loads(text: str) -> dict[str, Any]:
+    """What a TOML document holds; ValueError if it is none, or if it nests deeper than any recipe does."""
+    try:
+        content = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested more than {DEEP} deep") from None
+    level: list[Any] = [content]
+    for _ in range(DEEP):
+        level = [part for one in level for part in (one.values() if isinstance(one, dict) else one)]
+        level = [part for part in level if isinstance(part, (dict, list))]
+    if level:
+        raise ValueError(f"nested more than {DEEP} deep")
+    return content
+
+
 def parse(text: str) -> Any:
     """A value if the text is one, else the text itself: 0.1, true, [1, 2], fedsam."""
     try:
-        found = tomllib.loads(f"value = {text}")
+        found = loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
     return found["value"] if len(found) == 1 else text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from analysis import curvature, forgetting, incompatibility, interpolation, local_global, store, summary, training, work
 from analysis.store import Stored, Table, Variable
 from analysis.subjects import Limits, Run
+from training import metrics
 
 
 def test_torch_stays_unloaded():
@@ -211,10 +213,15 @@ def test_damage_is_named(tmp_path, analysed):
     with pytest.raises(ValueError, match=r"config.toml: not valid TOML"):
         summary.collect([run])
     (run / "config.toml").write_text("seed = 1\n")
-    (run / "metrics.jsonl").write_text('{"round": 1, "accuracy": 0.5}\nnonsense\n')
-    with pytest.raises(ValueError, match=r"metrics.jsonl: not readable"):
+    metrics.append(run, {"round": 1, "accuracy": 0.5})
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"round": 2, "acc')  # killed while it wrote
+    assert summary.collect([run])[0]["final_accuracy"] == 0.5
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write("nonsense\n")
+    with pytest.raises(ValueError, match=r"metrics.jsonl: line 2 is not the record of round 2"):
         summary.collect([run])
-    (run / "metrics.jsonl").write_text('{"round": 1, "accuracy": 0.5}\n{"round": 2, "acc')  # killed while it wrote
+    os.truncate(run / "metrics.jsonl", (run / "metrics.jsonl").read_bytes().index(b"\n") + 1)
     assert summary.collect([run])[0]["final_accuracy"] == 0.5
     (run / "analysis" / "curvature.h5").write_bytes(b"not HDF5")
     with pytest.raises(store.DamagedError, match=r"curvature\.h5: not readable as results"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import numpy as np
@@ -11,7 +10,7 @@ import xarray
 
 from analysis import training, work
 from analysis.subjects import Limits, Run
-from training import recording
+from training import metrics, recording
 
 
 def stored(run, tmp_path, **settings):
@@ -24,7 +23,7 @@ def opened(path, group):
 
 
 def lines(run):
-    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    return metrics.read(run.path)
 
 
 def test_every_metric_of_every_round_is_there(run, tmp_path):

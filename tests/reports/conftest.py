@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from tests.reports.results import (
     surface,
     training,
 )
+from training import metrics
 
 # every study's results, as functions of the run's name and of a scale that tells runs apart
 RESULTS: dict[str, Callable[[str, float], Stored]] = {
@@ -66,7 +66,8 @@ def make_run(
         }
         for t in (1, 2, 3)
     ]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    for record in records:
+        metrics.append(path, record)
     labels = np.array([0, 1, 1, 2, 2, 0, 1, 2])
     np.savez(path / "partition.npz", sizes=np.array([4, 1, 2]), labels=labels, indices=np.arange(7))
     for study, stored in RESULTS.items():

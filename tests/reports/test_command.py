@@ -90,9 +90,9 @@ def test_damaged_files_are_one_line_each(runs: list[Path], console: Console) -> 
     (runs[0] / "analysis" / "curvature.h5").write_bytes(b"")
     (runs[1] / "metrics.jsonl").write_text("not json\n")
     text = report(runs, console=console, figures=[LINES]).read_text()
-    for name in ("curvature.h5", "metrics.jsonl"):
+    for name, problem in (("curvature.h5", "not readable"), ("metrics.jsonl", "line 1 is not the record of round 1")):
         assert sum(name in line for line in said(console)) == 1
-        assert f"{name}: not readable" in text
+        assert f"{name}: {problem}" in text
 
 
 def test_without_runs_it_says_what_to_write(tmp_path: Path, console: Console) -> None:

@@ -16,7 +16,7 @@ from training.stacked import Stacked
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    (tmp_path / "provenance.json").write_text("{}")
+    (tmp_path / "provenance.json").write_text('{"format": 1}')
     return tmp_path
 
 

@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from training import checkpoint, config, files
+from training import checkpoint, config, files, metrics
 from training.checkpoint import Checkpoint, DamagedError
 from training.rounds import train
 
@@ -70,7 +70,7 @@ def content(path):
     """Every file of a run by name, without what time alone decides."""
     found = {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
     records = [json.loads(line) for line in found.pop("metrics.jsonl").splitlines()]
-    assert all(record.pop("seconds") >= 0 for record in records)
+    assert all(record.pop("seconds") >= 0 and record.pop("seal") for record in records)
     status = json.loads(found.pop("status.json"))
     assert status.pop("sha256")
     assert status["files"].pop("metrics.jsonl")
@@ -255,7 +255,7 @@ def test_a_line_of_metrics_cut_short(stopped, truth):
     shutil.rmtree(checkpoint.at(stopped, 4))  # the line is written first, so a cut line has no checkpoint
     for length in (0, 1, len(last) // 2, len(last) - 1):
         (stopped / "metrics.jsonl").write_bytes(whole[: len(whole) - len(last) + length])
-        assert len(checkpoint.read_metrics(stopped)) == 3
+        assert len(metrics.read(stopped)) == 3
         assert checkpoint.check(stopped) == []
     run(stopped.parent)
     assert differences(stopped, truth) == []
@@ -453,7 +453,7 @@ def test_a_full_disk_keeps_what_was_there(stopped, truth, monkeypatch, room):
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "open", opened, raising=False)
-        patch.setattr(checkpoint, "open", opened, raising=False)
+        patch.setattr(metrics, "open", opened, raising=False)
         patch.setattr(checkpoint, "write_status", lambda *_: None)
         with pytest.raises(OSError, match=r"could not be written \(No space left on device\); earlier checkpoints are"):
             run(stopped.parent)

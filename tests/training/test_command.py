@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from analysis import store
 from landscape import cli
-from training import catalog, config, datasets, models, partition, picture, sweep, tables
+from training import (
+    catalog,
+    checkpoint,
+    config,
+    datasets,
+    lease,
+    metrics,
+    models,
+    partition,
+    picture,
+    sweep,
+    tables,
+)
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [  # -P: the current folder is ours to add; a background job of a shell has interrupts switched off
@@ -138,7 +152,7 @@ def test_a_status_that_cannot_be_read_is_written_anew(command, run):
     (run / "status.json").write_text("finis")
     code, _, err = command("show", run)
     assert code == 2
-    assert "status.json: not readable; landscape check" in err
+    assert "status.json: its content does not match its own hash; landscape check" in err
     code, out, _ = command("train", "digits_feddyn", *QUICK)
     assert code == 0
     assert out.startswith("finished after 4 of 4 rounds")
@@ -174,7 +188,9 @@ def test_a_diverging_run_does_not_stop_the_sweep(command, tmp_path):
 def test_a_mistake_in_one_run_of_a_sweep_names_it(command):
     code, _, err = command("train", "digits_fedavg", "--set", "sweep.partition.clients=[1437, 2000]", *QUICK)
     assert code == 2
-    assert re.match(r"error: digits_fedavg_dirichlet_total-0.5_s0_\w{8}: clients: 2000 clients", err)
+    assert re.match(
+        r"error: digits_fedavg_alpha0.5_clients2000_steps1_rounds4_checkpoints2_seed0_\w{8}: clients: 2000 clients", err
+    )
 
 
 def test_a_terminal_gets_a_bar_and_about_ten_lines(tmp_path):
@@ -237,6 +253,7 @@ MISTAKES = {
     ("list", "algoritms"): "did you mean 'algorithms'",
     ("show", "nowhere"): "nowhere does not exist; expected a run directory",
     ("show", "bad.toml"): "bad.toml is a file; expected a run directory",
+    ("show", "bad*"): "bad*: no run directory matches this pattern",
     ("show", "."): ". is no run, it has no config.toml; expected a run directory",
     ("check", "."): ". is no run, it has no config.toml; expected a run directory",
 }
@@ -330,7 +347,7 @@ def test_show_sums_up_many_clients(command, tmp_path):
 
 
 def test_show_says_how_to_go_on_with_a_run_that_was_stopped(command, run):
-    (run / "status.json").write_text(json.dumps({"state": "running", "round": 2, "message": ""}))
+    checkpoint.write_status(run, "running", 2)
     (run / "metrics.jsonl").write_text("".join((run / "metrics.jsonl").read_text().splitlines(keepends=True)[:3]))
     _, out, _ = command("show", run)
     told = f"running, or stopped: 3 of 4 rounds. To go on: landscape train {run / 'config.toml'} --out {run.parent}"
@@ -348,10 +365,102 @@ def test_show_looks_at_a_run_that_cannot_be_written_to(command, run, monkeypatch
     assert not list(run.glob(".*"))
 
 
-def test_show_on_the_folder_of_the_runs_names_them(command, run):
-    code, _, err = command("show", run.parent)
+def test_show_and_check_take_folders_patterns_and_several_runs(command, run):
+    command("train", "digits_fedavg", *QUICK, "--out", "runs/more")
+    (other,) = Path("runs/more").iterdir()
+    (run.parent / "analysis").mkdir()
+    for words in ([run.parent], ["runs/**/digits_fed*"], [run, other, run.parent / "analysis"], [run.parent, run]):
+        code, out, _ = command("show", *words)
+        assert code == 0
+        shown = [line.split()[:5] for line in out.splitlines() if line.startswith("runs")]
+        assert sorted(shown) == sorted([[str(one), "finished", "4", "of", "4"] for one in (run, other)])
+        code, out, _ = command("check", *words)
+        assert code == 0
+        assert sorted(out.splitlines()) == sorted(f"{one}: sound: 3 checkpoints" for one in (run, other))
+    (other / "status.json").write_text("{}")
+    code, out, _ = command("show", run, other)
+    assert code == 1
+    assert re.search(rf"{re.escape(str(other))} +not readable", out)
+    assert f"{other / 'status.json'}: its content does not match its own hash" in out.splitlines()[-1]
+    code, out, _ = command("check", run, other)
+    assert code == 1
+    assert out.splitlines()[0] == f"{run}: sound: 3 checkpoints"
+    code, _, err = command("show", "runs/*nothing*")
     assert code == 2
-    assert err.splitlines()[1:] == [f"  {run}"]
+    assert "no run directory matches this pattern. Runs near there:" in err
+
+
+def test_check_looks_at_results_too(command, run):
+    result = run / "analysis" / "deep" / "curvature.h5"
+    store.write(result, store.Stored("curvature", {}, {}, {}))
+    assert command("check", run)[:2] == (0, "sound: 3 checkpoints, 1 results of analyze\n")
+    command("personal", run, "--way", "global")
+    (personal,) = (run / "personal").iterdir()
+    for path in (result, personal):
+        good = path.read_bytes()
+        path.write_bytes(good[:50] + bytes([good[50] ^ 1]) + good[51:])
+        code, out, _ = command("check", run)
+        assert code == 1
+        assert out.startswith(f"{path}: ")
+        assert len(out.splitlines()) == 1
+        path.write_bytes(good)
+    shared = run.parent / "analysis" / "plane.h5"
+    store.write(shared, store.Stored("plane", {}, {}, {}))
+    assert command("check", run.parent)[1].splitlines()[-1] == "sound: 1 results of analyze"
+    shared.write_bytes(b"x")
+    code, out, _ = command("check", run.parent)
+    assert (code, out.splitlines()[-1].partition(":")[0]) == (1, str(shared))
+
+
+def test_a_finished_run_without_metrics_is_said(command, run):
+    (run / "metrics.jsonl").unlink()
+    code, out, err = command("train", "digits_feddyn", *QUICK)
+    assert code == 2
+    assert "finished already" not in out
+    assert "metrics.jsonl: ends at round 0, but there is a checkpoint of round 4; remove the checkpoints" in err
+
+
+def test_a_busy_directory_is_one_line(command, run):
+    before = (run / "metrics.jsonl").read_bytes()
+    shutil.rmtree(run / "checkpoints" / "round_000004")
+    for words in (("train", "digits_feddyn", *QUICK), ("personal", run)):
+        with lease.hold(run, "train"):
+            code, _, err = command(*words)
+        assert code == 2
+        assert re.fullmatch(rf"error: {run} is being written by train \(pid \d+ on host .*\): wait for it, .*\n", err)
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def test_of_two_that_train_the_same_at_once_one_is_told(tmp_path):
+    """The pairs that used to double the metrics: started together, on one directory."""
+    words = ("train", "digits_fedavg", *QUICK, "--set", "rounds.count=40")
+    pair = [outside(tmp_path, *words) for _ in range(2)]
+    answers = [(process.communicate(timeout=100), process.returncode) for process in pair]
+    codes = [code for _, code in answers]
+    assert sorted(codes) in ([0, 2], [0, 0])  # the second may have come when the first was done
+    for (_, err), code in answers:
+        assert "Traceback" not in err
+        assert (code == 2) == ("is being written by train" in err)
+    (path,) = (tmp_path / "runs").iterdir()
+    assert [record["round"] for record in metrics.read(path)] == list(range(1, 41))
+    assert checkpoint.check(path) == []
+    assert sorted(one.name for one in path.iterdir() if one.name.startswith((".", "lock"))) == []
+
+
+def test_odd_names_of_folders(command, tmp_path):
+    for name in ("a[/b]", "x[red]y", "caf\udce9"):
+        code, out, err = command("train", "digits_fedavg", *QUICK, "--out", name)
+        shown = name.encode(errors="backslashreplace").decode()
+        assert (code, err) == (0, "")
+        assert f"next: landscape show {shown}/digits_fedavg" in out
+        (path,) = (tmp_path / name).iterdir()
+        for words in (("show", path), ("check", path), ("show", tmp_path / name, path), ("personal", path)):
+            code, out, err = command(*words)
+            assert (code, err) == (0, "")
+            assert shown in out or words[0] == "check"
+    code, _, err = command("train", "digits_fedavg", *QUICK, "--data-root", "caf\udce9", "--out", "new")
+    assert code == 2
+    assert "caf\\udce9: not valid UTF-8; rename it" in err
 
 
 def test_check_finds_what_is_damaged(command, run):

@@ -6,6 +6,7 @@ import datetime
 import itertools
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -409,10 +410,71 @@ def test_the_name_is_readable():
     recipe = validate(
         {"algorithm": {"name": "feddyn+sam"}, "partition": {"name": "dirichlet_total", "alpha": 0.05}, "seed": 3}
     )
-    assert re.fullmatch(r"digits_feddyn\+sam_dirichlet_total-0\.05_s3_[0-9a-f]{8}", recipe.slug)
+    assert re.fullmatch(r"digits_feddyn\+sam_alpha0\.05_seed3_[0-9a-f]{8}", recipe.slug)
     assert re.fullmatch(
-        r"my-module-data_fedavg_iid_swa_s0_[0-9a-f]{8}", validate({"data": {"name": "my/module:data"}, "swa": {}}).slug
+        r"my-module-data_fedavg_iid_swa_seed0_[0-9a-f]{8}",
+        validate({"data": {"name": "my/module:data"}, "swa": {}}).slug,
     )
     hidden = validate({"data": {"name": "../../x y:" + 300 * "z"}}).slug
-    assert hidden.startswith("-..-x-y-zzz")
+    assert hidden.startswith("x-y-zzz")
     assert len(hidden) < 120
+
+
+@pytest.mark.parametrize("name", ["..:x", "../../etc:x", ".:.", "a/b:c", "é:x", "-:-", "[red]:x", "x\n:y"])
+def test_a_name_is_one_path_component(name):
+    found = validate({"data": {"name": name}}).slug
+    assert re.fullmatch(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]*", found)
+    assert Path(found).name == found
+
+
+def test_the_name_tells_what_was_asked_for():
+    (recipe,) = config.load("digits_fedsam", ["algorithm.rho=0.05", "partition.alpha=0.1", "seed=1"])
+    assert re.fullmatch(r"digits_fedsam_alpha0\.1_rho0\.05_seed1_[0-9a-f]{8}", recipe.name(["algorithm.rho"]))
+    assert "rho" not in recipe.slug  # the method's own
+    (recipe,) = config.load("digits_feddyn", ["local.lr=0.3", "rounds.count=7", "local.clip=2.0", "model.name=mlp"])
+    told = recipe.name(["local.lr", "rounds.count", "local.clip", "model.name", "data.root", "nonsense"])
+    assert re.fullmatch(r"digits_feddyn_alpha0\.5_feddyn-alpha0\.1_lr0\.3_rounds7_clip2_mlp_seed0_[0-9a-f]{8}", told)
+    (recipe,) = config.load("digits_fedasam_swa", ["model={name='mlp', hidden=[5, 3]}", "data.pooled=true"])
+    told = recipe.name(["model", "swa.cycle", "data.pooled", "local.clip"])
+    assert re.fullmatch(
+        r"digits_fedasam_alpha0\.5_swa_mlp_hidden-5-3_swa-cycle\d+_pooled_no-clip_seed0_[0-9a-f]{8}", told
+    )
+    everything = recipe.name(key for key in recipe.model_dump())
+    assert len(everything) < 160
+    assert everything.endswith(f"_seed0_{recipe.digest[:8]}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 100_000,
+        "x = " + "[" * 400 + "]" * 400,
+        "x = " + "{a=" * 50 + "1" + "}" * 50,
+        ".".join("a" * 2000) + " = 1",
+        "[" + ".".join("a" * 2000) + "]",
+    ],
+)
+def test_deep_nesting_is_refused_in_words(tmp_path, text):
+    (tmp_path / "deep.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"deep\.toml: not valid TOML: nested more than 20 deep"):
+        config.load(tmp_path / "deep.toml")
+
+
+@pytest.mark.parametrize("override", ["local.lr=" + "[" * 100_000, "local.lr=" + "[" * 50 + "]" * 50])
+def test_a_deep_value_is_refused_in_words(override):
+    with pytest.raises(ValueError, match="nested more than 20 deep"):
+        config.load("digits_fedavg", [override])
+    with pytest.raises(ValueError, match="--set wants key=value"):
+        config.load("digits_fedavg", [".".join("a" * 2000) + "=1"])
+
+
+def test_a_sweep_that_is_too_large_is_refused_before_it_is_spread_out():
+    axes = [f"sweep.{key}=[{', '.join(map(str, range(1, 1001)))}]" for key in ("seed", "local.epochs", "rounds.count")]
+    with pytest.raises(ValueError, match=r"sweep: 1,000,000,000 combinations \(.*seed 1000.*\), at most 10,000"):
+        config.load("digits_fedavg", axes)
+
+
+def test_text_that_no_file_can_hold_is_refused():
+    recipe = validate({"data": {"root": "caf\udce9"}})
+    with pytest.raises(ValueError, match=r"caf\\udce9: not valid UTF-8; rename it"):
+        config.dump(recipe)

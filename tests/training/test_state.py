@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from tests.training.federations import NAMES, close, federation, made_up, play
-from training import checkpoint, config, datasets, partition, rounds
+from training import checkpoint, config, datasets, metrics, partition, rounds
 from training.executor import Broadcast, Serial, Task
 from training.local import DivergenceError, Result
 from training.rounds import Federation, State
@@ -159,7 +159,7 @@ def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
     assert status(run)["state"] == "finished"
     assert checkpoint.rounds(run) == [0, 3, 4]
     assert checkpoint.check(run) == []
-    assert checkpoint.read_metrics(run) == seen
+    assert metrics.read(run) == seen
     assert [record["round"] for record in seen] == [1, 2, 3, 4]
     fed = Federation(wanted, partition.load(run / "partition.npz"))
     state = play(fed, 4)[-1][0]
@@ -186,7 +186,7 @@ def test_a_diverging_run_stops_with_its_last_good_checkpoint(tmp_path: Path) -> 
     assert "Try a smaller local.lr" in found["message"]
     assert checkpoint.check(run) == []
     assert checkpoint.rounds(run) == [0]
-    assert checkpoint.read_metrics(run) == []
+    assert metrics.read(run) == []
 
 
 def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     assert "diverged in round 6" in said[0]
     assert checkpoint.rounds(run) == [0, 3, 5]
     assert checkpoint.check(run) == []
-    assert [record["round"] for record in checkpoint.read_metrics(run)] == [1, 2, 3, 4, 5]
+    assert [record["round"] for record in metrics.read(run)] == [1, 2, 3, 4, 5]
     found = checkpoint.newest(run)[0]
     assert found is not None
     assert identical(rounds.restore(found), good[-1][0])

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo gallery test lint bench clean
+.PHONY: help demo gallery test truth lint bench clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -18,6 +18,9 @@ gallery: demo       ## draw the README's pictures from the demo
 
 test: .venv/ready   ## run every test
 	$(BIN)/python -m pytest -n 2
+
+truth: .venv/ready  ## check stated errors on thousands of random problems; some ten minutes
+	$(BIN)/python -m pytest -n 2 -m truth
 
 lint: .venv/ready   ## check format, style and types
 	$(BIN)/ruff format --check .

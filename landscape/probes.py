@@ -31,7 +31,7 @@ def look(objective: Objective, batches: Sequence[Batch], most: int | None) -> in
     with objective._replicas.borrow() as replica:
         replica.load(objective.theta)
         _check_training(replica)
-        objective.inner_gradients = _differentiates(objective, replica, batch)
+        objective.inner_gradients = _differentiates(objective, replica, _some(batch, 4))
         if objective._batch_loss is None:
             with objective._evaluating():
                 _check_outputs(objective, replica, batches)
@@ -136,8 +136,7 @@ def _try(objective: Objective, replica: Replica, batch: Batch) -> float:
 
 def _check_loss(objective: Objective, replica: Replica, batch: Batch) -> None:
     """Refuse a loss that is not the sum over examples that it is taken for, and a model that mixes examples."""
-    predicted = objective._predict(replica, batch)
-    count = examples(batch)
+    predicted, count = objective._sample, examples(batch)
     sums = objective._judge(predicted, batch)
     _check_reduction(objective, predicted, batch, sums)
     if count < 2 or not nests.can_be_cut(batch):
@@ -145,14 +144,15 @@ def _check_loss(objective: Objective, replica: Replica, batch: Batch) -> None:
     halves = (slice(0, count // 2), slice(count // 2, count))
     pieces = [nests.take(batch, half) for half in halves]
     if nests.can_be_cut(predicted) and nests.lengths(predicted)[0] == count:
-        parts = [
-            objective._judge(nests.take(predicted, half), piece) for half, piece in zip(halves, pieces, strict=True)
-        ]
-        if not _equal(objective, sums, parts):
-            raise ValueError(_not_a_sum(predicted, split_pair(batch)[1]))
-    if objective.batchnorm != "batch" and not _equal(
-        objective, sums, [objective._sums(replica, one) for one in pieces]
-    ):
+        cut = [nests.take(predicted, half) for half in halves]
+        parts = [objective._judge(*pair) for pair in zip(cut, pieces, strict=True)]
+    elif objective.batchnorm != "batch":
+        parts = [objective._sums(replica, piece) for piece in pieces]
+    else:
+        return
+    if not _equal(objective, sums, parts):
+        raise ValueError(_not_a_sum(predicted, split_pair(batch)[1]))
+    if objective.batchnorm != "batch" and not _equal(objective, parts[0], [objective._sums(replica, pieces[0])]):
         raise ValueError(
             "the model gives an example other outputs when the rest of its batch changes, so the loss would depend on "
             "chunk_size: make the model treat examples one by one, or give batch_loss with the batches that are meant"

@@ -30,6 +30,8 @@ from landscape.convolutions import wants_channels_last
 from landscape.data import Batch, examples
 from landscape.derivatives import CheapSecond
 from landscape.errors import choose
+from landscape.exact_losses import ExactLosses
+from landscape.layout import Layout
 from landscape.memory import LEDGER, counting_saved
 from landscape.operators import Operator
 from landscape.replica import Replica
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "retained", "recompute", "forward")
 BLOCK = 8  # vectors multiplied per visit to a chunk: bounds the memory of results in flight
 
+SMALL = 2.0**-20  # a mean loss below this is multiplied before it is differentiated in float32,
+MOST_SCALE = 64  # by two to the power of this at most: half of the range, for curvature may be larger than the loss
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -50,6 +55,7 @@ class Graph:
     gradient: Tensor  # (parameters,) of the chunk's summed loss
     count: float
     loss: float
+    scale: float = 1.0  # what the loss was multiplied by before it was differentiated, and products with it
 
 
 class _Curvature(Operator):
@@ -61,7 +67,7 @@ class _Curvature(Operator):
         choose("engine", engine, ENGINES)
         self.objective, self.theta = objective, theta
         self.size, self.dtype, self.device = objective.size, objective.dtype, objective.device
-        self.layout = objective.layout
+        self.layout: Layout = objective.layout
         self._statistics = objective.statistics(theta)
         self._entries = objective.layout.parameters
         with objective._replicas.borrow() as replica:
@@ -137,7 +143,7 @@ class _Curvature(Operator):
 
     @property
     def _leaves_end(self) -> int:
-        return self._entries[-1].stop
+        return self.layout.parameter_count
 
     def _product(self, rows: Tensor) -> Tensor:
         total = torch.zeros(rows.shape, dtype=torch.float64, device=self.device)
@@ -166,7 +172,7 @@ class _Curvature(Operator):
 
     def _multiply(self, rows: Tensor, graph: Graph) -> tuple[Tensor, float]:
         products = [torch.cat([part.reshape(-1) for part in graph.multiply(self._shaped(row))]) for row in rows]
-        return torch.stack(products), graph.count
+        return _unscaled(torch.stack(products), graph.scale), graph.count
 
     def _recompute(self, chunk: Batch, rows: Tensor) -> tuple[Tensor, float]:
         return self._multiply(rows, self._graph(chunk))
@@ -181,7 +187,8 @@ class _Curvature(Operator):
                 replica.load(self.theta, self._statistics)
                 replica.bind(self._leaves)
                 # it knows two derivatives; a loss that differentiates itself needs a third
-                with nullcontext() if self.objective.inner_gradients else CheapSecond(linear=self._linear):
+                cheap = nullcontext() if self.objective.inner_gradients else CheapSecond(linear=self._linear)
+                with cheap, ExactLosses():
                     laid = chunk if self._channels_last else _contiguous(chunk)
                     graph = self._build(replica, laid, self._leaves[: len(self._entries)])
             finally:
@@ -189,6 +196,16 @@ class _Curvature(Operator):
         if not torch.isfinite(torch.tensor(graph.loss)):
             raise ValueError(f"the loss is {graph.loss} at this theta: there is no curvature to measure")
         return graph
+
+    def _scale(self, loss: float, count: float) -> float:
+        """A power of two that keeps the derivatives of a very small loss from vanishing in float32; else 1.
+
+        A model that fits its data well has slopes as small as its loss. In float64 no scaling is needed.
+        """
+        mean = abs(loss) / max(count, 1.0)
+        if self.dtype == torch.float64 or not mean < SMALL or not math.isfinite(loss):
+            return 1.0
+        return float(2.0 ** min(-math.frexp(mean)[1], MOST_SCALE)) if mean else float(2.0**MOST_SCALE)
 
     def _shaped(self, row: Tensor) -> list[Tensor]:
         return [self.objective.layout.view(row, entry) for entry in self._entries]
@@ -202,7 +219,11 @@ class HessianOperator(_Curvature):
 
     def _build(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> Graph:
         sums = self.objective._sums(replica, chunk)
-        gradient = torch.autograd.grad(sums.loss, leaves, create_graph=True, allow_unused=True, materialize_grads=True)
+        loss = float(sums.loss.detach())
+        scale = self._scale(loss, sums.count)
+        gradient = torch.autograd.grad(
+            scale * sums.loss, leaves, create_graph=True, allow_unused=True, materialize_grads=True
+        )
         curved = [index for index, part in enumerate(gradient) if part.requires_grad]
 
         def multiply(vectors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -218,10 +239,10 @@ class HessianOperator(_Curvature):
             )
 
         flat = torch.cat([part.detach().reshape(-1) for part in gradient])
-        return Graph(multiply, flat, sums.count, float(sums.loss.detach()))
+        return Graph(multiply, _unscaled(flat, scale), sums.count, loss, scale)
 
     def _forward(self, chunk: Batch, rows: Tensor) -> tuple[Tensor, float]:
-        count = 0.0
+        count, scale = 0.0, 1.0
         with self.objective._replicas.borrow() as replica:
             replica.load(self.theta, self._statistics)
             fixed = self._leaves[len(self._entries) :]
@@ -230,17 +251,22 @@ class HessianOperator(_Curvature):
             def summed(*leaves: Tensor) -> Tensor:
                 nonlocal count
                 replica.bind([*leaves, *fixed])
-                sums = self.objective._sums(replica, piece)
+                with ExactLosses():
+                    sums = self.objective._sums(replica, piece)
                 count = sums.count
-                return sums.loss
+                return scale * sums.loss
 
             try:
+                if self.dtype != torch.float64:  # where the scale is always 1
+                    with torch.no_grad():
+                        scale = self._scale(float(summed(*self._leaves[: len(self._entries)])), count)
                 gradient = torch.func.grad(summed, argnums=tuple(range(len(self._entries))))
                 leaves = tuple(leaf.detach() for leaf in self._leaves[: len(self._entries)])
                 products = [torch.func.jvp(gradient, leaves, tuple(self._shaped(row)))[1] for row in rows]
             finally:
                 replica.bind(replica.leaves)
-        return torch.stack([torch.cat([part.reshape(-1) for part in parts]) for parts in products]), count
+        stacked = torch.stack([torch.cat([part.reshape(-1) for part in parts]) for parts in products])
+        return _unscaled(stacked, scale), count
 
 
 class GaussNewtonOperator(_Curvature):
@@ -264,7 +290,9 @@ class GaussNewtonOperator(_Curvature):
         used = [index for index, part in enumerate(pulled) if part.requires_grad]
         detached = outputs.detach().requires_grad_()
         sums = self.objective._judge(detached, chunk)
-        (slope,) = torch.autograd.grad(sums.loss, detached, create_graph=True)
+        loss = float(sums.loss.detach())
+        scale = self._scale(loss, sums.count)
+        (slope,) = torch.autograd.grad(scale * sums.loss, detached, create_graph=True)
 
         def multiply(vectors: Sequence[Tensor]) -> Sequence[Tensor]:
             (pushed,) = torch.autograd.grad(
@@ -283,10 +311,15 @@ class GaussNewtonOperator(_Curvature):
             outputs, leaves, slope.detach(), retain_graph=True, allow_unused=True, materialize_grads=True
         )
         flat = torch.cat([part.reshape(-1) for part in gradient])
-        return Graph(multiply, flat, sums.count, float(sums.loss.detach()))
+        return Graph(multiply, _unscaled(flat, scale), sums.count, loss, scale)
 
     def _forward(self, chunk: Batch, rows: Tensor) -> tuple[Tensor, float]:
         return self._recompute(chunk, rows)
+
+
+def _unscaled(products: Tensor, scale: float) -> Tensor:
+    """Divided by the scale in float64, where that cannot vanish."""
+    return products if scale == 1.0 else products.double() / scale
 
 
 def _contiguous(chunk: Batch) -> Batch:

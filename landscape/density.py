@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from landscape.errors import whole
+from landscape.krylov import norm
 from landscape.memory import allowance, available
-from landscape.operators import Operator
+from landscape.operators import Operator, ScaledOperator
 from landscape.results import Array, Density, Progress
-from landscape.trace import BLOCK, parameter_count, signs
+from landscape.trace import BLOCK, signs
 
 
 def spectral_density(
@@ -28,7 +29,8 @@ def spectral_density(
     """
     whole("steps", steps)
     whole("probes", probes)
-    dimension = parameter_count(operator)
+    dimension = operator.dimension
+    scaled = ScaledOperator(operator)
     together = min(_probes_at_once(operator, min(steps, dimension)), probes)
     nodes, weights = np.full((2, probes, steps), np.nan)
     for first in range(0, probes, together):
@@ -38,9 +40,8 @@ def spectral_density(
             if progress is not None:
                 progress(block.start * steps + step * len(block), probes * steps)
 
-        starts = signs(operator, block, seed)
-        nodes[block], weights[block] = quadrature(operator, starts, steps, report)
-    return Density(nodes, weights, dimension, products=int(np.isfinite(nodes).sum()))
+        nodes[block], weights[block] = quadrature(scaled, signs(operator, block, seed), steps, report)
+    return Density(nodes, weights, dimension, products=scaled.products)
 
 
 def quadrature(
@@ -50,13 +51,14 @@ def quadrature(
 
     Where the Krylov space closes before `steps`, the quadrature is exact and the rest of the row is NaN.
     """
-    longest = min(steps, parameter_count(operator))
+    scaled = operator if isinstance(operator, ScaledOperator) else ScaledOperator(operator)
+    longest = min(steps, operator.dimension)
     runs = [_Run(start, longest) for start in starts.to(operator.device, operator.dtype)]
     for step in range(1, longest + 1):
         growing = [run for run in runs if not run.closed]
         if not growing:
             break
-        images = operator.matmat(torch.stack([run.newest for run in growing]))
+        images = scaled.matmat(torch.stack([run.newest for run in growing]))
         for run, image in zip(growing, images, strict=True):
             run.extend(image)
         if report is not None and step < longest:
@@ -64,7 +66,7 @@ def quadrature(
     nodes, weights = np.full((2, len(runs), steps), np.nan)
     for row, run in enumerate(runs):
         values, vectors = np.linalg.eigh(run.tridiagonal())
-        nodes[row, : len(values)], weights[row, : len(values)] = values, vectors[0] ** 2
+        nodes[row, : len(values)], weights[row, : len(values)] = scaled.restore(values), vectors[0] ** 2
     if report is not None:
         report(steps)
     return nodes, weights
@@ -74,11 +76,11 @@ class _Run:
     """One Lanczos recurrence with full re-orthogonalisation: T gains a row for every product."""
 
     def __init__(self, start: Tensor, longest: int):
-        norm = _norm(start)
-        if norm == 0:
+        length = norm(start)
+        if length == 0:
             raise ValueError("a Lanczos run cannot start from a zero vector")
         self.basis = torch.empty(longest, len(start), dtype=start.dtype, device=start.device)
-        self.basis[0] = start / norm
+        self.basis[0] = start / length
         self.alphas: list[float] = []  # diagonal of T
         self.betas: list[float] = []  # off-diagonal of T
         self.closed = False
@@ -98,7 +100,7 @@ class _Run:
             return
         for _ in range(2):  # one pass leaves errors of the size that cancelled; "twice is enough" (Kahan, Parlett)
             image = image - (known @ image) @ known
-        beta = _norm(image)
+        beta = norm(image)
         # Products carry 10-100 roundings of noise (float32, deep networks), and a coupling this small moves a
         # moment by its square only.
         scale = max(map(abs, self.alphas)) + 2 * max(self.betas, default=0.0)
@@ -110,10 +112,6 @@ class _Run:
 
     def tridiagonal(self) -> Array:
         return np.diag(self.alphas) + np.diag(self.betas, 1) + np.diag(self.betas, -1)
-
-
-def _norm(vector: Tensor) -> float:
-    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
 def _probes_at_once(operator: Operator, steps: int) -> int:

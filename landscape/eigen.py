@@ -1,14 +1,9 @@
-"""Extreme eigenpairs by block Lanczos: full re-orthogonalisation, thick restarts, a residual test at every step.
-
-The basis is kept in the operator's precision, the projected matrix T = Q A Q' in float64. T is stored densely,
-so that restarts, warm starts and deflated blocks are all the same Rayleigh-Ritz step:
-A Q' = Q' T + (next block)' B' + (directions that were dropped), and the residual of a Ritz pair (t, y) is the
-norm of what y sends into the last two terms. No ghost copies appear, because Q stays orthonormal.
-"""
+"""Extreme eigenpairs by block Lanczos: full re-orthogonalisation, thick restarts, a residual test at every step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from landscape.errors import choose, finite, positive, whole
+from landscape.krylov import Space, norm, orthonormal, random_rows
 from landscape.memory import allowance
-from landscape.operators import Operator
+from landscape.operators import Operator, ScaledOperator
 from landscape.results import Array, Eigenpairs, Outcome, Progress
-from landscape.rng import normal
 
 WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
     # ascending Ritz values, k -> positions of the wanted ones, in descending order of value
@@ -30,9 +25,10 @@ WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
     ],
     "magnitude": lambda values, k: np.sort(np.argsort(-np.abs(values), kind="stable")[:k])[::-1],
 }
-ROUNDING = 8  # products carry a few units of rounding relative to the largest eigenvalue: no residual is below that
-SHRUNK = 0.7  # a vector that loses more than this of its length when made orthogonal must be made so once more
-SECOND_LOOK = 8  # steps from a fresh random vector that uncover further copies of a repeated eigenvalue
+CHEAP = 4096  # up to this dimension a product is cheap: there the default looks for what it may have missed
+DOUBT = 1e-3  # the chance of a missed eigenvalue that is accepted
+NEGLIGIBLE = 1e-10  # of the largest eigenvalue: too little to look for
+PATIENCE = 8  # restarts within which residuals must halve
 
 
 def eigenpairs(
@@ -43,7 +39,7 @@ def eigenpairs(
     which: str = "largest",
     start: Tensor | None = None,
     block: int = 1,
-    verify: bool = False,
+    verify: bool | None = None,
     max_products: int | None = None,
     max_basis: int | None = None,
     seed: int = 0,
@@ -52,255 +48,229 @@ def eigenpairs(
     """The k extreme eigenpairs of a symmetric operator, stopping once ||A v - t v|| <= tol |t| for all of them.
 
     which      "largest" (algebraic, the sharpness of the literature), "smallest", "both" ends, "magnitude".
-    start      vectors to warm-start from, for example those of the previous round: (size,) or (count, size).
+    start      vectors to warm-start from, for example those of the previous round: (size,) or (count, size). A random
+               part is added to each, because nothing is ever found at right angles to a start.
     block      vectors per step; finds up to `block` copies of an eigenvalue at once.
-    verify     look again from a fresh random vector before returning: finds repeated eigenvalues that a single
-               Krylov sequence cannot see. Always done when the sequence closes by itself.
+    verify     whether to go on after convergence until a missed eigenvalue (a copy, one of a cluster) is improbable.
+               By default only where products are cheap, up to 4096 dimensions, and for as many products again as the
+               pairs took, or 40. True: as long as max_products allows. False: only when the sequence closes by itself.
+    max_products  default 100 + 20 k.
     max_basis  vectors held at once (default: a quarter of free memory); beyond it the basis is restarted thickly.
+
+    A small residual says that a pair is one of the operator's eigenpairs, not that it is the first, second, ... one:
+    that is what `verified` of the result says. It means that, but for a chance of 1 in 1000 at most, no eigenvalue
+    lies beyond the returned ones by more than tol of the nearest (and by more than rounding, and than 1e-10 of the
+    largest). It is certain when the Krylov space has become the whole space.
+
+    Any size of operator will do, from the smallest to the largest numbers of its precision.
 
     Wu & Simon 2000 (thick restart); Parlett 1998, ch. 13 (block Lanczos).
     """
-    size = operator.size
-    whole("k", k, most=size)
+    whole("k", k, most=operator.dimension)
     positive("tol", tol)
-    whole("block", block, most=size)
-    pick = WHICH[choose("which", which, WHICH)]
-    budget = whole("max_products", max_products) if max_products is not None else 100 + 20 * k
-    space = _Space(operator, _capacity(operator, k, block, max_basis), _first_block(operator, start, block, seed))
-    spent = looks = 0
-    looking, settled = 0, np.empty(0)  # steps left of a second look, and the values found before it
-    suspicious = verify  # a closed sequence, or one that missed a copy before, gets a second look
-    while True:
-        spent += space.width
-        space.multiply()
-        values, vectors = np.linalg.eigh(space.T[: space.known, : space.known])
-        wanted = pick(values, k)
-        floor = ROUNDING * torch.finfo(operator.dtype).eps * float(np.abs(values).max())
-        estimates = space.residuals(vectors[:, wanted])
-        residuals = estimates + floor  # at most: what the projection leaves out, and rounding
-        near = (residuals <= tol * np.abs(values[wanted])) | (estimates <= floor)
-        done = len(wanted) == k and bool(near.all())
-        if progress is not None:
-            progress(min(spent, budget), budget)
-        if space.known == size or spent >= budget:
-            break
-        closed = not space.advance(max(floor, 0.1 * tol * float(np.abs(values[wanted]).min())), floor)
-        if looking and done:
-            looking = 0 if closed else looking - 1
-            if not looking and np.allclose(values[wanted], settled, rtol=tol, atol=100 * floor):
-                break
-        elif looking:
-            looking, suspicious = 0, True  # something new turned up: converge it, then look again
-        elif done and not (suspicious or space.vanished(floor)):
-            break
-        if closed or (done and not looking):
-            looks += 1
-            looking, settled = (SECOND_LOOK, values[wanted]) if done else (0, settled)
-            space.renew(normal((1, size), seed, "second look", looks))
-        if space.known + space.width > space.capacity:
-            space.restart(values, vectors, pick, k)
-    if progress is not None:
-        progress(spent, spent)
-    outcome = Outcome.CONVERGED if done else Outcome.MAX_ITERATIONS
-    converged = residuals <= tol * np.abs(values[wanted])
-    if space.known == size:
-        outcome, converged = Outcome.EXACT, np.full(len(wanted), True)
-    elif done and not converged.all():
+    whole("block", block, most=operator.dimension)
+    choose("which", which, WHICH)
+    budget = whole("max_products", max_products, least=k) if max_products is not None else 100 + 20 * k
+    scaled = ScaledOperator(operator)
+    space = Space(scaled, _capacity(operator, k, block, max_basis), _first_block(operator, start, block, seed))
+    search = _Search(space, k, tol, which, verify, seed)
+    ritz = search.run(budget, progress)
+    converged = ritz.residuals <= tol * np.abs(ritz.chosen)
+    outcome = search.outcome
+    if outcome is Outcome.EXACT:
+        converged[:] = True
+    elif outcome is Outcome.CONVERGED and not converged.all():
         outcome = Outcome.NOISE
     return Eigenpairs(
-        values=values[wanted],
-        vectors=space.ritz_vectors(vectors[:, wanted]),
-        residuals=residuals,
+        values=scaled.restore(ritz.chosen),
+        vectors=space.ritz_vectors(ritz.vectors[:, ritz.wanted]),
+        residuals=scaled.restore(ritz.residuals),
         converged=converged,
-        products=spent,
-        iterations=np.full(len(wanted), spent, dtype=np.int64),
+        products=scaled.products,
+        iterations=np.full(k, scaled.products, dtype=np.int64),
         outcome=outcome,
+        verified=search.verified,
     )
 
 
-class _Space:
-    """An orthonormal basis Q, the projection T of the operator on it, and what the projection leaves out."""
+@dataclass(frozen=True)
+class _Ritz:
+    """Eigenpairs of the projected operator, ascending, and what is known of the wanted ones among them."""
 
-    def __init__(self, operator: Operator, capacity: int, first: Tensor):
-        self.operator, self.capacity = operator, capacity
-        self.Q = torch.empty(capacity, operator.size, dtype=operator.dtype, device=operator.device)
-        self.T = np.zeros((capacity, capacity))
-        self.known = 0  # rows of Q whose products are in T
-        self.width = len(first)  # rows after them that come next
-        self.Q[: self.width] = first
-        self.expected: Array | None = None  # coupling of the next rows to the known ones, if symmetry tells it
-        self.leaks: list[Array] = []  # (known then, directions): parts of A Q' that were dropped from the basis
-        self.outside = first  # orthonormal rows that span what the newest products have outside the basis,
-        self.factor = np.zeros((0, 0))  # and its coefficients: outside part = factor @ outside
+    values: Array
+    vectors: Array
+    wanted: NDArray[np.int64]
+    estimates: Array  # of the wanted ones: residuals that the projection knows of
+    floor: float  # what rounding adds
 
-    def multiply(self) -> None:
-        """Multiply the next rows and fold the products into T."""
-        old, new = self.known, self.known + self.width
-        W = finite("an operator product", self.operator.matmat(self.Q[old:new]))
-        C = np.zeros((new, self.width))
-        # first along the rows where something is expected, for a plain step the last two; then along all of them,
-        # until little is left to remove: "twice is enough" (Parlett 1998, 6.9), at the price of once
-        first = self._coupled()
+    @property
+    def chosen(self) -> Array:
+        return self.values[self.wanted]
+
+    @property
+    def residuals(self) -> Array:
+        return self.estimates + self.floor
+
+    def near(self, tol: float, roundings: int) -> NDArray[np.bool_]:
+        """Which of the wanted pairs meet the tolerance, or are as good as rounding allows."""
+        return (self.residuals <= tol * np.abs(self.chosen)) | (self.estimates <= roundings * self.floor)
+
+
+class _Search:
+    """Lanczos until the wanted pairs have converged, and for as long as it is asked to look for missed ones."""
+
+    def __init__(self, space: Space, k: int, tol: float, which: str, verify: bool | None, seed: int):
+        self.space, self.k, self.tol, self.which, self.seed = space, k, tol, which, seed
+        self.pick = WHICH[which]
+        self.forced = verify is True
+        self.look = space.operator.dimension <= CHEAP if verify is None else verify
+        self.enough: int | None = None  # products at which looking ends, unless forced
+        self.settled: Array | None = None  # the wanted values when the last look began
+        self.starts = self.looks = 0
+        self.best, self.patience, self.before = np.inf, PATIENCE, np.empty(0)
+        self.verified, self.outcome = False, Outcome.MAX_ITERATIONS
+
+    def run(self, budget: int, progress: Progress | None) -> _Ritz:
+        space = self.space
         while True:
-            before = float(torch.linalg.vector_norm(W))
-            Q = self.Q[first:new]
-            part = Q @ W.T
-            W = W - part.T @ Q
-            C[first:] += part.double().cpu().numpy()
-            left = float(torch.linalg.vector_norm(W))
-            if first == 0 and (left > SHRUNK * before or left <= self._rounding(before)):
+            space.multiply()
+            spent = space.operator.products
+            ritz = self._ritz()
+            done = self._done(ritz, self.tol)
+            if progress is not None:
+                progress(min(spent, budget), budget)
+            if space.full or spent >= budget:
                 break
-            first = 0
-        self._check_symmetry(C)
-        self.T[:old, old:new] = C[:old]
-        self.T[old:new, :old] = C[:old].T
-        self.T[old:new, old:new] = (C[old:] + C[old:].T) / 2
-        self.known = new
-        if self.width == 1:  # what follows, without the decompositions
-            length = torch.linalg.vector_norm(W)
-            self.factor, self.outside = np.array([[float(length)]]), W / length.clamp_min(torch.finfo(W.dtype).tiny)
-            return
-        basis, R = torch.linalg.qr(W.T)
-        U, sizes, Vh = np.linalg.svd(R.double().cpu().numpy())  # W' = basis U sizes Vh
-        self.factor = Vh.T * sizes
-        self.outside = torch.from_numpy(U.T.copy()).to(W) @ basis.T
+            closed = not space.advance(max(ritz.floor, 0.1 * self.tol * np.abs(ritz.chosen).min()), ritz.floor)
+            # each look leaves something out of the basis for good, so the first ones begin below the tolerance
+            if self._done(ritz, self.tol / (max(4 >> self.looks, 1) if self.look else 1)):
+                if self._settle(ritz, closed):
+                    break
+            elif closed:
+                space.renew(self._fresh())
+            if space.crowded:
+                if not done and self._stalls(ritz):
+                    break
+                self._restart(ritz)
+        if progress is not None:
+            progress(spent, spent)
+        if space.full:
+            self.outcome, self.verified = Outcome.EXACT, True
+        elif done:
+            self.outcome = Outcome.CONVERGED
+        return ritz
 
-    def _coupled(self) -> int:
-        """The first row that the coming products are expected to have a part along."""
-        if self.expected is None:
-            return 0
-        rows = np.flatnonzero(np.abs(self.expected).max(axis=1, initial=0.0))
-        return int(rows[0]) if len(rows) else self.known
+    def _ritz(self) -> _Ritz:
+        space = self.space
+        values, vectors = np.linalg.eigh(space.T[: space.known, : space.known])
+        wanted = self.pick(values, self.k)
+        floor = space.operator.rounding(float(np.abs(values).max()))
+        return _Ritz(values, vectors, wanted, space.residuals(vectors[:, wanted]), floor)
 
-    def _rounding(self, size: float) -> float:
-        return float(torch.finfo(self.Q.dtype).eps) * size
+    def _done(self, ritz: _Ritz, tol: float) -> bool:
+        return len(ritz.wanted) == self.k and bool(ritz.near(tol, 1 + len(self.space.leaks)).all())
 
-    def _check_symmetry(self, C: Array) -> None:
-        """Free of charge: the part of A q along earlier vectors is already known if A equals its transpose."""
-        old, new = self.known, self.known + self.width
-        scale = max(float(np.abs(C).max()), float(np.abs(self.T[:old, :old]).max(initial=0.0)))
-        gap = float(np.abs(C[old:] - C[old:].T).max())
-        if self.expected is not None:
-            slack = sum(float(np.linalg.norm(leak)) for leak in self.leaks)
-            gap = max(gap, float(np.abs(C[:old] - self.expected).max(initial=0.0)) - slack)
-        if gap > 1e-3 * scale:
-            raise ValueError(
-                f"the operator is not symmetric: u.Av and v.Au differ by {gap / scale:.2g} of its size after "
-                f"{new} products. Is the loss deterministic, and the product linear?"
-            )
-
-    def residuals(self, Y: Array) -> Array:
-        """||A v - t v|| for Ritz vectors v = Q' y, one per column of Y."""
-        total: Array = np.linalg.norm(self.factor.T @ Y[self.known - len(self.factor) : self.known], axis=0)
-        for leak in self.leaks:
-            total = total + np.linalg.norm(leak.T @ Y[: len(leak)], axis=0)
-        return total
-
-    def advance(self, drop: float, floor: float) -> bool:
-        """Make an orthonormal block of the newest remainder the next rows; False if nothing is left of it.
-
-        Directions of a block that are smaller than `drop` cannot matter for the wanted pairs any more: they
-        are left out and remembered as leaks. A single vector continues until it vanishes in rounding.
-        """
-        sizes = np.linalg.norm(self.factor, axis=0)
-        keep = sizes > (max(drop, 100 * floor) if len(sizes) > 1 else floor)
-        self._leave_out(~keep)
-        self.width = min(int(keep.sum()), self.operator.size - self.known)
-        if self.width == 0:
-            return False
-        kept = np.flatnonzero(keep)[: self.width]
-        if len(sizes) == 1:
-            self.next = self.outside  # a unit vector, orthogonal to the basis
+    def _settle(self, ritz: _Ritz, closed: bool) -> bool:
+        """Whether the search may end now that all wanted pairs have converged; else begin or go on with a look."""
+        space = self.space
+        chance = space.chance_of_more(*self._edges(ritz))
+        self.verified = chance is not None and chance <= DOUBT
+        if self.verified or not (self.look or space.vanished(ritz.floor)):
+            return True
+        spent = space.operator.products
+        self.enough = self.enough or max(2 * spent, spent + 40)
+        if spent >= self.enough and not self.forced:
+            return True
+        if chance is not None:
+            return closed  # this sequence can tell, but if it closed it has nothing more to say
+        if self.settled is not None and np.allclose(ritz.chosen, self.settled, rtol=self.tol, atol=100 * ritz.floor):
+            return True
+        if not closed and 2 * space.known >= space.operator.dimension == space.capacity:
+            return False  # the whole space is nearer than the end of a look
+        self.settled = ritz.chosen
+        self.looks += 1
+        if closed:
+            space.renew(self._fresh())
         else:
-            self.next = orthonormal(self.outside[torch.from_numpy(kept)], self.Q[: self.known])
-        self.expected = np.zeros((self.known, self.width))
-        overlap = (self.outside @ self.next.T).double().cpu().numpy()
-        self.expected[self.known - len(sizes) :] = self.factor @ overlap
-        self._place()
-        return True
+            space.restart_from(ritz.chosen, ritz.vectors[:, ritz.wanted], self._fresh())
+        return False
 
-    def vanished(self, floor: float) -> bool:
-        """Whether the sequence closed: its remainder is rounding, so it holds no copy of any eigenvalue twice."""
-        return bool(np.linalg.norm(self.factor) <= 100 * floor)
+    def _edges(self, ritz: _Ritz) -> tuple[float, float]:
+        """Between these there may be any number of further eigenvalues; beyond them there should be none."""
+        chosen, top = ritz.chosen, (self.k + 1) // 2
+        least = max(10 * ritz.floor, NEGLIGIBLE * float(np.abs(ritz.values).max()), np.finfo(np.float64).tiny)
+        low, high = -np.inf, np.inf
+        if self.which == "magnitude":
+            high = float(np.abs(chosen).min())
+            low = -high
+        if self.which in ("largest", "both"):
+            high = float(chosen[top - 1 if self.which == "both" else -1])
+        if self.which == "smallest" or (self.which == "both" and self.k > 1):
+            low = float(chosen[top if self.which == "both" else 0])
+        return low - max(self.tol * abs(low), least), high + max(self.tol * abs(high), least)
 
-    def renew(self, row: Tensor) -> None:
-        """Go on from a fresh vector instead; what `advance` had chosen becomes a leak."""
-        if self.width:
-            self._leave_out(np.full(len(self.factor), True))
-        self.next = orthonormal(row.to(self.Q), self.Q[: self.known])
-        self.width, self.expected = 1, None
-        self._place()
+    def _fresh(self) -> Tensor:
+        self.starts += 1
+        return random_rows(self.space.operator, 1, self.seed, "second look", self.starts)
 
-    def _leave_out(self, which: NDArray[np.bool_]) -> None:
-        if which.any():
-            leak = np.zeros((self.known, int(which.sum())))
-            leak[self.known - len(self.factor) :] = self.factor[:, which]
-            self.leaks.append(leak)
-
-    def _place(self) -> None:
-        if self.known + self.width <= self.capacity:
-            self.Q[self.known : self.known + self.width] = self.next
-
-    def restart(self, values: Array, Y: Array, pick: Callable[[Array, int], NDArray[np.int64]], k: int) -> None:
+    def _restart(self, ritz: _Ritz) -> None:
         """Keep the wanted Ritz vectors and as many neighbours as leave half of the room free."""
-        count = min(max(k + self.width, self.capacity // 2), self.capacity - self.width - 1)
-        kept = pick(values, count)
-        Y = Y[:, kept]
-        self.Q[:count] = torch.from_numpy(Y.T).to(self.Q) @ self.Q[: self.known]
-        self.leaks = [Y[: len(leak)].T @ leak for leak in self.leaks]
-        if self.expected is not None:
-            self.expected = Y.T @ self.expected
-        self.T[:] = 0.0
-        self.T[np.arange(count), np.arange(count)] = values[kept]
-        self.known = count
-        self._place()
+        space = self.space
+        count = min(max(self.k + space.width, space.capacity // 2), space.capacity - space.width - 1)
+        kept = self.pick(ritz.values, count)
+        space.reduce(ritz.values[kept], ritz.vectors[:, kept])
 
-    def ritz_vectors(self, Y: Array) -> Tensor:
-        """Unit vectors, signed so that the entry of largest magnitude is positive."""
-        rows = torch.from_numpy(np.ascontiguousarray(Y.T)).to(self.Q) @ self.Q[: self.known]
-        rows = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        largest = rows.abs().argmax(dim=1, keepdim=True)
-        signed: Tensor = torch.sign(rows.gather(1, largest)) * rows
-        return signed
-
-
-def orthonormal(rows: Tensor, against: Tensor | None = None) -> Tensor:
-    """Rows made orthonormal, and orthogonal to the rows of `against`; dependent rows are an error."""
-    for _ in range(2):
-        if against is not None and len(against):
-            rows = rows - (rows @ against.T) @ against
-        if len(rows) == 1:
-            rows = rows / torch.linalg.vector_norm(rows)
+    def _stalls(self, ritz: _Ritz) -> bool:
+        """Whether the last restarts have neither brought new values nor halved the residuals."""
+        goal = np.maximum(self.tol * np.abs(ritz.chosen), ritz.floor)
+        worst = float((ritz.estimates / goal).max())
+        new = len(self.before) != len(ritz.chosen) or (np.abs(ritz.chosen - self.before) > ritz.residuals + goal).any()
+        if new or worst < 0.5 * self.best:
+            self.best, self.patience, self.before = worst, PATIENCE, ritz.chosen
         else:
-            basis, R = torch.linalg.qr(rows.T)
-            sizes = R.diagonal().abs()
-            if float(sizes.min()) <= 1e-6 * float(sizes.max()):
-                raise ValueError("start vectors must be linearly independent and not zero")
-            rows = basis.T
-    return finite("a basis vector", rows)
+            self.patience -= 1
+        if self.patience:
+            return False
+        self.outcome = Outcome.STALLED
+        return True
 
 
 def _first_block(operator: Operator, start: Tensor | None, block: int, seed: int) -> Tensor:
-    if start is not None:
-        rows = start.detach().to(operator.device, operator.dtype).reshape(-1, start.shape[-1])
-        if rows.shape[1] != operator.size:
-            raise ValueError(f"start must have {operator.size} entries per vector, got {tuple(start.shape)}")
-        rows = orthonormal(finite("start", rows))
-        if len(rows) <= block:
-            return rows
-        # one sequence from the sum of the vectors beats a block of them unless they are already exact: a block
-        # step gains as much as a single step, but costs a product for every vector
-        return orthonormal(torch.stack([rows[part::block].sum(dim=0) for part in range(block)]))
-    rows = orthonormal(normal((block, operator.size), seed, "lanczos").to(operator.device, operator.dtype))
-    if operator.hint is not None and float(operator.hint.norm()) > 0:
-        # the gradient leans towards the sharp directions: it saves a product or two, and costs nothing
-        rows[0] += operator.hint / operator.hint.norm()
+    """Random rows to begin with, plus given vectors of the same length; where none are given, plus the hint."""
+    rows = orthonormal(random_rows(operator, block, seed, "lanczos"))
+    given = _given(operator, start, block) if start is not None else _hint(operator)
+    rows[: len(given)] += given
     return orthonormal(rows)
 
 
+def _given(operator: Operator, start: Tensor, block: int) -> Tensor:
+    rows = start.detach().to(operator.device, operator.dtype).reshape(-1, start.shape[-1] if start.ndim else 1)
+    if rows.shape[1] != operator.size:
+        raise ValueError(f"start must have {operator.size} entries per vector, got {tuple(start.shape)}")
+    rows = finite("start", rows).clone()
+    rows[:, operator.dimension :] = 0
+    rows = rows / rows.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+    if not bool(rows.any(dim=1).all()):
+        raise ValueError("start has a vector of zeros: leave it out, or leave out start for a random one")
+    rows = orthonormal(rows)
+    if len(rows) <= block:
+        return rows
+    # one sequence from the sum of the vectors beats a block of them unless they are already exact: a block
+    # step gains as much as a single step, but costs a product for every vector
+    return orthonormal(torch.stack([rows[part::block].sum(dim=0) for part in range(block)]))
+
+
+def _hint(operator: Operator) -> Tensor:
+    """The gradient leans towards the sharp directions: it saves a product or two, and costs nothing."""
+    if operator.hint is None or not 0 < norm(operator.hint) < float("inf"):
+        return torch.empty(0, operator.size, dtype=operator.dtype, device=operator.device)
+    return operator.hint[None] / norm(operator.hint)
+
+
 def _capacity(operator: Operator, k: int, block: int, max_basis: int | None) -> int:
-    least = min(operator.size, 2 * k + 2 * block + 2)
+    size = operator.dimension
+    least = min(size, 2 * k + 2 * block + 2)
     if max_basis is not None:
-        return min(operator.size, whole("max_basis", max_basis, least=least))
+        return min(size, whole("max_basis", max_basis, least=least))
     bytes_each = operator.size * torch.finfo(operator.dtype).bits // 8
-    return int(min(operator.size, max(least, allowance(operator.device) // bytes_each), 20 * k + 1000))
+    return int(min(size, max(least, allowance(operator.device) // bytes_each), 20 * k + 1000))

@@ -102,6 +102,11 @@ class Layout:
         """The entries that the loss is differentiated by; they come before any statistics."""
         return tuple(entry for entry in self.entries if entry.kind != "statistic")
 
+    @property
+    def parameter_count(self) -> int:
+        """Entries of the flat vector that are parameters: the first ones, before any statistics."""
+        return self.parameters[-1].stop
+
     @cached_property
     def layers(self) -> dict[str, tuple[Entry, ...]]:
         """Entries grouped by the module that owns them, in order."""

@@ -5,16 +5,22 @@ Stacks of vectors are rows (count, size), as everywhere in this package; `operat
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from landscape.layout import Layout
+from landscape.results import Array
 from landscape.workers import ordered_map
+
+ROUNDING = 8  # products carry a few units of rounding relative to the largest eigenvalue: no residual is below that
+ORDINARY = 40  # products between 2^-40 and 2^40 need no scaling: their squares and sums stay in any range
+Number = TypeVar("Number", float, Array)
 
 
 class Operator(ABC):
@@ -27,6 +33,11 @@ class Operator(ABC):
     layout: Layout | None = None  # set when the vector is a model's parameters
     hint: Tensor | None = None  # a cheap vector likely to be rich in outlying eigenvectors
     workers: int = 1  # threads that may multiply at once
+
+    @property
+    def dimension(self) -> int:
+        """Dimensions that have curvature: parameters, which come first. Running statistics only travel along."""
+        return self.size if self.layout is None else self.layout.parameter_count
 
     @abstractmethod
     def _product(self, rows: Tensor) -> Tensor:
@@ -50,18 +61,20 @@ class Operator(ABC):
         return self.matvec(other) if other.ndim == 1 else self.matmat(other.T).T
 
     def dense(self) -> Tensor:
-        """The whole matrix: for small problems and for tests."""
-        return self.matmat(torch.eye(self.size, dtype=self.dtype, device=self.device))
+        """The whole matrix (dimension, dimension): for small problems and for tests."""
+        rows = torch.eye(self.dimension, self.size, dtype=self.dtype, device=self.device)
+        return self.matmat(rows)[:, : self.dimension]
 
     def to_scipy(self) -> Any:
-        """The same operator for SciPy's solvers."""
+        """The same operator for SciPy's solvers, (dimension, dimension)."""
         from scipy.sparse.linalg import LinearOperator
 
         def multiply(vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            row = torch.as_tensor(np.ascontiguousarray(vector).reshape(-1))
-            return np.asarray(self.matvec(row).cpu())
+            row = torch.zeros(self.size, dtype=torch.float64)
+            row[: self.dimension] = torch.as_tensor(np.ascontiguousarray(vector).reshape(-1))
+            return np.asarray(self.matvec(row)[: self.dimension].cpu())
 
-        return LinearOperator((self.size, self.size), matvec=multiply, dtype=np.float64)
+        return LinearOperator((self.dimension, self.dimension), matvec=multiply, dtype=np.float64)
 
 
 class MatrixOperator(Operator):
@@ -70,7 +83,11 @@ class MatrixOperator(Operator):
     def __init__(self, matrix: Tensor):
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"matrix must be square, got shape {tuple(matrix.shape)}")
-        skew = float((matrix - matrix.T).abs().max()) if matrix.numel() else 0.0
+        if not matrix.numel():
+            raise ValueError("matrix must have at least one row, got shape (0, 0)")
+        if not matrix.is_floating_point():
+            raise ValueError(f"matrix must hold real floating-point numbers, got {matrix.dtype}: write matrix.double()")
+        skew = float((matrix - matrix.T).abs().max())
         if skew > 1e-6 * float(matrix.abs().max()):
             raise ValueError(f"matrix must be symmetric, but differs from its transpose by {skew:.3g}")
         self.matrix = matrix
@@ -78,6 +95,70 @@ class MatrixOperator(Operator):
 
     def _product(self, rows: Tensor) -> Tensor:
         return rows @ self.matrix
+
+
+class ScaledOperator(Operator):
+    """operator / 2^exponent, of a size whose squares and sums neither over- nor underflow.
+
+    The exponent is found by the first product, and is 0 for ordinary sizes: then every bit is the operator's own.
+    Half of it goes into the vectors before the product, so that the product itself stays within range.
+    """
+
+    def __init__(self, operator: Operator, exponent: int | None = None):
+        if operator.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"curvature cannot be measured in {operator.dtype}, whose rounding hides it: "
+                "write Objective(..., dtype=torch.float32), or MatrixOperator(matrix.float())"
+            )
+        self.operator, self.exponent = operator, exponent
+        self.size, self.dtype, self.device = operator.size, operator.dtype, operator.device
+        self.layout, self.hint, self.workers = operator.layout, operator.hint, operator.workers
+
+    def _product(self, rows: Tensor) -> Tensor:
+        return self._find_exponent(rows) if self.exponent is None else self._scaled(rows, self.exponent)
+
+    def _scaled(self, rows: Tensor, exponent: int) -> Tensor:
+        if exponent == 0:
+            return self.operator.matmat(rows)
+        half = exponent // 2
+        return self.operator.matmat(rows * 2.0**-half) * 2.0 ** (half - exponent)
+
+    def _find_exponent(self, rows: Tensor) -> Tensor:
+        """Multiply, and again with another exponent until the product has an ordinary size."""
+        self.exponent = 0
+        images = first = self.operator.matmat(rows)
+        widest = 4 - math.frexp(torch.finfo(self.dtype).smallest_normal)[1]
+        for _ in range(3):
+            change = _magnitude(images, widest)
+            if change is None or abs(change) <= ORDINARY:
+                break
+            exponent = min(max(self.exponent + change, -widest), widest)
+            if exponent == self.exponent:
+                break
+            self.exponent = exponent
+            self.products += len(rows)
+            images = self._scaled(rows, exponent)
+        if not bool(images.any()) or not bool(torch.isfinite(images).all()):
+            self.exponent, images = 0, first  # zero at any size, or not finite at any
+        return images
+
+    def restore(self, values: Number) -> Number:
+        """Eigenvalues, residuals or traces of this operator as those of the original."""
+        return values if not self.exponent else np.ldexp(values, self.exponent)
+
+    def rounding(self, largest: float) -> float:
+        """What rounding leaves of any residual, for an operator with eigenvalues up to `largest` in magnitude."""
+        return ROUNDING * float(torch.finfo(self.dtype).eps) * largest
+
+
+def _magnitude(images: Tensor, widest: int) -> int | None:
+    """The largest entry as a power of two; `widest` stands for infinity, its negative for zero, None for NaN."""
+    largest = float(images.abs().max())
+    if math.isnan(largest):
+        return None
+    if math.isinf(largest):
+        return widest
+    return math.frexp(largest)[1] if largest else -widest
 
 
 class ShiftedOperator(Operator):

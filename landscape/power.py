@@ -15,11 +15,12 @@ from torch import Tensor
 
 from landscape.curvature import HessianOperator
 from landscape.data import join
-from landscape.errors import positive, whole
+from landscape.errors import finite, positive, whole
+from landscape.krylov import norm, random_rows
 from landscape.objective import Objective
-from landscape.operators import Operator
+from landscape.operators import Operator, ScaledOperator
 from landscape.results import Eigenpairs, Outcome, Progress
-from landscape.rng import normal, numpy_generator, torch_generator
+from landscape.rng import numpy_generator, torch_generator
 
 Sampler = Callable[[int], Operator]  # step -> the operator of a fresh mini-batch
 
@@ -44,38 +45,41 @@ def power_iteration(
                always taken from `operator`, the full data.
     as_published  what pytorch-hessian-eigenthings 0.0.2 and the FedGloSS code compute: see `_published`.
 
-    Converged means ||A v - t v|| <= tol |t|. With 20 steps that is often not reached: look at `residuals`.
+    Converged means ||A v - t v|| <= tol |t|, rounding included; never that no larger eigenvalue was missed, so
+    `verified` stays False. With 20 steps that is often not reached: look at `residuals`.
     """
-    whole("k", k, most=operator.size)
+    whole("k", k, most=operator.dimension)
     whole("max_iter", max_iter)
     positive("tol", tol)
     if momentum < 0:
         raise ValueError(f"momentum must be zero or positive, got {momentum}")
+    scaled = ScaledOperator(operator)
     found: list[_Found] = []
     spent = 0
     for index in range(k):
-        step = _Step(operator, sampler, [pair.vector for pair in found])
+        step = _Step(scaled, sampler, [pair.vector for pair in found])
         if as_published:
             pair = _published(step, [pair.value for pair in found], max_iter, momentum, seed)
         else:
-            pair = _accelerated(step, max_iter, tol, momentum, normal((operator.size,), seed, "power", index))
+            pair = _accelerated(step, max_iter, tol, momentum, random_rows(operator, 1, seed, "power", index)[0])
         spent += step.products
         found.append(pair)
         if progress is not None:
             progress(index + 1, k)
     if not as_published:
         found = _rotated(found)
+    found.sort(key=lambda pair: -pair.value)
     values = np.array([pair.value for pair in found])
-    residuals = np.array([pair.residual for pair in found])
+    floor = scaled.rounding(float(max(pair.size for pair in found)))
+    residuals = np.array([pair.residual for pair in found]) + floor
     converged = residuals <= tol * np.abs(values)
-    order = np.argsort(-values, kind="stable")
     return Eigenpairs(
-        values=values[order],
-        vectors=torch.stack([found[place].vector for place in order]),
-        residuals=residuals[order],
-        converged=converged[order],
+        values=scaled.restore(values),
+        vectors=torch.stack([pair.vector for pair in found]),
+        residuals=scaled.restore(residuals),
+        converged=converged,
         products=spent,
-        iterations=np.array([found[place].steps for place in order], dtype=np.int64),
+        iterations=np.array([pair.steps for pair in found], dtype=np.int64),
         outcome=Outcome.CONVERGED if converged.all() else Outcome.MAX_ITERATIONS,
     )
 
@@ -103,31 +107,50 @@ class _Found:
     def residual(self) -> float:
         return float((self.product.double() - self.value * self.vector.double()).norm())
 
+    @property
+    def size(self) -> float:
+        """Length of the product: the operator has an eigenvalue of at least this magnitude."""
+        return norm(self.product)
+
 
 class _Step:
     """Products for one search: full data or a fresh mini-batch each, counted, with what was found before."""
 
-    def __init__(self, operator: Operator, sampler: Sampler | None, found: list[Tensor]):
+    def __init__(self, operator: ScaledOperator, sampler: Sampler | None, found: list[Tensor]):
         self.operator, self.sampler, self.found = operator, sampler, found
+        self.batches = 0
         self.products = 0
 
+    def scaled(self, momentum: float, power: int) -> float:
+        """A momentum in units of the operator's size to this power; the size is known after the first product."""
+        return float(np.ldexp(momentum, -power * (self.operator.exponent or 0)))
+
     def multiply(self, vector: Tensor) -> Tensor:
-        source = self.operator if self.sampler is None else self.sampler(self.products)
-        self.products += 1
-        return source.matvec(vector)
+        if self.sampler is None:
+            return self._count(self.operator, vector)
+        batch = ScaledOperator(self.sampler(self.batches), self.operator.exponent)
+        self.batches += 1
+        product = self._count(batch, vector)
+        self.operator.exponent = batch.exponent  # one scale for all, or momentum would mean another thing each time
+        return product
 
     def judge(self, vector: Tensor, product: Tensor | None, value: float | None, steps: int) -> _Found:
         """The pair with its residual on the full operator; a product is spent only if none is at hand."""
         if product is None:
-            product = self.operator.matvec(vector)
-            self.products += 1
+            product = self._count(self.operator, vector)
         reached = float(vector.double() @ product.double()) if value is None else value
         return _Found(reached, vector, product, steps)
+
+    def _count(self, operator: ScaledOperator, vector: Tensor) -> Tensor:
+        before = operator.products
+        product = finite("an operator product", operator.matvec(vector))
+        self.products += operator.products - before
+        return product
 
 
 def _accelerated(step: _Step, max_iter: int, tol: float, momentum: float, start: Tensor) -> _Found:
     """w_{t+1} = A w_t - beta w_{t-1}, everything kept orthogonal to the vectors found before."""
-    v = _unit(_outside(start.to(step.operator.device, step.operator.dtype), step.found))
+    v = _unit(_outside(start, step.found))
     previous = torch.zeros_like(v)
     for count in range(1, max_iter + 1):
         w = step.multiply(v)
@@ -135,11 +158,11 @@ def _accelerated(step: _Step, max_iter: int, tol: float, momentum: float, start:
             pair = step.judge(v, w, None, count)
             if pair.residual <= tol * abs(pair.value) or count == max_iter:
                 return pair
-        following = _outside(w - momentum * previous, step.found)
-        norm = float(following.norm())
-        if norm == 0.0:  # v lies in the null space: it is an eigenvector
+        following = _outside(w - step.scaled(momentum, 2) * previous, step.found)
+        length = norm(following)
+        if length == 0.0:  # v lies in the null space: it is an eigenvector
             break
-        previous, v = v / norm, following / norm
+        previous, v = v / length, following / length
     return step.judge(v, None, None, count)
 
 
@@ -152,26 +175,22 @@ def _published(step: _Step, values: list[float], max_iter: int, momentum: float,
     4. it stops when the Rayleigh quotient changes by less than 1e-4, which is no bound on the error;
     5. deflation subtracts value * v v' with the value and vector as found, errors included.
 
-    The residual is that of the value and vector returned, on the true operator.
+    The residual is that of the value and vector returned, on the true operator: where the deflated one sends the
+    vector to zero, too.
     """
-    size, like = step.operator.size, step.operator
-    vector = (
-        step.found[-1]
-        if step.found
-        else torch.rand(size, generator=torch_generator(seed, "power")).to(like.device, like.dtype)
-    )
+    vector = step.found[-1] if step.found else _uniform(step.operator, seed)
     value, before = 0.0, 0.0
     for count in range(1, max_iter + 1):
-        unit = vector / (vector.norm() + 1e-6)
+        unit = vector / (norm(vector) + 1e-6)
         product = step.multiply(vector)
         for known, earlier in zip(values, step.found, strict=True):
             product = product - known * (earlier @ vector) * earlier
-        product = product - momentum * unit
-        norm = float(product.norm())
-        if norm == 0.0:
-            return step.judge(vector, torch.zeros_like(vector), 0.0, count)
+        product = product - step.scaled(momentum, 1) * unit
+        length = norm(product)
+        if length == 0.0:
+            return step.judge(_unit(vector), None, 0.0, count)
         value = float(vector @ product)
-        vector = product / norm
+        vector = product / length
         if value != 0.0 and abs((value - before) / value) < 1e-4:
             break
         before = value
@@ -203,4 +222,11 @@ def _outside(vector: Tensor, found: list[Tensor]) -> Tensor:
 
 
 def _unit(vector: Tensor) -> Tensor:
-    return torch.div(vector, vector.norm())
+    return vector / norm(vector)
+
+
+def _uniform(operator: Operator, seed: int) -> Tensor:
+    """Numbers in [0, 1), zero on running statistics."""
+    vector = torch.rand(operator.size, generator=torch_generator(seed, "power"))
+    vector[operator.dimension :] = 0
+    return vector.to(operator.device, operator.dtype)

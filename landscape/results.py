@@ -19,9 +19,13 @@ Progress = Callable[[int, int], object]  # (units done, units in all); called fr
 class Outcome(Enum):
     """How an iteration ended; the value is advice to the reader. Failing to converge is not an exception."""
 
-    CONVERGED = "every wanted residual is below the tolerance"
-    EXACT = "the Krylov space closed: values are exact to rounding"
+    CONVERGED = (
+        "every residual is below the tolerance: each pair is an eigenpair, and whether none further out was missed "
+        "is what `verified` says"
+    )
+    EXACT = "the Krylov space is the whole space: values are exact to rounding, and none was missed"
     MAX_ITERATIONS = "the budget ran out first: allow more products, loosen tol, or trust only the converged entries"
+    STALLED = "restarts no longer lower the residuals: raise max_basis, loosen tol, or trust only the converged entries"
     NOISE = "residuals stopped falling at the rounding level of the operator: use float64 or loosen tol"
 
 
@@ -41,7 +45,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """Eigenvalues with what is known of their error: some eigenvalue lies within `residuals[i]` of `values[i]`."""
+    """Eigenvalues with what is known of their error: some eigenvalue lies within `residuals[i]` of `values[i]`.
+
+    That it is the i-th one is known only if `verified`.
+    """
 
     values: Array = field(metadata=axes("k"))  # (k,) descending, algebraic
     vectors: Tensor = field(metadata=axes("k", "parameter"))  # (k, size) rows of unit norm
@@ -50,6 +57,7 @@ class Eigenpairs:
     products: int  # operator-vector products spent
     iterations: NDArray[np.int64] = field(metadata=axes("k"))  # (k,) steps spent up to each pair
     outcome: Outcome
+    verified: bool = False  # whether it is improbable (1 in 1000) that an eigenvalue further out was missed
 
 
 @dataclass(frozen=True)
@@ -81,16 +89,21 @@ class Density:
         positive("width", width)
         nodes, weights = np.nan_to_num(self.nodes), np.nan_to_num(self.weights)
         distance = (np.asarray(grid)[:, None, None] - nodes[None]) / width
-        kernel = np.exp(-0.5 * distance**2) / (width * np.sqrt(2 * np.pi))
+        kernel = np.exp(-0.5 * distance**2) / np.sqrt(2 * np.pi)  # in units of the width, whatever its size
         each = (kernel * weights[None]).sum(axis=2)  # (grid, probes)
         error = each.std(axis=1, ddof=1) / np.sqrt(each.shape[1]) if each.shape[1] > 1 else np.full(len(each), np.nan)
-        return each.mean(axis=1), error
+        return each.mean(axis=1) / width, error / width
 
 
 def _resolution(density: Density) -> float:
     """Span of the nodes over their number: what the quadrature can tell apart."""
+    return _span(density) / int(np.isfinite(density.nodes).sum(axis=1).max())
+
+
+def _span(density: Density) -> float:
+    """How far the nodes reach; for a single value a small part of it, for zeros alone any small number."""
     low, high = density.extremes
-    return max(high - low, 1e-12) / int(np.isfinite(density.nodes).sum(axis=1).max())
+    return max(high - low, 1e-12 * max(abs(low), abs(high))) or 1e-12
 
 
 def _pyhessian(density: Density) -> float:
@@ -101,9 +114,8 @@ def _pyhessian(density: Density) -> float:
 
 def _papyan(density: Density) -> float:
     """Papyan 2020 with kappa = 3, on a spectrum mapped to [-1, 1] with a margin of 5 % at either end."""
-    low, high = density.extremes
     steps = int(np.isfinite(density.nodes).sum(axis=1).max())
-    return 0.5 * 1.1 * max(high - low, 1e-12) * 2 / (max(steps - 1, 1) * float(np.sqrt(8 * np.log(3))))
+    return 0.5 * 1.1 * _span(density) * 2 / (max(steps - 1, 1) * float(np.sqrt(8 * np.log(3))))
 
 
 WIDTHS: dict[str, Callable[[Density], float]] = {
@@ -224,4 +236,8 @@ class Curve:
 
 def standard_error(samples: Array) -> float:
     """Of the mean of independent samples; one sample says nothing about it."""
-    return float(samples.std(ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else float("nan")
+    if len(samples) < 2:
+        return float("nan")
+    scale = float(np.abs(samples).max()) or 1.0  # squares of very small or large samples would leave the range
+    exponent = int(np.frexp(scale)[1]) if np.isfinite(scale) else 0
+    return float(np.ldexp(np.ldexp(samples, -exponent).std(ddof=1) / np.sqrt(len(samples)), exponent))

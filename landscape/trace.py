@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from landscape.errors import choose, positive, whole
-from landscape.operators import Operator
+from landscape.errors import choose, finite, positive, whole
+from landscape.operators import Operator, ScaledOperator
 from landscape.results import Array, Progress, Trace, standard_error
 from landscape.rng import rademacher
 
@@ -45,13 +45,14 @@ def trace(
     if target is not None:
         positive("target", target)
     places = _places(operator)
+    scaled = ScaledOperator(operator)
     spent = 0
 
     def multiply(rows: Tensor) -> Tensor:
         nonlocal spent
         images = torch.empty_like(rows)
         for start in range(0, len(rows), BLOCK):
-            images[start : start + BLOCK] = operator.matmat(rows[start : start + BLOCK])
+            images[start : start + BLOCK] = finite("an operator product", scaled.matmat(rows[start : start + BLOCK]))
             spent += len(rows[start : start + BLOCK])
             if progress is not None:
                 progress(spent, probes)
@@ -69,29 +70,25 @@ def trace(
         v = signs(operator, range(len(samples), last), seed)
         rest = _without(multiply(_without(v, basis)), basis)
         samples = np.concatenate([samples, _inner(v, rest, places)])
-        if target is not None and standard_error(samples.sum(axis=1)) <= target:
+        if target is not None and scaled.restore(standard_error(samples.sum(axis=1))) <= target:
             break
 
-    values = known + samples.mean(axis=0)
-    layers = {layer: (float(values[i]), standard_error(samples[:, i])) for i, layer in enumerate(places)}
+    values = scaled.restore(known + samples.mean(axis=0))
+    errors = scaled.restore(np.array([standard_error(column) for column in samples.T]))
+    layers = {layer: (float(values[i]), float(errors[i])) for i, layer in enumerate(places)}
     return Trace(
         value=float(values.sum()),
-        standard_error=standard_error(samples.sum(axis=1)),
+        standard_error=float(scaled.restore(standard_error(samples.sum(axis=1)))),
         layers=layers if operator.layout is not None else {},
-        products=spent,
+        products=scaled.products,
     )
 
 
 def signs(operator: Operator, indices: Iterable[int], seed: int, purpose: str = "probe") -> Tensor:
     """Random signs, one row per index; zero on running statistics, which are carried along but have no curvature."""
     rows = torch.stack([rademacher((operator.size,), seed, purpose, index) for index in indices])
-    rows[:, parameter_count(operator) :] = 0
+    rows[:, operator.dimension :] = 0
     return rows.to(operator.device, operator.dtype)
-
-
-def parameter_count(operator: Operator) -> int:
-    """Dimension of the part of the vector that the loss is differentiated by."""
-    return operator.size if operator.layout is None else operator.layout.parameters[-1].stop
 
 
 def _no_basis(operator: Operator, multiply: Multiply, probes: int, seed: int) -> Tensor:
@@ -102,7 +99,7 @@ def _range_basis(operator: Operator, multiply: Multiply, probes: int, seed: int)
     """Orthonormal rows that span H S for random signs S."""
     if probes < 3:
         raise ValueError(f"hutch++ needs probes of at least 3, one for each of its parts; got {probes}")
-    rank = min(probes // 3, parameter_count(operator))
+    rank = min(probes // 3, operator.dimension)
     sketch = multiply(signs(operator, range(rank), seed, "sketch"))
     basis: Tensor = torch.linalg.qr(sketch.T)[0]
     return basis.T.contiguous()

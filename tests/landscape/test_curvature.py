@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.sparse.linalg import eigsh
 from torch import nn
 from torch.nn import functional
 
-from landscape import Objective, eigenpairs
+from landscape import Objective, eigenpairs, line, plane, power_iteration, spectral_density, trace
 from landscape.curvature import ENGINES
 from landscape.operators import MatrixOperator, RescaledOperator, ShiftedOperator, SumOperator
 from tests.landscape.cases import CASES, make
@@ -159,9 +160,74 @@ def test_parameter_selection_gives_a_diagonal_block():
 def test_statistics_in_the_vector_have_no_curvature():
     case = make("convolution")
     moving = Objective(case.model, case.data, batchnorm="interpolated", chunk_size=8)
-    dense = moving.hessian(moving.theta).dense()
-    close(dense[:-6, :-6], case.dense_hessian())
-    assert dense[-6:].abs().max() == 0
+    H = moving.hessian(moving.theta)
+    assert (H.size, H.dimension) == (moving.size, moving.size - 6)
+    close(H.dense(), case.dense_hessian())
+    assert H.matmat(torch.eye(H.size, dtype=H.dtype))[-6:].abs().max() == 0
+
+
+def test_everything_agrees_that_only_parameters_have_curvature():
+    """With weight decay a running statistic would add the eigenvalue 0 below the parameters' own."""
+    case = make("convolution")
+    still = Objective(case.model, case.data, weight_decay=1.0)
+    moving = Objective(case.model, case.data, batchnorm="interpolated", weight_decay=1.0)
+    H, M = still.hessian(still.theta), moving.hessian(moving.theta)
+    end, truth = H.size, np.linalg.eigvalsh(H.dense().numpy())
+    assert truth[0] > 0.1
+    for which, expected in {"largest": truth[:-3:-1], "smallest": truth[1::-1], "both": truth[[-1, 0]]}.items():
+        wide = eigenpairs(M, k=2, which=which)
+        np.testing.assert_allclose(wide.values, expected, rtol=2e-3)
+        assert wide.vectors.shape == (2, moving.size)
+        assert float(wide.vectors[:, end:].abs().max()) == 0.0
+    for published in (False, True):
+        wide = power_iteration(M, k=1, max_iter=40, as_published=published)
+        assert wide.values[0] == pytest.approx(truth[-1], rel=0.02)
+        assert float(wide.vectors[:, end:].abs().max()) == 0.0
+    estimate = trace(M, probes=40)
+    assert abs(estimate.value - truth.sum()) < 4 * estimate.standard_error
+    density = spectral_density(M, steps=20, probes=2)
+    assert density.size == end
+    assert density.extremes[0] > 0.1
+    scipy = eigsh(M.to_scipy(), k=1, which="SA", tol=1e-3, return_eigenvectors=False)
+    assert scipy[0] == pytest.approx(truth[0], rel=1e-2)
+    with pytest.raises(ValueError, match=f"k must be a whole number, between 1 and {end}"):
+        eigenpairs(M, k=end + 1)
+
+
+def test_eigenvectors_are_directions_of_an_objective_with_statistics():
+    case = make("convolution")
+    moving = Objective(case.model, case.data, batchnorm="interpolated")
+    pairs = eigenpairs(moving.hessian(moving.theta), k=2, tol=1e-8)
+    step = 1e-3
+    around = line(moving, moving.theta, pairs.vectors[0], extent=step, steps=3).loss
+    second = (around[0] - 2 * around[1] + around[2]) / step**2
+    assert second == pytest.approx(pairs.values[0], rel=1e-4)
+    assert plane(moving, moving.theta, *pairs.vectors, extent=0.1, steps=3).done.all()
+    warm = eigenpairs(moving.hessian(moving.theta), k=2, start=pairs.vectors)
+    np.testing.assert_allclose(warm.values, pairs.values, rtol=1e-3)
+
+
+@pytest.mark.parametrize("engine", ["auto", "recompute", "forward", "gauss_newton"])
+@pytest.mark.parametrize("margin", [1, 31, 38, 45, 52, 80, 110])
+def test_a_float32_model_that_fits_its_data_keeps_its_curvature(engine, margin):
+    """Softmax regression on two classes: H = mean of p (1 - p) x x' for both blocks, with the signs (1, -1; -1, 1)."""
+    x = torch.tensor([[1.0, 0.5, -0.25], [0.5, -1.0, 0.75]])
+    y = torch.tensor([0, 1])
+    model = nn.Linear(3, 2, bias=False)
+    towards = torch.linalg.lstsq(x, torch.tensor([[1.0, 0.0], [0.0, 1.0]])).solution.T
+    with torch.no_grad():
+        model.weight.copy_(margin / 2 * (towards - towards.flip(0)))
+    logits = (x.double() @ model.weight.detach().double().T).numpy()
+    gap = np.abs(logits[:, 0] - logits[:, 1])
+    curvature = np.exp(-gap) / (1 + np.exp(-gap)) ** 2
+    block = np.einsum("i,ij,ik->jk", curvature, x.double().numpy(), x.double().numpy()) / 2
+    expected = 2 * np.linalg.eigvalsh(block)[-1]
+    objective = Objective(model, (x, y))
+    exact = engine == "gauss_newton"
+    H = objective.gauss_newton(objective.theta) if exact else objective.hessian(objective.theta, engine=engine)
+    assert eigenpairs(H, k=1).values[0] == pytest.approx(expected, rel=1e-4)
+    assert power_iteration(H, max_iter=50).values[0] == pytest.approx(expected, rel=1e-3)
+    assert spectral_density(H, probes=1).extremes[1] == pytest.approx(expected, rel=1e-4)
 
 
 def test_float32_is_near_float64():

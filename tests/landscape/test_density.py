@@ -255,3 +255,18 @@ def test_bad_input_is_named() -> None:
         found.curve(np.zeros(1), 0.0)
     with pytest.raises(ValueError, match="did you mean 'papyan'"):
         found.curve(np.zeros(1), "papian")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exponent"), [(torch.float32, -36), (torch.float32, 35), (torch.float64, -300), (torch.float64, 300)]
+)
+def test_every_size_that_the_precision_can_hold(dtype, exponent):
+    A = torch.diag(torch.linspace(1, 2, 50, dtype=torch.float64))
+    plain = spectral_density(MatrixOperator(A), steps=10, probes=3)
+    scaled = spectral_density(MatrixOperator((A * 10.0**exponent).to(dtype)), steps=10, probes=3)
+    np.testing.assert_allclose(scaled.nodes / 10.0**exponent, plain.nodes, rtol=1e-4)
+    np.testing.assert_allclose(scaled.weights, plain.weights, atol=1e-4)
+    grid = np.linspace(0.8, 2.2, 30)
+    for width in ("resolution", "papyan"):
+        curve, _ = scaled.curve(grid * 10.0**exponent, width)
+        np.testing.assert_allclose(curve * 10.0**exponent, plain.curve(grid, width)[0], rtol=1e-2, atol=1e-3)

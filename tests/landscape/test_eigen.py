@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from landscape import Objective, eigenpairs
+from landscape import Objective, eigenpairs, power_iteration, spectral_density, trace
+from landscape.eigen import CHEAP
 from landscape.operators import MatrixOperator, Operator
 from landscape.results import Outcome
 from tests.landscape.cases import make
@@ -88,9 +89,10 @@ def test_repeated_eigenvalues_and_low_rank_when_the_krylov_space_closes(values, 
 def test_repeated_eigenvalue_in_a_wide_spectrum():
     values = np.r_[5.0, 5.0, 4.5, np.linspace(0, 4, 300)]
     A = matrix(values)
-    missed = eigenpairs(MatrixOperator(A), k=2, tol=1e-3)
+    missed = eigenpairs(MatrixOperator(A), k=2, tol=1e-3, verify=False)
     assert missed.values[1] < 4.9  # what one Krylov sequence cannot see, and why `verify` and `block` exist
-    for options in ({"verify": True}, {"block": 2}):
+    assert not missed.verified
+    for options in ({}, {"verify": True}, {"block": 2, "verify": False}):
         check(A, eigenpairs(MatrixOperator(A), k=2, tol=1e-3, **options), [5.0, 5.0], 1e-4)
 
 
@@ -113,21 +115,101 @@ def test_whole_spectrum_is_exact():
 
 def test_warm_start_saves_products():
     A = matrix(SPECTRUM)
-    cold = eigenpairs(MatrixOperator(A), k=5, tol=1e-4)
+    cold = eigenpairs(MatrixOperator(A), k=5, tol=1e-4, verify=False)
     noise = torch.randn(200, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     nearby = A + 1e-4 * (noise + noise.T)
-    warm = eigenpairs(MatrixOperator(nearby), k=5, tol=1e-4, start=cold.vectors)
+    warm = eigenpairs(MatrixOperator(nearby), k=5, tol=1e-4, start=cold.vectors, verify=False)
     check(nearby, warm, np.linalg.eigvalsh(nearby.numpy())[::-1][:5], 1e-6)
-    again = eigenpairs(MatrixOperator(nearby), k=5, tol=1e-4)
+    again = eigenpairs(MatrixOperator(nearby), k=5, tol=1e-4, verify=False)
     assert warm.products < again.products
-    assert eigenpairs(MatrixOperator(A), k=5, tol=1e-3, start=cold.vectors, block=5).products == 5
+
+
+@pytest.mark.parametrize("block", [1, 2])
+@pytest.mark.parametrize("verify", [None, False])
+def test_a_warm_start_at_right_angles_to_what_is_wanted_still_finds_it(block, verify):
+    A = matrix(SPECTRUM)
+    vectors = torch.linalg.eigh(A)[1].T.flip(0)
+    for start, k in ((vectors[1], 1), (vectors[3:6], 2)):
+        result = eigenpairs(MatrixOperator(A), k=k, start=start, block=block, verify=verify)
+        np.testing.assert_allclose(result.values, SPECTRUM[:k], rtol=1e-3)
+
+
+def test_copies_are_found_at_defaults():
+    for rest in ([5.0, 4.0, 3.0, 2.0], np.linspace(0, 5, 1000)):
+        result = eigenpairs(MatrixOperator(torch.diag(torch.tensor([10.0, 10.0, *rest]))), k=2)
+        np.testing.assert_allclose(result.values, [10.0, 10.0], rtol=1e-5)
+        assert result.verified
+
+
+def test_the_flat_spectrum_of_weight_decay():
+    """Three outliers above a cluster of a thousand copies, and a little below them."""
+    values = np.r_[3.0, 2.0, 1.0, np.full(1000, 1e-2), 1e-2 - np.geomspace(1e-7, 1e-3, 40)]
+    result = eigenpairs(MatrixOperator(torch.diag(torch.from_numpy(values))), k=5)
+    np.testing.assert_allclose(result.values, [3.0, 2.0, 1.0, 1e-2, 1e-2], rtol=1e-5)
+    assert result.verified
+
+
+def test_what_is_not_looked_for_is_not_called_verified():
+    values = np.r_[5.0, 5.0, 4.5, np.linspace(0, 4, 300)]
+    A = matrix(values)
+    assert not eigenpairs(MatrixOperator(A), k=2, verify=False).verified
+    assert not eigenpairs(MatrixOperator(A), k=2, verify=True, max_products=30).verified
+    assert "verified" in Outcome.CONVERGED.value
+    assert eigenpairs(MatrixOperator(A), k=2, verify=True).verified
+    large = torch.diag(torch.linspace(0, 1, CHEAP + 1))
+    assert not eigenpairs(MatrixOperator(large), k=1, tol=0.1).verified
 
 
 def test_the_gradient_as_a_hint_saves_products():
     operator = MatrixOperator(matrix(SPECTRUM))
-    plain = eigenpairs(operator, k=1, tol=1e-6)
+    plain = eigenpairs(operator, k=1, tol=1e-6, verify=False)
     operator.hint = plain.vectors[0] + 0.1 * plain.vectors[0].roll(1)
-    assert eigenpairs(operator, k=1, tol=1e-6).products < plain.products
+    assert eigenpairs(operator, k=1, tol=1e-6, verify=False).products < plain.products
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exponents"),
+    [(torch.float32, (-38, -25, -15, 15, 19, 36)), (torch.float64, (-305, -170, -100, 100, 155, 306))],
+)
+def test_every_size_that_the_precision_can_hold(dtype, exponents):
+    ordinary = torch.diag(torch.arange(1.0, 31, dtype=torch.float64))
+    for exponent in exponents:
+        A = (ordinary * 10.0**exponent).to(dtype)
+        for k in (1, 3):
+            result = eigenpairs(MatrixOperator(A), k=k)
+            expected = np.array([30.0, 29.0, 28.0])[:k]
+            np.testing.assert_allclose(result.values / 10.0**exponent, expected, rtol=1e-5)
+            V = result.vectors.double()
+            true = V @ (A.double() / 10.0**exponent) - torch.from_numpy(result.values / 10.0**exponent)[:, None] * V
+            assert (true.norm(dim=1).numpy() <= result.residuals / 10.0**exponent).all()
+            assert result.converged.all()
+
+
+def test_ordinary_sizes_are_not_scaled():
+    A = matrix(SPECTRUM)
+    plain, small = eigenpairs(MatrixOperator(A), k=3), eigenpairs(MatrixOperator(A * 2.0**-60), k=3)
+    np.testing.assert_array_equal(small.values, plain.values * 2.0**-60)
+    assert torch.equal(small.vectors, plain.vectors)
+    assert small.products == plain.products + 1  # one to find the scale
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [3, 500])
+def test_a_zero_matrix(size, dtype):
+    result = eigenpairs(MatrixOperator(torch.zeros(size, size, dtype=dtype)), k=2)
+    assert result.values.tolist() == result.residuals.tolist() == [0.0, 0.0]
+    assert result.converged.all()
+    assert result.verified
+
+
+def test_restarts_that_bring_nothing_end():
+    """A null space with neighbours down to 1e-6: no small basis resolves it, and 2000 products would not either."""
+    A = matrix(np.r_[5.0, 4.0, 3.0, np.zeros(250), -np.geomspace(1e-6, 0.1, 47)])
+    result = eigenpairs(MatrixOperator(A), k=5, max_basis=14, max_products=2000)
+    assert result.outcome is Outcome.STALLED
+    assert "max_basis" in result.outcome.value
+    assert result.products < 300
+    assert result.converged.tolist() == [True, True, True, False, False]
 
 
 def test_float32_reports_its_rounding():
@@ -205,12 +287,15 @@ def test_an_operator_that_is_not_symmetric_is_refused():
         ({"tol": 0.0}, "tol must be positive"),
         ({"which": "larges"}, "did you mean 'largest'"),
         ({"start": torch.zeros(3, 7)}, "start must have 200 entries"),
-        ({"start": torch.zeros(2, 200)}, "linearly independent"),
+        ({"start": torch.zeros(2, 200)}, "start has a vector of zeros"),
+        ({"start": torch.zeros(200)}, "start has a vector of zeros"),
+        ({"start": torch.tensor(1.0)}, "start must have 200 entries"),
         ({"start": torch.ones(2, 200)}, "linearly independent"),
         ({"start": torch.full((200,), torch.nan)}, "start has 200 non-finite"),
         ({"max_basis": 3}, "max_basis must be a whole number, at least"),
         ({"block": 0}, "block must be"),
         ({"max_products": 0}, "max_products must be"),
+        ({"max_products": 4}, "max_products must be a whole number, at least 5; got 4"),
     ],
 )
 def test_bad_input(options, message):
@@ -223,3 +308,25 @@ def test_progress_is_reported():
     result = eigenpairs(MatrixOperator(matrix(SPECTRUM)), k=2, progress=lambda done, total: seen.append((done, total)))
     assert seen[:-1] == [(done, 140) for done in range(1, result.products + 1)]
     assert seen[-1] == (result.products, result.products)
+
+
+@pytest.mark.parametrize(
+    ("make_matrix", "message"),
+    [
+        (lambda: torch.eye(3, dtype=torch.int64), "floating-point numbers, got torch.int64: write matrix.double"),
+        (lambda: torch.eye(3, dtype=torch.complex64), "real floating-point numbers, got torch.complex64"),
+        (lambda: torch.empty(0, 0), "at least one row"),
+        (lambda: torch.eye(3, 4), "must be square"),
+    ],
+)
+def test_matrices_that_are_refused(make_matrix, message):
+    with pytest.raises(ValueError, match=message):
+        MatrixOperator(make_matrix())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_refused_with_advice(dtype):
+    operator = MatrixOperator(matrix(SPECTRUM).to(dtype))
+    for measure in (eigenpairs, power_iteration, trace, spectral_density):
+        with pytest.raises(ValueError, match=r"cannot be measured in torch\..*dtype=torch.float32"):
+            measure(operator)

@@ -116,3 +116,48 @@ def test_mini_batches_steer_but_the_full_operator_judges():
 def test_bad_input(options, message):
     with pytest.raises(ValueError, match=message):
         power_iteration(MatrixOperator(matrix(VALUES)), **options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exponent"),
+    [(torch.float32, -36), (torch.float32, 35), (torch.float64, -300), (torch.float64, 300), (torch.float64, 0)],
+)
+@pytest.mark.parametrize("as_published", [False, True])
+def test_the_stated_residual_is_the_true_one_at_every_size(dtype, exponent, as_published):
+    ordinary = matrix(VALUES)
+    A = (ordinary * 10.0**exponent).to(dtype)
+    result = power_iteration(MatrixOperator(A), k=3, max_iter=30, as_published=as_published)
+    values, V = torch.from_numpy(result.values / 10.0**exponent), result.vectors.double()
+    true = (V @ (A.double() / 10.0**exponent) - values[:, None] * V).norm(dim=1).numpy()
+    floor = 8 * torch.finfo(dtype).eps * 1.33
+    np.testing.assert_array_less(true, result.residuals / 10.0**exponent + 1e-15)
+    np.testing.assert_allclose(result.residuals / 10.0**exponent, true, rtol=1e-3, atol=2 * floor)
+    assert abs(values[0] - 1.3285) < 0.01
+    assert not result.verified
+
+
+def test_as_published_states_the_residual_where_deflation_leaves_nothing():
+    """The second search starts at the first eigenvector, which deflation sends to zero: it returns 0 for it."""
+    A = torch.diag(torch.tensor([2.0, 0.0, 0.0, 0.0], dtype=torch.float64))
+    result = power_iteration(MatrixOperator(A), k=2, as_published=True)
+    np.testing.assert_allclose(result.values, [2.0, 0.0], atol=1e-12)
+    np.testing.assert_allclose(result.residuals, [0.0, 2.0], atol=1e-12)
+    assert result.converged.tolist() == [True, False]
+    zero = power_iteration(MatrixOperator(torch.zeros(4, 4)), k=2, as_published=True)
+    assert zero.residuals.tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(zero.vectors.norm(dim=1), 1.0, rtol=1e-6)
+
+
+def test_float32_states_its_rounding():
+    A = matrix(VALUES, dtype=torch.float32)
+    result = power_iteration(MatrixOperator(A), max_iter=500, tol=1e-6)
+    assert result.residuals[0] >= 8 * torch.finfo(torch.float32).eps * 1.328
+
+
+def test_momentum_means_the_same_at_every_size():
+    A = matrix(VALUES)
+    plain = power_iteration(MatrixOperator(A), max_iter=10, momentum=0.25)
+    small = power_iteration(MatrixOperator(A * 2.0**-80), max_iter=10, momentum=0.25 * 2.0**-160)
+    np.testing.assert_allclose(small.values * 2.0**80, plain.values, rtol=1e-14)
+    published = power_iteration(MatrixOperator(A * 2.0**-80), as_published=True, max_iter=200, momentum=0.1 * 2.0**-80)
+    assert published.values[0] * 2.0**80 == pytest.approx(1.2285, abs=2e-3)

@@ -213,3 +213,19 @@ def test_single_precision_agrees_with_double() -> None:
 def test_bad_input_is_named(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         trace(MatrixOperator(symmetric(4, 0)), **options)
+
+
+@pytest.mark.parametrize("method", ["hutchinson", "hutch++"])
+@pytest.mark.parametrize(
+    ("dtype", "exponent"), [(torch.float32, -36), (torch.float32, 35), (torch.float64, -300), (torch.float64, 300)]
+)
+def test_every_size_that_the_precision_can_hold(method, dtype, exponent):
+    noise = torch.randn(40, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    A = (noise + noise.T + 10 * torch.eye(40)).double()
+    plain = trace(MatrixOperator(A), probes=60, method=method)
+    scaled = trace(MatrixOperator((A * 10.0**exponent).to(dtype)), probes=60, method=method)
+    assert scaled.value / 10.0**exponent == pytest.approx(plain.value, rel=1e-5)
+    assert scaled.standard_error / 10.0**exponent == pytest.approx(plain.standard_error, rel=1e-3)
+    goal = 2 * plain.standard_error
+    early = trace(MatrixOperator((A * 10.0**exponent).to(dtype)), method=method, target=goal * 10.0**exponent)
+    assert early.standard_error <= goal * 10.0**exponent

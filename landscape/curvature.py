@@ -87,7 +87,7 @@ class _Curvature(Operator):
     def _keep(self, engine: str) -> None:
         """Build and keep the graphs of as many leading chunks as there is memory for."""
         chunks = self.objective.chunks
-        if engine in ("recompute", "forward"):
+        if engine in ("recompute", "forward") or not self.objective.countable:
             return
         with counting_saved([self.theta, *nests.tensors(chunks[0])]) as saved:
             # on one thread, like the others: the same bits, and no waiting for threads of small kernels

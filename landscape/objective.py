@@ -99,9 +99,8 @@ class Objective:
         self.batchnorm, self.weight_decay = batchnorm, float(weight_decay)
         self.memory = parse_bytes(memory) if memory is not None else None
         self.workers = 1 if self.device.type != "cpu" else whole("workers", workers or torch.get_num_threads())
-        self.inner_gradients = (
-            False  # whether the loss itself differentiates; found out by a probe, like the next three
-        )
+        # found out by probes: whether the loss itself differentiates, and whether autograd can count what it saves
+        self.inner_gradients, self.countable = False, True
         self._fault = ""  # why there are no derivatives
         self._sample: Any = None  # the model's outputs for a few examples
         self._rule = Rule("none", "batch_loss gives no third value")

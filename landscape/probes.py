@@ -253,15 +253,22 @@ def _fitting_chunk(objective: Objective, replica: Replica, batch: Batch, most: i
     most = most or 1024
     cut = nests.can_be_cut(batch)
     piece = nests.take(batch, slice(0, 4)) if cut else batch
-    with torch.enable_grad(), counting_saved([replica.flat, *nests.tensors(piece)]) as saved:
-        sums = objective._sums(replica, piece)
+    try:
+        with torch.enable_grad(), counting_saved([replica.flat, *nests.tensors(piece)]) as saved:
+            sums = objective._sums(replica, piece)
+    except RuntimeError:  # torch.func inside the loss allows no counting
+        objective.inner_gradients, objective.countable = True, False
+        with torch.enable_grad():
+            sums = objective._sums(replica, piece)
     if not sums.loss.requires_grad:
         objective._fault = (
             "the loss does not depend on the parameters in a way that torch can differentiate: is there a .detach(), "
             ".item(), float() or torch.no_grad() in it, or a step such as argmax?"
         )
+    if not cut or not objective.countable:
+        return most
     each = max(saved.all() / max(examples(piece), 1), 1)
-    return min(1 << int(math.log2(max(CACHE / each, 8))), most) if cut else most
+    return min(1 << int(math.log2(max(CACHE / each, 8))), most)
 
 
 def _some(batch: Batch, count: int) -> Batch:

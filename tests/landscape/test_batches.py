@@ -337,6 +337,33 @@ def test_convolutions_below_an_inner_gradient() -> None:
     torch.testing.assert_close(objective.hessian(theta).matvec(v), product, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("layer", [nn.Tanh(), nn.ReLU()])
+def test_inner_gradients_by_torch_func(layer: nn.Module) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Unflatten(-1, (1, 3)), nn.Conv1d(1, 2, 3, padding=1), layer, nn.Flatten(-2), nn.Linear(6, 1)
+    )
+    model = model.double()
+    X = torch.randn(6, 3).double()
+
+    def batch_loss(network: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, int]:
+        slopes = torch.func.vmap(torch.func.grad(lambda point: network(point).sum()))(x)
+        return (slopes.square().sum(dim=1) + network(x)[:, 0] ** 2).sum(), len(x)
+
+    objective = Objective(model, X, batch_loss=batch_loss)
+    theta = objective.theta
+
+    def value(vector: Tensor) -> Tensor:
+        tensors = objective.layout.unflatten(vector)
+        return batch_loss(lambda x: functional_call(model, tensors, (x,)), X)[0] / len(X)
+
+    assert objective.loss(theta) == pytest.approx(value(theta).item(), rel=1e-12)
+    torch.testing.assert_close(objective.gradient(theta), torch.func.grad(value)(theta))
+    H = torch.func.hessian(value)(theta)
+    for engine in ("auto", "retained", "recompute"):
+        torch.testing.assert_close(objective.hessian(theta, engine).dense(), H, rtol=1e-10, atol=1e-12)
+
+
 def test_a_model_that_differentiates_itself_works_with_any_loss() -> None:
     class Force(nn.Module):
         def __init__(self) -> None:

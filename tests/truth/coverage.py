@@ -2,7 +2,8 @@
 
 For a Gaussian estimate with a well-known error it is .954; with an error from n independent values it is that of
 Student's t, .952 for n = 100, .946 for 30 and .923 for 10: coverage is promised for 30 values or more.
-Over 300 seeds the number itself has a standard deviation of .012.
+Over 300 seeds the number itself has a standard deviation of .012, over 2,000 of .005. What is averaged must not be too
+skewed for its number: the error of a mean of 300 squared Gaussians holds .94.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def one_value() -> Objective:
 
 def regression() -> Objective:
     x = numbers(POPULATION, 1)
-    return _objective(x, 0.5 * x + numbers(POPULATION, 1, seed=2), nn.MSELoss())
+    noise = torch.rand(POPULATION, 1, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return _objective(x, 0.5 * x + 4 * noise, nn.MSELoss())
 
 
 def correlated_outputs() -> Objective:
@@ -110,7 +112,7 @@ def _weighted(weight: float) -> Objective:
 
 
 def weighted_classes(weight: float) -> Objective:
-    y = (numbers(POPULATION, seed=3) > 0.8).long()
+    y = (numbers(POPULATION, seed=3) > 0.3).long()
     loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, weight], dtype=torch.float64))
     return _objective(numbers(POPULATION, 2, seed=2) * (1 + 2 * y[:, None]), y, loss)
 
@@ -124,7 +126,7 @@ def weights_and_ignored() -> Objective:
 def class_dependent() -> Objective:
     """Ten classes of unequal size whose losses hardly overlap: without the strata errors are far too large."""
     y = labels(10, POPULATION) * labels(10, POPULATION, seed=9) // 9
-    x = functional.one_hot(y, 10) * (4.0 - y[:, None]) + 0.3 * numbers(POPULATION, 10)
+    x = functional.one_hot(y, 10) * (4.0 - y[:, None]) + 0.6 * numbers(POPULATION, 10)
     return _objective(x, y, functional.cross_entropy)
 
 

@@ -6,7 +6,8 @@ A layer is one parameter tensor, as in FedFSA's code. For participant i, its mod
     first_order    |grad_j L_i(W + e) . e_j|, its approximation (eq. 8)
     global_first_order  |grad_j L_i(W_g) . (w_g,j - w_j)| (eq. 10)
     rise           L_i(W + radius g_j / ||g_j||) - L_i(W), layer j alone perturbed by the whole radius
-    adaptive       mean of |w_j - w_g,j| / ||w_j - w_g,j||, FedSoL's layer-wise radius (eq. 11 there, Figure 8)
+    adaptive       mean of |w_j - w_g,j| / ||w - w_g||, FedSoL's radius (eq. 11 there, Figure 8); the norm is over the
+                   layer in the usual sense, weight and bias together
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
         "sam_rise": np.asarray(top - base),
         "global_sensitivity": np.asarray(abs(before - base)),
         "moved": each(lambda entry: product(away, away, entry)),
-        "adaptive": each(lambda entry: _adaptive(away[entry.start : entry.stop])),
+        "adaptive": each(lambda entry: _adaptive(away, entry, entries)),
         "rise": each(lambda entry: objective.loss(theta + settings.radius * unit(alone(gradient, entry))) - base),
         "removal": each(lambda entry: abs(top - objective.loss(theta + e - alone(e, entry)))),
         "first_order": each(lambda entry: abs(product(slope, e, entry))),
@@ -114,10 +115,11 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
     }
 
 
-def _adaptive(away: Tensor) -> float:
-    """The mean of |d| / ||d||; zero for a layer that did not move, as FedSoL perturbs it not at all."""
-    length = float(away.double().norm())
-    return float(away.double().abs().mean()) / length if length else 0.0
+def _adaptive(away: Tensor, entry: Entry, entries: Sequence[Entry]) -> float:
+    """The mean of |d| / ||d of its layer||; zero where the layer did not move, as FedSoL perturbs it not at all."""
+    layer = [away[one.start : one.stop].double() for one in entries if one.layer == entry.layer]
+    length = float(torch.cat(layer).norm())
+    return float(away[entry.start : entry.stop].double().abs().mean()) / length if length else 0.0
 
 
 def layers_chosen(subject: Subject, settings: Settings) -> int:
@@ -154,7 +156,9 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
                 "global_sensitivity": each("global_sensitivity", one, "|L(W_g) - L(W)| on the client's data (eq. 9)"),
                 "moved": each("moved", by_layer, "||w_j - w_g,j||^2 (eq. 11)"),
                 "chosen": each("chosen", ("row", "measure", "layer"), "1 for the layers that FedFSA would choose"),
-                "adaptive": each("adaptive", by_layer, "mean of |w_j - w_g,j| / ||w_j - w_g,j||, FedSoL's radius"),
+                "adaptive": each(
+                    "adaptive", by_layer, "mean of |w_j - w_g,j| / ||w - w_g|| of its layer, FedSoL's radius"
+                ),
                 "rise": each("rise", by_layer, "rise of the loss with this layer alone perturbed by the radius"),
                 "removal": each("removal", by_layer, "|L(W + e) - L(W + e without e_j)| (eq. 7)"),
                 "first_order": each("first_order", by_layer, "|grad_j L(W + e) . e_j| (eq. 8)"),

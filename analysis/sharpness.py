@@ -6,6 +6,7 @@ kinds, which rescaling a network does not change, and the average over random pe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from analysis.local_global import GLOBAL
 from analysis.places import participants
+from analysis.spread import PARTS, deal, standard_error
 from analysis.store import Table, Variable
 from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_setting, seed_setting, setting, variable
 from analysis.subjects import Subject
@@ -112,8 +114,10 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
 
     def on(client: int | None) -> Arrays:
         objective = subject.objective("train", client, limit=settings.limit)
-        answers = [_sharpness(objective, settings, kind, theta.to(objective.dtype)) for kind in settings.kinds]
-        return {name: np.asarray([float(getattr(answer, name)) for answer in answers]) for name in FIELDS}
+        at = theta.to(objective.dtype)
+        answers = [_sharpness(objective, settings, kind, at) for kind in settings.kinds]
+        found = {name: np.asarray([float(getattr(answer, name)) for answer in answers]) for name in FIELDS}
+        return found | {"sampling_error": np.asarray([sampling_error(objective, at, one) for one in answers])}
 
     arrays: Arrays = {}
     if here or settings.everyone:
@@ -121,7 +125,9 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
     if not here:
         return arrays | {f"local_{name}": values for name, values in on(piece.client).items()}
     seen = [on(client) for client in subject.clients[: settings.clients]]
-    return arrays | {f"local_{name}": np.stack([one[name] for one in seen]) for name in FIELDS if seen}
+    return arrays | {
+        f"local_{name}": np.stack([one[name] for one in seen]) for name in (*FIELDS, "sampling_error") if seen
+    }
 
 
 def _sharpness(objective: Objective, settings: Settings, kind: str, theta: Tensor) -> Sharpness:
@@ -137,6 +143,20 @@ def _sharpness(objective: Objective, settings: Settings, kind: str, theta: Tenso
     )
 
 
+def sampling_error(objective: Objective, theta: Tensor, found: Sharpness) -> float:
+    """Standard error of a rise as an estimate of that on all examples, the perturbation held; 0 where all were seen.
+
+    NaN where there is no single perturbation: averages, and means over batches.
+    """
+    if objective.population is None:
+        return 0.0
+    if found.perturbation is None or found.m is not None or found.kind == "keskar":
+        return math.nan
+    parts = deal(objective, min(PARTS, objective.count))
+    rises = np.asarray([part.loss(theta + found.perturbation) - part.loss(theta) for part in parts])
+    return float(standard_error(rises, [part.count for part in parts], objective.population))
+
+
 def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
     (subject,) = subjects
     planned = chosen(subject, settings)
@@ -146,6 +166,8 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
             ("kind",), np.asarray([settings.radius_of(kind) for kind in settings.kinds]), "radius or deviation"
         ),
     }
+    population = len(subject.examples("train")[1])
+    measured = {"examples": _capped(settings, population), "population": population}  # of everyone's data
     rows = [(round, client) for round, clients in planned.items() for client in clients]
     each = partial(variable, found, [_key(round, client) for round, client in rows])
     seen = np.asarray(subject.clients[: settings.clients], dtype=np.int64)
@@ -168,14 +190,15 @@ def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, 
         }
         if settings.everyone:
             local |= _measures(each, "global", ("row", "kind"), "the client's model on everyone's data")
-        result["local_models"] = Table(local)
-    return {**result, "global_model": Table(shared)}
+        result["local_models"] = Table(local, measured)
+    return {**result, "global_model": Table(shared, measured)}
 
 
 def _measures(each: partial[Variable], prefix: str, dims: tuple[str, ...], where: str) -> dict[str, Variable]:
     words = {
         "value": f"sharpness of {where}: how much the loss rises (keskar: per cent)",
         "standard_error": "its standard error over samples or batches; NaN for one answer without randomness",
+        "sampling_error": "its standard error as an estimate of that on all examples; 0: all were seen, NaN: unknown",
         "base": "the loss itself, same model and data",
         "gradient_norm": "norm of the gradient there: away from minima radius times it dominates",
         "evaluations": "loss or gradient evaluations spent",

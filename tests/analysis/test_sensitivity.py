@@ -36,6 +36,7 @@ def places(run: Run) -> dict[str, slice]:
 def test_layers_against_plain_loops(fsa: Run, tmp_path: Path) -> None:
     table = answer(sensitivity.STUDY, [fsa], tmp_path, rounds="1,2", radius=0.2)["layers"]
     where = places(fsa)
+    names = list(where)
     assert table["layer"].tolist() == list(where)
     assert table["entries"].tolist() == [place.stop - place.start for place in where.values()]
     assert table["round_of"].tolist() == [1, 1, 1, 2, 2, 2]
@@ -50,7 +51,10 @@ def test_layers_against_plain_loops(fsa: Run, tmp_path: Path) -> None:
         for layer, place in enumerate(where.values()):
             moved = w[place] - start[place]
             assert table["moved"][row, layer] == pytest.approx(float(moved @ moved))
-            assert table["adaptive"][row, layer] == pytest.approx(float((moved.abs() / moved.norm()).mean()))
+            both = [other for name, other in where.items() if name.split(".")[0] == names[layer].split(".")[0]]
+            length = torch.cat([w[other] - start[other] for other in both]).norm()  # weight and bias, eq. 11
+            assert len(both) == 2
+            assert table["adaptive"][row, layer] == pytest.approx(float((moved.abs() / length).mean()))
             without, only = w + e, w.clone()
             without[place] = w[place]
             only[place] += 0.2 * g[place] / g[place].norm()

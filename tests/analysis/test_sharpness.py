@@ -10,6 +10,7 @@ import torch
 
 from analysis import sharpness
 from analysis.subjects import Limits, Own, Run
+from landscape.data import join
 from landscape.sharpness import KINDS
 from tests.analysis.test_curvature import dense
 from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
@@ -74,6 +75,28 @@ def test_batches_of_m_examples(run: Run, tmp_path: Path) -> None:
         sizes.append(part.count)
     assert found["local_value"][0, 0] == pytest.approx(np.average(rises, weights=sizes), rel=1e-10)
     assert found["local_standard_error"][0, 0] > 0
+
+
+def test_a_part_of_the_data_gives_a_standard_error(run: Run, tmp_path: Path) -> None:
+    settings = {"kinds": ("sam", "average"), "clients": 1, "samples": 2}
+    some = answer(sharpness.STUDY, [run], tmp_path / "some", limit=300, **settings)["global_model"]
+    full = answer(sharpness.STUDY, [run], tmp_path / "full", **settings)["global_model"]
+    everyone = len(run.examples("train")[1])
+    assert (some.attributes["examples"], some.attributes["population"]) == (300, everyone)
+    assert full.attributes["examples"] == everyone
+    assert (full["global_sampling_error"] == 0).all()
+    error = some["global_sampling_error"][0, 0]
+    assert 0 < error < 0.5 * some["global_value"][0, 0]
+    assert abs(some["global_value"][0, 0] - full["global_value"][0, 0]) < 5 * error
+    assert np.isnan(some["global_sampling_error"][0, 1])  # many perturbations, not one
+    # the perturbation held, against the examples themselves; they are drawn by class, so that classes do not count
+    part, w = run.objective("train", limit=300), run.point(4)
+    g = part.gradient(w)
+    e = 0.05 * g / g.norm()
+    rises = np.asarray([one.loss(w + e) - one.loss(w) for one in part.split(1)])
+    labels = join(part.chunks)[1].numpy()
+    within = sum((labels == c).sum() * rises[labels == c].var(ddof=1) for c in range(10)) / 300
+    assert error == pytest.approx((within / 300 * (1 - 300 / everyone)) ** 0.5, rel=0.4)  # 19 degrees of freedom
 
 
 def test_every_kind_has_a_radius(run: Run, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from landscape.errors import choose
 from landscape.memory import allowance, parse_bytes
 from training import lease, toml
 from training.files import remove_leftovers
+from training.runs import find_runs
 from training.tables import framed
 
 FOLDER = "analysis"  # beside a run's checkpoints
@@ -75,7 +76,7 @@ def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
     paths = []
     with bars(console) as bar:
         for planned in plans:
-            move = bar(escape(f"{planned.study.name}, {of_whom(planned)}"))
+            move = bar(f"{planned.study.name}, {of_whom(planned)}")
             paths.append(
                 work.carry_out(
                     planned,
@@ -216,7 +217,11 @@ def open_subjects(
     memory: str | None = None,
     out: Path | None = None,
 ) -> list[Subject]:
-    """The runs of these directories, or a model of the user's own."""
+    """The runs of these directories, or a model of the user's own.
+
+    runs: run directories, folders of them, or patterns such as runs/*sam*; results beside the runs are passed over.
+    model, weights, data: a model of one's own instead, as `own.open_own` takes them; its results go to `out`.
+    """
     limits = Limits(workers=workers, memory=memory)
     given = {"--model": model, "--weights": weights, "--data": data}
     if any(value is not None for value in given.values()):
@@ -237,7 +242,7 @@ def open_subjects(
         raise ValueError(
             "which runs? landscape analyze RUN..., or --model, --weights and --data for a model of your own"
         )
-    return [Run(path, data_root, limits) for path in runs]
+    return [Run(path, data_root, limits) for path in find_runs(runs)]
 
 
 def with_rounds(studies: Sequence[str]) -> list[str]:

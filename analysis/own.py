@@ -21,6 +21,7 @@ from landscape.layout import Layout, running_statistics
 from landscape.rng import key
 from training import datasets, models
 from training.external import call, imported
+from training.files import read_npz
 
 Pair = tuple[Tensor, Tensor]
 HOLDERS = ("state_dict", "model", "model_state_dict")  # keys under which training scripts keep the weights
@@ -189,12 +190,9 @@ def _of_dataset(dataset: datasets.Dataset, dtype: torch.dtype) -> dict[str, tupl
 
 def _npz(path: Path) -> dict[str, tuple[Any, Any]]:
     try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as found:
-            arrays = dict(found)
+        arrays = read_npz(path)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
-    except Exception as error:  # a damaged archive raises any of a dozen types; they all mean this
-        raise ValueError(f"{path}: not readable as an .npz of plain arrays ({error})") from None
     if not all(name in arrays for name in NPZ[:2]) or ("x_test" in arrays) != ("y_test" in arrays):
         raise ValueError(f"{path}: expected {', '.join(NPZ)} (the last two may be left out), got {', '.join(arrays)}")
     return {

@@ -151,3 +151,21 @@ def test_a_full_disk_names_the_file_and_loses_nothing(
     monkeypatch.undo()
     (path,) = command.analyze([run], ["training"], [], console=console())
     assert work.plan(command.STUDIES["training"], command.STUDIES["training"].settings(), [run], path.parent).kept
+
+
+def test_a_folder_of_runs_and_patterns(place: Callable[[str], Run], tmp_path: Path) -> None:
+    for name in ("fedavg_1", "fedavg_2", "fedsam_1"):
+        place(name)
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis" / "plane.h5").touch()
+
+    def found(*given: Path) -> list[str]:
+        return [subject.name for subject in command.open_subjects(given)]
+
+    assert found(tmp_path) == ["fedavg_1", "fedavg_2", "fedsam_1"]
+    assert found(tmp_path / "fedavg_*") == ["fedavg_1", "fedavg_2"]
+    assert found(*sorted(tmp_path.iterdir())) == ["fedavg_1", "fedavg_2", "fedsam_1"]  # as a shell's * gives them
+    with pytest.raises(ValueError, match="no run directory matches this pattern"):
+        found(tmp_path / "fedprox_*")
+    with pytest.raises(ValueError, match="analysis is no run"):
+        found(tmp_path / "analysis")

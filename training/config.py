@@ -265,13 +265,33 @@ class Recipe(Settings):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all settings but where the data lie."""
+        """SHA-256 of the settings that differ from their defaults, but for where the data lie.
+
+        A setting that a later version adds has a default that changes nothing, so runs keep their digests.
+        """
         content = self.model_dump(mode="json")
         for key in ("root", "download"):
             content["data"].pop(key)
-        if not self.record:
-            content.pop("record")  # runs from before there was such a setting keep their names
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(_differing(content, self._usual()), sort_keys=True).encode()).hexdigest()
+
+    def _usual(self) -> dict[str, Any]:
+        """The defaults of every setting there is, given the names of the method and the partition."""
+        usual = Recipe.model_construct().model_dump(mode="json")
+        usual["algorithm"] |= catalog.values(catalog.method(self.algorithm.name, {}))
+        usual["partition"] |= partition.defaults(self.partition.name)
+        return usual | {"swa": Swa().model_dump(mode="json") if self.swa else None}
+
+
+def _differing(given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs from the defaults, table by table; a table that is all defaults is kept where it is optional."""
+    found = {}
+    for key, value in given.items():
+        if isinstance(value, Mapping) and isinstance(usual.get(key), Mapping):
+            inner = _differing(value, usual[key])
+            found |= {key: inner} if inner or key == "swa" else {}
+        elif key not in usual or value != usual[key]:
+            found[key] = value
+    return found
 
 
 def slugged(text: str) -> str:

@@ -100,9 +100,7 @@ def partition(name: str, labels: ArrayLike, clients: int, *, seed: int, **settin
 
 def settle(name: str, settings: Mapping[str, Any]) -> dict[str, Setting]:
     """Check a partition's name and settings by their names and types; return all of them, defaults filled in."""
-    scheme = PARTITIONS[choose("partition", name, PARTITIONS)]
-    signature = inspect.signature(scheme, eval_str=True)
-    parameters = {key: p for key, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
+    parameters = _parameters(name)
     for given in settings:
         if not parameters:
             raise ValueError(f"partition '{name}' takes no settings, got '{given}'; leave it out")
@@ -111,6 +109,18 @@ def settle(name: str, settings: Mapping[str, Any]) -> dict[str, Setting]:
         if key not in settings and parameter.default is parameter.empty:
             raise ValueError(f"partition '{name}' needs the setting '{key}'; write {key}=...")
     return {key: _setting(key, settings.get(key, p.default), p.annotation) for key, p in parameters.items()}
+
+
+def defaults(name: str) -> dict[str, Setting]:
+    """The settings of a partition that need not be given, with their values."""
+    optional = {key: p for key, p in _parameters(name).items() if p.default is not p.empty}
+    return {key: _setting(key, p.default, p.annotation) for key, p in optional.items()}
+
+
+def _parameters(name: str) -> dict[str, inspect.Parameter]:
+    """The settings of a partition, as its function declares them."""
+    signature = inspect.signature(PARTITIONS[choose("partition", name, PARTITIONS)], eval_str=True)
+    return {key: p for key, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 
 def check(partition: Partition, total: int) -> None:

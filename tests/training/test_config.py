@@ -478,3 +478,24 @@ def test_text_that_no_file_can_hold_is_refused():
     recipe = validate({"data": {"root": "caf\udce9"}})
     with pytest.raises(ValueError, match=r"caf\\udce9: not valid UTF-8; rename it"):
         config.dump(recipe)
+
+
+def test_a_setting_that_a_later_version_adds_leaves_digests_as_they_are(monkeypatch):
+    given = {"algorithm": {"name": "fedsam", "rho": 0.1}, "partition": {"name": "dirichlet_total", "alpha": 0.5}}
+    recipes = [validate(one) for one in ({}, given, {**given, "swa": {}}, {"augment": {"flip": True}})]
+    before = [recipe.digest for recipe in recipes]
+    assert len(set(before)) == len(before)
+    dump = Recipe.model_dump
+
+    def later(self, **options):
+        content = dump(self, **options)
+        return content | {"device": "auto", "local": content["local"] | {"warmth": 1.0}}
+
+    monkeypatch.setattr(Recipe, "model_dump", later)
+    assert [recipe.digest for recipe in recipes] == before
+
+
+def test_the_digest_of_a_recipe_never_changes():
+    # runs are found by their digests: whoever changes these numbers makes every older run impossible to find
+    assert validate({}).digest[:8] == "44136fa3"
+    assert validate({"algorithm": {"name": "fedsam", "rho": 0.1}, "seed": 1}).digest[:8] == "d11d122c"

@@ -87,7 +87,7 @@ class _Curvature(Operator):
     def _keep(self, engine: str) -> None:
         """Build and keep the graphs of as many leading chunks as there is memory for."""
         chunks = self.objective.chunks
-        if engine in ("recompute", "forward") or not self.objective.countable:
+        if engine in ("recompute", "forward") or not self.objective.terms.countable:
             return
         with counting_saved([self.theta, *nests.tensors(chunks[0])]) as saved:
             # on one thread, like the others: the same bits, and no waiting for threads of small kernels
@@ -187,7 +187,7 @@ class _Curvature(Operator):
                 replica.load(self.theta, self._statistics)
                 replica.bind(self._leaves)
                 # it knows two derivatives; a loss that differentiates itself needs a third
-                cheap = nullcontext() if self.objective.inner_gradients else CheapSecond(linear=self._linear)
+                cheap = nullcontext() if self.objective.terms.inner_gradients else CheapSecond(linear=self._linear)
                 with cheap, ExactLosses():
                     laid = chunk if self._channels_last else _contiguous(chunk)
                     graph = self._build(replica, laid, self._leaves[: len(self._entries)])
@@ -218,7 +218,7 @@ class HessianOperator(_Curvature):
         super().__init__(objective, theta, engine)
 
     def _build(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> Graph:
-        sums = self.objective._sums(replica, chunk)
+        sums = self.objective.terms.sums(replica, chunk)
         loss = float(sums.loss.detach())
         scale = self._scale(loss, sums.count)
         gradient = torch.autograd.grad(
@@ -252,7 +252,7 @@ class HessianOperator(_Curvature):
                 nonlocal count
                 replica.bind([*leaves, *fixed])
                 with ExactLosses():
-                    sums = self.objective._sums(replica, piece)
+                    sums = self.objective.terms.sums(replica, piece)
                 count = sums.count
                 return scale * sums.loss
 
@@ -281,7 +281,7 @@ class GaussNewtonOperator(_Curvature):
         return "retained" if len(self._kept) == len(self.objective.chunks) else "recompute"
 
     def _build(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> Graph:
-        outputs = self.objective._predict(replica, chunk)
+        outputs = self.objective.terms.predict(replica, chunk)
         # J v as the derivative by u of J' u: two reverse passes, so threads may work side by side
         dual = torch.zeros_like(outputs, requires_grad=True)
         pulled = torch.autograd.grad(
@@ -289,7 +289,7 @@ class GaussNewtonOperator(_Curvature):
         )
         used = [index for index, part in enumerate(pulled) if part.requires_grad]
         detached = outputs.detach().requires_grad_()
-        sums = self.objective._judge(detached, chunk)
+        sums = self.objective.terms.judge(detached, chunk)
         loss = float(sums.loss.detach())
         scale = self._scale(loss, sums.count)
         (slope,) = torch.autograd.grad(scale * sums.loss, detached, create_graph=True)

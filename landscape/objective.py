@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,17 +25,16 @@ from landscape.curvature import GaussNewtonOperator, HessianOperator
 from landscape.data import Batch
 from landscape.errors import finite, whole
 from landscape.layout import Layout
-from landscape.losses import Loss, SummedLoss, Sums, check_labels, general_sums
+from landscape.losses import Loss, SummedLoss, Sums
 from landscape.memory import parse_bytes
 from landscape.nests import Nest
-from landscape.predictions import Rule, find_rule
 from landscape.replica import Replica, Replicas, check_model, check_rest, prepare, recompute_statistics
 from landscape.results import Evaluation
 from landscape.rng import numpy_generator
+from landscape.terms import BatchLoss, Terms
 from landscape.workers import ordered_map
 
 T = TypeVar("T")
-BatchLoss = Callable[[nn.Module, Batch], tuple[Any, ...]]
 
 
 class Objective:
@@ -99,32 +97,21 @@ class Objective:
         self.batchnorm, self.weight_decay = batchnorm, float(weight_decay)
         self.memory = parse_bytes(memory) if memory is not None else None
         self.workers = 1 if self.device.type != "cpu" else whole("workers", workers or torch.get_num_threads())
-        # found out by probes: whether the loss itself differentiates, and whether autograd can count what it saves
-        self.inner_gradients, self.countable = False, True
-        self._fault = ""  # why there are no derivatives
-        self._sample: Any = None  # the model's outputs for a few examples
-        self._rule = Rule("none", "batch_loss gives no third value")
         self.drawn: sampling.Draw | None = None  # how the data were drawn, if they are a subset
-        self._loss = SummedLoss(loss, self.device, self.dtype)
-        self._batch_loss, self._choose = batch_loss, answers.chooser(outputs)
+        self.terms = Terms(SummedLoss(loss, self.device, self.dtype), batch_loss, outputs)
         self._module, self._mode = prepare(model, batchnorm, mode), mode
         self._replicas = Replicas(self._module, self.layout, self.dtype, self.device)
         # oneDNN convolves channels-last images up to twice as fast; the weights may stay as they are
         self._channels_last = self.device.type == "cpu" and any(
             isinstance(part, nn.Conv2d) for part in self._module.modules()
         )
-        batches = self._checked(batches_of.read(data, self.device, self.dtype))
+        batches = batches_of.read(data, self.device, self.dtype)
+        self.terms.check(batches)
         most = whole("chunk_size", chunk_size) if chunk_size is not None else None
         # on one thread, like all other work: threads that wait for each other take longer than these few examples
         size = next(ordered_map(lambda _: probes.look(self, batches, most), [None], workers=1))
         self._divisible = size is not None  # whether examples of a batch may be parted
         self.chunks: list[Batch] = self._cut(batches, size)
-
-    def _checked(self, batches: list[Batch]) -> list[Batch]:
-        if self._batch_loss is None:
-            for batch in batches:
-                batches_of.check_pair(batch)
-        return batches
 
     def _cut(self, batches: list[Batch], size: int | None) -> list[Batch]:
         """Batches of at most `size` examples; None: as they are."""
@@ -168,13 +155,15 @@ class Objective:
         """
         error = self.evaluate(theta).error
         if error is None:
-            raise ValueError(f"error needs integer class labels (or a third value from batch_loss): {self._rule.why}")
+            raise ValueError(
+                f"error needs integer class labels (or a third value from batch_loss): {self.terms.rule.why}"
+            )
         return error
 
     def evaluate(self, theta: Tensor) -> Evaluation:
         """Loss and error in one pass, with standard errors if this objective is a subset."""
         vector = self._own(theta)
-        return self._totals(list(self._each_chunk(vector, self._forward)), vector)
+        return self._totals(list(self._each_chunk(vector, self._measure)), vector)
 
     def evaluate_each(self, points: Iterable[Callable[[Tensor], object]]) -> Generator[Evaluation]:
         """Evaluate at many points, several at once: each is a function that writes its vector into a tensor.
@@ -188,10 +177,10 @@ class Objective:
                 with torch.no_grad():
                     replica.version = None
                     write(replica.flat)
-                with self._evaluating():
+                with self.terms.evaluating():
                     if self.batchnorm == "recomputed":
                         self._recompute(replica)
-                    return self._totals([self._forward(replica, chunk) for chunk in self.chunks], replica.flat)
+                    return self._totals([self._measure(replica, chunk) for chunk in self.chunks], replica.flat)
 
         return ordered_map(one, points, self.workers)
 
@@ -205,7 +194,7 @@ class Objective:
         vector = self._own(theta)
         total = torch.zeros(self.size, dtype=torch.float64, device=self.device)
         sums = []
-        for chunk_sums, part in self._each_chunk(vector, self._backward):
+        for chunk_sums, part in self._each_chunk(vector, self._slope):
             sums.append(chunk_sums)
             total[: len(part)] += part
         total /= sum(part.count for part in sums)
@@ -226,19 +215,19 @@ class Objective:
     def gauss_newton(self, theta: Tensor) -> GaussNewtonOperator:
         """The generalised Gauss-Newton matrix J' (d2 loss / d outputs2) J at theta, positive semi-definite
         for convex losses. It differs from the Hessian wherever residuals are not zero."""
-        if self._batch_loss is not None:
+        if self.terms.batch_loss is not None:
             raise ValueError("gauss_newton needs model outputs and a loss of them: use loss=, not batch_loss=")
-        if not isinstance(self._sample, Tensor):
+        if not isinstance(self.terms.sample, Tensor):
             raise ValueError(
-                f"gauss_newton needs a tensor of outputs, but the model returns {answers.kind(self._sample)}: "
-                f"choose one with {answers.advise(self._sample)}"
+                f"gauss_newton needs a tensor of outputs, but the model returns {answers.kind(self.terms.sample)}: "
+                f"choose one with {answers.advise(self.terms.sample)}"
             )
         self._check_curved()
         return GaussNewtonOperator(self, self._own(theta))
 
     def _check_differentiable(self) -> None:
-        if self._fault:
-            raise ValueError(self._fault)
+        if self.terms.fault:
+            raise ValueError(self.terms.fault)
 
     def _check_curved(self) -> None:
         self._check_differentiable()
@@ -287,27 +276,19 @@ class Objective:
         population: how many examples these were drawn from, without regard to classes, if they are a random subset.
         """
         data = [batch] if len(batch) == 2 else batch[0]
-        batches = self._checked(batches_of.read(data, self.device, self.dtype))
+        batches = batches_of.read(data, self.device, self.dtype)
+        self.terms.check(batches)
         count = sum(batches_of.examples(one) for one in batches)
         return self._with(batches, None if population is None else sampling.unstratified(count, population))
 
     def _with(self, batches: list[Batch], drawn: sampling.Draw | None) -> Objective:
         other = copy.copy(self)  # replicas are shared: they hold no data
-        other._learn_targets(batches)
+        other.terms = copy.copy(self.terms)
+        other.terms.learn(batches)
         largest = max(batches_of.examples(chunk) for chunk in self.chunks)
         other.chunks = other._cut(batches, largest if self._divisible else None)
         other.drawn = drawn
         return other
-
-    def _learn_targets(self, batches: Sequence[Batch]) -> None:
-        """Refuse labels that the model has no output for; know when a prediction is wrong."""
-        if self._batch_loss is not None:
-            return
-        targets = [batches_of.split_pair(batch)[1] for batch in batches]
-        if isinstance(self._sample, Tensor):
-            for some in targets:
-                check_labels(self._loss, self._sample.shape, some)
-        self._rule = find_rule(self._loss, self._sample, targets)
 
     def _own(self, theta: Tensor) -> Tensor:
         """A private, checked copy of theta; being a new object it also marks what replicas have loaded."""
@@ -340,60 +321,23 @@ class Objective:
 
     def _recompute(self, replica: Replica) -> list[Tensor]:
         def forward(chunk: Batch) -> object:
-            with torch.enable_grad() if self.inner_gradients else torch.no_grad():
-                return self._sums(replica, chunk)
+            with torch.enable_grad() if self.terms.inner_gradients else torch.no_grad():
+                return self.terms.sums(replica, chunk)
 
         counted = ((batches_of.examples(chunk), chunk) for chunk in self.chunks)
         return recompute_statistics(replica, counted, forward)
 
-    def _evaluating(self) -> AbstractContextManager[object]:
-        """No graphs, unless the loss needs them for gradients of its own."""
-        return torch.enable_grad() if self.inner_gradients else torch.inference_mode()
+    def _measure(self, replica: Replica, chunk: Batch) -> Sums:
+        return self.terms.measure(replica, chunk, each=self.drawn is not None)
 
-    def _forward(self, replica: Replica, chunk: Batch) -> Sums:
-        """What a chunk contributes to loss and error, with what single examples contribute for a subset."""
-        with self._evaluating():
-            if self._batch_loss is not None:
-                sums = self._sums(replica, chunk)
-            else:
-                examples, each = batches_of.examples(chunk), self.drawn is not None
-                predicted = self._predict(replica, chunk)
-                sums = self._judge(predicted, chunk, each)
-                errors, labelled, pairs = self._rule.count(predicted, batches_of.split_pair(chunk)[1], examples, each)
-                sums = replace(sums, errors=errors, labelled=labelled, each_error=pairs)
-        return replace(sums, loss=sums.loss.detach())
-
-    def _backward(self, replica: Replica, chunk: Batch) -> tuple[Sums, Tensor]:
-        leaves = replica.leaves[: len(self.layout.parameters)]
-        with torch.enable_grad():
-            sums = self._sums(replica, chunk)
-        parts = torch.autograd.grad(sums.loss, leaves, allow_unused=True, materialize_grads=True)
-        flat = torch.cat([(part.to_dense() if part.is_sparse else part).reshape(-1) for part in parts])
-        return replace(sums, loss=sums.loss.detach()), flat
-
-    def _sums(self, replica: Replica, chunk: Batch) -> Sums:
-        """Sum of a chunk's losses and its divisor; differentiable."""
-        if self._batch_loss is None:
-            return self._judge(self._predict(replica, chunk), chunk)
-        with answers.explained(chunk):
-            return general_sums(self._batch_loss(replica.module, _views(chunk)), batches_of.examples(chunk))
-
-    def _predict(self, replica: Replica, chunk: Batch) -> Any:
-        """The model's outputs that the loss is about."""
-        inputs, _ = batches_of.split_pair(chunk)
-        with answers.explained(inputs):
-            return self._choose(answers.call(replica.module, _views(inputs)))
-
-    def _judge(self, outputs: Any, chunk: Batch, each: bool = False) -> Sums:
-        """The losses of these outputs."""
-        _, targets = batches_of.split_pair(chunk)
-        return self._loss(outputs, targets, batches_of.examples(chunk), each)
+    def _slope(self, replica: Replica, chunk: Batch) -> tuple[Sums, Tensor]:
+        return self.terms.slope(replica, chunk, replica.leaves[: len(self.layout.parameters)])
 
     def _totals(self, sums: list[Sums], vector: Tensor) -> Evaluation:
-        count = math.fsum(part.count for part in sums)
+        count = _sum(part.count for part in sums)
         if count <= 0:
             raise ValueError("the loss counts no example: is every target ignored, or every weight zero?")
-        loss = math.fsum(float(part.loss) for part in sums) / count
+        loss = _sum(float(part.loss) for part in sums) / count
         labelled = sum(part.labelled for part in sums)
         error = sum(part.errors for part in sums) / labelled if labelled else None
         spread = self._spread([part.each for part in sums])
@@ -412,9 +356,13 @@ class Objective:
         return sampling.ratio_error(each[:, 0], each[:, 1], self.drawn)
 
 
-def _views(batch: Nest) -> Nest:
-    """The same data in tensors of its own: a model or a loss may ask for gradients by its inputs."""
-    return nests.map_tensors(Tensor.detach, batch)
+def _sum(values: Iterable[float]) -> float:
+    """Exact; infinite where it is beyond all numbers."""
+    known = list(values)
+    try:
+        return math.fsum(known)
+    except (OverflowError, ValueError):  # beyond the largest number, or both infinities
+        return float(sum(known))
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

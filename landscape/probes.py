@@ -31,13 +31,13 @@ def look(objective: Objective, batches: Sequence[Batch], most: int | None) -> in
     with objective._replicas.borrow() as replica:
         replica.load(objective.theta)
         _check_training(replica)
-        objective.inner_gradients = _differentiates(objective, replica, _some(batch, 4))
-        if objective._batch_loss is None:
-            with objective._evaluating():
+        objective.terms.inner_gradients = _differentiates(objective, replica, _some(batch, 4))
+        if objective.terms.batch_loss is None:
+            with objective.terms.evaluating():
                 _check_outputs(objective, replica, batches)
         _check_deterministic(objective, replica, batch)
-        with objective._evaluating():
-            if objective._batch_loss is None:
+        with objective.terms.evaluating():
+            if objective.terms.batch_loss is None:
                 _check_loss(objective, replica, batch)
                 adds_up = True
             else:
@@ -67,12 +67,12 @@ def _differentiates(objective: Objective, replica: Replica, batch: Batch) -> boo
     failures = (RuntimeError, ValueError, TypeError, IndexError)
     try:
         with torch.inference_mode():
-            objective._sums(replica, batch)
+            objective.terms.sums(replica, batch)
         return False
     except failures:
         try:
             with torch.enable_grad():
-                objective._sums(replica, batch)
+                objective.terms.sums(replica, batch)
         except failures:
             return False  # the checks that follow will say what is wrong
         return True
@@ -83,25 +83,25 @@ def _check_outputs(objective: Objective, replica: Replica, batches: Sequence[Bat
     batch = _some(batches[0], FEW)
     inputs, _ = split_pair(batch)
     try:
-        answer = objective._predict(replica, batch)
+        answer = objective.terms.predict(replica, batch)
     except (RuntimeError, TypeError) as error:
         shape = nests.describe(inputs)
         raise ValueError(f"the model does not take inputs of shape {shape}: {error}") from error
-    if not isinstance(answer, Tensor) and objective._loss.known:
+    if not isinstance(answer, Tensor) and objective.terms.loss.known:
         raise ValueError(
             f"the model returns {outputs.kind(answer)}, but this loss takes a tensor: say which with "
             f"{outputs.advise(answer)}, or give a loss that takes all of it"
         )
     if isinstance(answer, Tensor) and not answer.ndim:
         raise ValueError("the model must return outputs with the examples on their first axis, got one number")
-    objective._sample = nests.map_tensors(Tensor.detach, answer)
-    objective._learn_targets(batches)
+    objective.terms.sample = nests.map_tensors(Tensor.detach, answer)
+    objective.terms.learn(batches)
 
 
 def _check_deterministic(objective: Objective, replica: Replica, batch: Batch) -> None:
     """Evaluate a few examples twice; refuse with the usual suspects if the answers differ."""
     losses = []
-    with torch.random.fork_rng(devices=[]), objective._evaluating():
+    with torch.random.fork_rng(devices=[]), objective.terms.evaluating():
         for seed in (0, 1):
             torch.manual_seed(seed)
             losses.append(_try(objective, replica, batch))
@@ -122,11 +122,11 @@ def _check_deterministic(objective: Objective, replica: Replica, batch: Batch) -
 
 
 def _try(objective: Objective, replica: Replica, batch: Batch) -> float:
-    if objective._batch_loss is not None:
-        return _value(objective._sums(replica, batch))
-    predicted = objective._predict(replica, batch)
+    if objective.terms.batch_loss is not None:
+        return _value(objective.terms.sums(replica, batch))
+    predicted = objective.terms.predict(replica, batch)
     try:
-        return _value(objective._judge(predicted, batch))
+        return _value(objective.terms.judge(predicted, batch))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
         given, targets = nests.describe(predicted), nests.describe(split_pair(batch)[1])
         if not isinstance(predicted, Tensor):
@@ -136,8 +136,8 @@ def _try(objective: Objective, replica: Replica, batch: Batch) -> float:
 
 def _check_loss(objective: Objective, replica: Replica, batch: Batch) -> None:
     """Refuse a loss that is not the sum over examples that it is taken for, and a model that mixes examples."""
-    predicted, count = objective._sample, examples(batch)
-    sums = objective._judge(predicted, batch)
+    predicted, count = objective.terms.sample, examples(batch)
+    sums = objective.terms.judge(predicted, batch)
     _check_reduction(objective, predicted, batch, sums)
     if count < 2 or not nests.can_be_cut(batch):
         return
@@ -145,14 +145,14 @@ def _check_loss(objective: Objective, replica: Replica, batch: Batch) -> None:
     pieces = [nests.take(batch, half) for half in halves]
     if nests.can_be_cut(predicted) and nests.lengths(predicted)[0] == count:
         cut = [nests.take(predicted, half) for half in halves]
-        parts = [objective._judge(*pair) for pair in zip(cut, pieces, strict=True)]
+        parts = [objective.terms.judge(*pair) for pair in zip(cut, pieces, strict=True)]
     elif objective.batchnorm != "batch":
-        parts = [objective._sums(replica, piece) for piece in pieces]
+        parts = [objective.terms.sums(replica, piece) for piece in pieces]
     else:
         return
     if not _equal(objective, sums, parts):
         raise ValueError(_not_a_sum(predicted, split_pair(batch)[1]))
-    if objective.batchnorm != "batch" and not _equal(objective, parts[0], [objective._sums(replica, pieces[0])]):
+    if objective.batchnorm != "batch" and not _equal(objective, parts[0], [objective.terms.sums(replica, pieces[0])]):
         raise ValueError(
             "the model gives an example other outputs when the rest of its batch changes, so the loss would depend on "
             "chunk_size: make the model treat examples one by one, or give batch_loss with the batches that are meant"
@@ -161,7 +161,7 @@ def _check_loss(objective: Objective, replica: Replica, batch: Batch) -> None:
 
 def _check_reduction(objective: Objective, predicted: Any, batch: Batch, sums: Sums) -> None:
     """Compare with what the loss itself says of the batch: some that take a reduction do not follow torch's."""
-    loss = objective._loss
+    loss = objective.terms.loss
     if not loss.known or sums.count == 0:
         return
     with warnings.catch_warnings():
@@ -197,10 +197,10 @@ def _adds_up(objective: Objective, replica: Replica, batch: Batch) -> bool:
         return False
     if count < 2:
         return True
-    whole = objective._sums(replica, batch)
+    whole = objective.terms.sums(replica, batch)
     try:
         halves = [
-            objective._sums(replica, nests.take(batch, half))
+            objective.terms.sums(replica, nests.take(batch, half))
             for half in (slice(0, count // 2), slice(count // 2, count))
         ]
     except (RuntimeError, ValueError):  # made for batches of one size
@@ -231,8 +231,8 @@ def check_same(objective: Objective, module: nn.Module, theta: Tensor) -> None:
 
     def loss(replica: Replica) -> float:
         replica.load(theta, statistics)
-        with objective._evaluating():
-            return _value(objective._sums(replica, objective.chunks[0]))
+        with objective.terms.evaluating():
+            return _value(objective.terms.sums(replica, objective.chunks[0]))
 
     own = loss(Replica(module, objective.layout, objective.dtype, objective.device))
     with objective._replicas.borrow() as replica:
@@ -255,17 +255,17 @@ def _fitting_chunk(objective: Objective, replica: Replica, batch: Batch, most: i
     piece = nests.take(batch, slice(0, 4)) if cut else batch
     try:
         with torch.enable_grad(), counting_saved([replica.flat, *nests.tensors(piece)]) as saved:
-            sums = objective._sums(replica, piece)
+            sums = objective.terms.sums(replica, piece)
     except RuntimeError:  # torch.func inside the loss allows no counting
-        objective.inner_gradients, objective.countable = True, False
+        objective.terms.inner_gradients, objective.terms.countable = True, False
         with torch.enable_grad():
-            sums = objective._sums(replica, piece)
+            sums = objective.terms.sums(replica, piece)
     if not sums.loss.requires_grad:
-        objective._fault = (
+        objective.terms.fault = (
             "the loss does not depend on the parameters in a way that torch can differentiate: is there a .detach(), "
             ".item(), float() or torch.no_grad() in it, or a step such as argmax?"
         )
-    if not cut or not objective.countable:
+    if not cut or not objective.terms.countable:
         return most
     each = max(saved.all() / max(examples(piece), 1), 1)
     return min(1 << int(math.log2(max(CACHE / each, 8))), most)

@@ -282,7 +282,7 @@ def test_a_loss_with_gradients_inside(each: bool, chunk_size: int | None) -> Non
         return (values if each else values.sum()), len(x)
 
     objective = Objective(model, POINTS, batch_loss=batch_loss, chunk_size=chunk_size)
-    assert objective.inner_gradients
+    assert objective.terms.inner_gradients
     theta = objective.theta
 
     def value(vector: Tensor) -> Tensor:

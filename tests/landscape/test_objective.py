@@ -372,3 +372,10 @@ def test_bad_parameters_and_vectors():
         Objective(regression.model, regression.data, regression.loss).error(regression.theta())
     with pytest.raises(ValueError, match="every target ignored"):
         Objective(case.model, (case.inputs, torch.full((70,), -100))).loss(case.theta())
+
+
+def test_losses_whose_sum_is_beyond_all_numbers():
+    model = nn.Linear(1, 1, bias=False).double()
+    X = torch.ones(4, 1).double()
+    objective = Objective(model, (X, 0 * X), functional.mse_loss, chunk_size=1)
+    assert objective.loss(torch.tensor([1.3e154], dtype=torch.float64)) == float("inf")

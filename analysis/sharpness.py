@@ -35,7 +35,7 @@ RADII: dict[str, str] = {
     "average_adaptive": "adaptive_noise",
     "keskar": "box",
 }
-FIELDS = ("value", "standard_error", "base", "gradient_norm", "evaluations")
+FIELDS = ("value", "standard_error", "gap", "base", "gradient_norm", "evaluations")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Settings(Checked):
     adaptive_noise: float = setting(0.05, "the same relative to each weight, of adaptive averages", positive=True)
     box: float = setting(1e-3, "half the width of keskar's box, relative to each weight", positive=True)
     steps: int = setting(20, "of a maximum", least=1)
+    restarts: int = setting(3, "searches for a maximum from random points; 0: one search, without a gap", least=0)
     samples: int = setting(32, "of an average", least=1)
     m: int | None = setting(
         None, "mean over batches of m examples, each perturbed by itself", least=1, absent="all at once"
@@ -74,7 +75,8 @@ class Settings(Checked):
     @property
     def cost(self) -> float:
         """Gradient evaluations of one example for all kinds; a loss alone is a third of one."""
-        maximum, average = self.steps + 2.0, 2 * self.samples / 3 + 1
+        short, again = self.steps / 4 + 2, self.steps + 2.0 if self.restarts else 0.0
+        maximum, average = self.steps + 2.0 + self.restarts * short + again, 2 * self.samples / 3 + 1
         return sum(maximum if k.endswith(("max", "keskar")) else average if "average" in k else 2.0 for k in self.kinds)
 
 
@@ -137,6 +139,7 @@ def _sharpness(objective: Objective, settings: Settings, kind: str, theta: Tenso
         settings.radius_of(kind),
         kind,
         steps=settings.steps,
+        restarts=settings.restarts,
         samples=settings.samples,
         m=settings.m,
         seed=settings.seed,
@@ -199,6 +202,7 @@ def _measures(each: partial[Variable], prefix: str, dims: tuple[str, ...], where
         "value": f"sharpness of {where}: how much the loss rises (keskar: per cent)",
         "standard_error": "its standard error over samples or batches; NaN for one answer without randomness",
         "sampling_error": "its standard error as an estimate of that on all examples; 0: all were seen, NaN: unknown",
+        "gap": "of a maximum, which is a lower bound: how far the lower of two independent searches fell short of it",
         "base": "the loss itself, same model and data",
         "gradient_norm": "norm of the gradient there: away from minima radius times it dominates",
         "evaluations": "loss or gradient evaluations spent",

@@ -1,29 +1,29 @@
-"""Projected gradient ascent in a ball: how the maximised kinds of sharpness find the highest loss.
+"""Searches in a ball: how the maximised kinds of sharpness find the highest loss.
 
-APGD (Croce and Hein 2020) as Andriushchenko et al. 2023 use it: steps of twice the radius with momentum, halved
-at checkpoints where progress has stalled. Two departures from their code: after a halving the momentum restarts
-together with the position, and a loss that is not finite ends the ascent.
+`ascend` is APGD (Croce and Hein 2020) as Andriushchenko et al. 2023 use it: steps of twice the radius with momentum,
+halved at checkpoints where progress has stalled. Three departures from their code: after a halving the momentum
+restarts together with the position, a loss that is not finite ends the ascent, and so does a point that no longer
+moves. A box has its highest points mostly in corners: `climb_corners` goes from corner to corner by the signs of the
+gradient, and `move_coordinates` tries one coordinate after the other where there are few.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 
 import torch
 from torch import Tensor
-
-from landscape.results import Progress
 
 MOMENTUM = 0.75  # weight of the new step; the rest repeats the previous move
 IMPROVING = 0.75  # share of the steps since the last checkpoint that must have raised the loss
 
 Climb = Callable[[Tensor], tuple[float, Tensor]]  # loss and gradient at a point; the gradient of inf is not read
+FEWER = 4  # a move of coordinates that does not rise is tried again with a quarter of them
 
 
-def ascend(
-    climb: Climb, start: Tensor, radius: float, *, p: float = 2.0, steps: int = 20, progress: Progress | None = None
-) -> tuple[Tensor, int]:
+def ascend(climb: Climb, start: Tensor, radius: float, *, p: float = 2.0, steps: int = 20) -> tuple[Tensor, int]:
     """The highest point of ||z||_p <= radius met on the way up from `start`, and the evaluations spent."""
     point = previous = project(start, radius, p)
     loss, gradient = climb(point)
@@ -33,6 +33,8 @@ def ascend(
     rate, risen, since, kept, highest_then = 2 * radius, 0, 0, False, loss
     for step in range(1, steps + 1):
         target = project(point + rate * steepest(gradient, p), radius, p)
+        if loss >= best[0] and torch.equal(target, point) and torch.equal(point, previous):
+            return point, step  # at the best point, and every further step would stay there
         moved = point + MOMENTUM * (target - point) + (1 - MOMENTUM) * (point - previous)
         previous, point = point, project(moved, radius, p)
         before = loss
@@ -50,9 +52,78 @@ def ascend(
                 loss, gradient, point = best
                 previous = point
             risen, since, highest_then = 0, step, best[0]
-        if progress is not None:
-            progress(step, steps)
     return best[2], steps + 1
+
+
+def climb_corners(climb: Climb, start: Tensor, radius: float, *, steps: int = 20) -> tuple[Tensor, int]:
+    """Go to the corner of the box |z_i| <= radius that the gradient points to, again and again while the loss rises.
+
+    If moving all coordinates at once does not raise it, those that promise most move alone, a quarter of them each
+    time. Gives the highest point and the evaluations spent, `steps` + 1 at most.
+    """
+    point = project(start, radius, math.inf)
+    loss, gradient = climb(point)
+    spent, count = 1, point.numel()
+    while math.isfinite(loss) and spent <= steps:
+        corner = torch.where(gradient == 0, point, radius * gradient.sign())
+        promised = gradient * (corner - point)
+        count = min(count, int((promised > 0).sum()))
+        if count == 0:
+            break
+        chosen = promised.topk(count).indices
+        moved = point.clone()
+        moved[chosen] = corner[chosen]
+        higher, slope = climb(moved)
+        spent += 1
+        if higher > loss or not math.isfinite(higher):
+            point, loss, gradient, count = moved, higher, slope, point.numel()
+        else:
+            count //= FEWER
+    return point, spent
+
+
+def move_coordinates(
+    height: Callable[[Tensor], float], start: Tensor, radius: float, coordinates: Sequence[int], *, most: int
+) -> tuple[Tensor, int]:
+    """Move one coordinate at a time within |z_i| <= radius until none raises the loss, `most` evaluations or so.
+
+    A coordinate tries both ends of its range and, from between them, the top of the parabola through the three.
+    """
+    point, loss, spent, unmoved = start, height(start), 1, 0
+    for index in cycle(coordinates):
+        if unmoved == len(coordinates) or spent >= most or not math.isfinite(loss):
+            break
+        here = float(point[index])
+        ends = [end for end in (-radius, radius) if end != here]
+        seen = [(here, loss), *((end, height(_with(point, index, end))) for end in ends)]
+        top = _top(seen, radius)
+        if top is not None:
+            seen.append((top, height(_with(point, index, top))))
+        spent += len(seen) - 1
+        value, higher = max(seen, key=lambda pair: pair[1])  # the first of equals: it stays rather than moves
+        unmoved += 1
+        if higher > loss:
+            point, loss, unmoved = _with(point, index, value), higher, 1
+    return point, spent
+
+
+def _with(point: Tensor, index: int, value: float) -> Tensor:
+    moved = point.clone()
+    moved[index] = value
+    return moved
+
+
+def _top(seen: Sequence[tuple[float, float]], radius: float) -> float | None:
+    """Where the parabola through three points is highest, if that is inside; None where it opens upwards."""
+    if len(seen) < 3:
+        return None
+    (a, fa), (b, fb), (c, fc) = seen
+    left, right = (fb - fa) / (b - a), (fc - fa) / (c - a)
+    bend = (right - left) / (c - b)
+    if not (bend < 0 and math.isfinite(bend) and math.isfinite(left)):
+        return None
+    top = (a + b) / 2 - left / (2 * bend)
+    return top if abs(top) < radius else None
 
 
 def steepest(gradient: Tensor, p: float) -> Tensor:

@@ -139,7 +139,7 @@ class Trace:
 class Sharpness:
     """How much the loss rises within a radius, and the perturbation that does it."""
 
-    value: float
+    value: float  # of maximised kinds a lower bound: the highest that was found
     base: float  # loss at theta, on the same data
     gradient_norm: float  # mean over batches if m is set; away from critical points radius times it dominates
     radius: float
@@ -149,6 +149,8 @@ class Sharpness:
     evaluations: int = 0  # gradient or loss evaluations spent
     p: float = 2.0  # norm of the constraint; always infinite for the box of Keskar
     m: int | None = None  # examples per batch of m-sharpness; None: all data at once
+    gap: float = float("nan")  # of maximised kinds: value minus what the lower of two independent searches found
+    ceiling: float = float("nan")  # where asked for: an upper bound of the maximum, to second order in the radius
 
 
 @dataclass(frozen=True)

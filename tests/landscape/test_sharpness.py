@@ -137,7 +137,7 @@ def test_maximum_is_never_below_one_step(radius: float, one: str, most: str, p: 
         objective = Objective(model, data(), chunk_size=4)
         small = sharpness(objective, objective.theta, radius, one, p=p)
         for steps in (1, 7, 20):
-            large = sharpness(objective, objective.theta, radius, most, p=p, steps=steps)
+            large = sharpness(objective, objective.theta, radius, most, p=p, steps=steps, restarts=1)
             assert large.value >= small.value
             assert large.value >= 0
             limit = large.perturbation / (1 if one == "sam" else objective.theta.abs())
@@ -281,7 +281,9 @@ def test_running_statistics_stay(kind: str) -> None:
 def test_smaller_batches_are_sharper() -> None:
     """A mean of maxima is at least the maximum of the mean."""
     objective = Objective(network(), data(12))
-    full, four, one = (sharpness(objective, objective.theta, 0.3, "sam_max", m=m, steps=60).value for m in (None, 4, 1))
+    full, four, one = (
+        sharpness(objective, objective.theta, 0.3, "sam_max", m=m, steps=60, restarts=1).value for m in (None, 4, 1)
+    )
     assert full < four < one
 
 
@@ -423,7 +425,12 @@ def test_progress_is_reported() -> None:
     def note(done: int, total: int) -> None:
         calls.append((done, total))
 
-    for kind, options, total in (("sam_max", {"steps": 3}, 3), ("average", {"samples": 4}, 4), ("sam", {"m": 3}, 4)):
+    for kind, options, total in (
+        ("sam_max", {"restarts": 2}, 4),
+        ("sam_max", {"restarts": 0}, 1),
+        ("average", {"samples": 4}, 4),
+        ("sam", {"m": 3}, 4),
+    ):
         calls.clear()
         sharpness(objective, objective.theta, kind=kind, progress=note, **options)
         assert calls == [(done, total) for done in range(1, total + 1)]

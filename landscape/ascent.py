@@ -23,14 +23,19 @@ Climb = Callable[[Tensor], tuple[float, Tensor]]  # loss and gradient at a point
 FEWER = 4  # a move of coordinates that does not rise is tried again with a quarter of them
 
 
-def ascend(climb: Climb, start: Tensor, radius: float, *, p: float = 2.0, steps: int = 20) -> tuple[Tensor, int]:
-    """The highest point of ||z||_p <= radius met on the way up from `start`, and the evaluations spent."""
+def ascend(
+    climb: Climb, start: Tensor, radius: float, *, p: float = 2.0, steps: int = 20, first: float = 2.0
+) -> tuple[Tensor, int]:
+    """The highest point of ||z||_p <= radius met on the way up from `start`, and the evaluations spent.
+
+    first: length of the first steps, in radii.
+    """
     point = previous = project(start, radius, p)
     loss, gradient = climb(point)
     if not math.isfinite(loss):
         return point, 1
     best = (loss, gradient, point)
-    rate, risen, since, kept, highest_then = 2 * radius, 0, 0, False, loss
+    rate, risen, since, kept, highest_then = first * radius, 0, 0, False, loss
     for step in range(1, steps + 1):
         target = project(point + rate * steepest(gradient, p), radius, p)
         if loss >= best[0] and torch.equal(target, point) and torch.equal(point, previous):

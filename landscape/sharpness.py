@@ -28,6 +28,7 @@ from landscape.workers import ordered_map
 ETA = 0.01  # added to |w| by the published ASAM code
 FEW = 24  # coordinates that are also moved one by one in a box
 SWEEPS = 20  # most evaluations of that per coordinate
+SHORT = 0.25  # radii per step of a second ascent in a ball with few coordinates
 RESTARTS = (15, 3)  # random ones of a maximum, for few coordinates and for many
 
 
@@ -256,7 +257,12 @@ def _climb_on(problem: _Problem, start: Tensor) -> _Found:
     """All steps of ascent, then what only a box has: corners and single coordinates."""
     steps = problem.effort.steps
     point, spent = ascend(partial(_climb, problem), start, problem.radius, p=problem.p, steps=steps)
-    return _polish(problem, point, spent) if problem.boxed else _measure(problem, point, spent)
+    if problem.boxed:
+        return _polish(problem, point, spent)
+    if len(problem.moving) <= FEW:  # long steps miss a top between steep falls
+        point, more = ascend(partial(_climb, problem), point, problem.radius, p=problem.p, steps=steps, first=SHORT)
+        spent += more
+    return _measure(problem, point, spent)
 
 
 def _polish(problem: _Problem, start: Tensor, spent: int) -> _Found:

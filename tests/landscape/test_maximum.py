@@ -145,8 +145,9 @@ def test_the_ball_of_a_quadratic_is_searched_to_its_highest_point(kind: str) -> 
         best = highest_in_ball(T[:, None] * A * T, T * g, radius)
         found = reached(objective, radius, kind, p=2)
         assert found <= best * (1 + 1e-9) + 1e-12
-        shares.append(found / best)
-    assert np.quantile(shares, 0.07) >= 0.99
+        shares.append(found / best if best > 1e-12 else 1.0)
+    assert np.quantile(shares, 0.05) >= 0.99
+    assert min(shares) >= 0.9
 
 
 def two_ends(outputs: Tensor, targets: Tensor) -> Tensor:

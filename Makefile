@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo gallery test truth lint bench clean
+.PHONY: help demo gallery test fuzz truth lint bench clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -21,6 +21,9 @@ test: .venv/ready   ## run every test
 
 truth: .venv/ready  ## check stated errors on thousands of random problems; some ten minutes
 	$(BIN)/python -m pytest -n 2 -m truth
+
+fuzz: .venv/ready   ## let every reader of training meet 10,000 mutated files of its kind
+	FUZZ=10000 $(BIN)/python -m pytest -n 2 tests/training/test_fuzz.py
 
 lint: .venv/ready   ## check format, style and types
 	$(BIN)/ruff format --check .

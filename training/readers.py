@@ -2,7 +2,7 @@
 
 CIFAR's batches are Python pickles, and a pickle can execute code. They are read by an unpickler that knows byte
 strings, lists, dictionaries, numbers and one stand-in for arrays of bytes, and refuses every other name in the file.
-MNIST's idx files (torchvision's reader) and SVHN's MATLAB files (scipy.io.loadmat) hold numbers only.
+MNIST's idx files (torchvision's reader) and SVHN's MATLAB files (matlab.py) hold numbers only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from landscape import rng
 from landscape.data import stratified
+from training.matlab import read_arrays
 
 DIGITS_TEST = 360  # a fifth of the 1797 digits
 Pair = tuple[Tensor, Tensor]  # images (N, C, H, W) uint8, labels (N,) int64
@@ -87,7 +88,8 @@ def unpickle(path: Path) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # a damaged pickle can fail in nearly any way
-        raise ValueError(f"{path} is not one of CIFAR's batches: {error}. Delete it and download it again") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not one of CIFAR's batches: {reason}. Delete it and download it again") from error
 
 
 def read_cifar(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
@@ -111,12 +113,18 @@ def _cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     pixels, labels = batch.get("data"), batch.get("fine_labels", batch.get("labels"))
     if not isinstance(pixels, np.ndarray) or not isinstance(labels, list) or pixels.shape != (len(labels), 3072):
         raise ValueError(f"{path} is not one of CIFAR's batches: it needs 'data' (N, 3072) and N 'labels'")
-    labels = np.asarray(labels, dtype=np.int64)
+    labels = _class_numbers(path, labels)
     if "fine_labels" in batch:
-        coarse = np.asarray(batch.get("coarse_labels", ()), dtype=np.int64)
+        coarse = _class_numbers(path, batch.get("coarse_labels", []))
         if coarse.shape != labels.shape or (np.asarray(COARSE)[labels] != coarse).any():
             raise ValueError(f"{path}: the coarse labels are not CIFAR-100's superclasses of the fine labels")
     return pixels.reshape(-1, 3, 32, 32), labels
+
+
+def _class_numbers(path: Path, labels: Any) -> np.ndarray:
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < 100 for label in labels):
+        raise ValueError(f"{path} is not one of CIFAR's batches: its labels must be whole numbers from 0 to 99")
+    return np.asarray(labels, dtype=np.int64)
 
 
 def _join(batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> Pair:
@@ -151,8 +159,6 @@ def read_mnist(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
 
 def read_svhn(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
     """SVHN's cropped digits from train_32x32.mat and test_32x32.mat in `root`; its label 10 means the digit 0."""
-    from scipy.io import loadmat
-
     from training.vision import datasets, utils
 
     sources = [datasets.SVHN.split_list[part] for part in ("train", "test")]
@@ -165,10 +171,10 @@ def read_svhn(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
     pairs = []
     for _, file, _ in sources:
         try:
-            content = loadmat(root / file, variable_names=["X", "y"])
-            images = np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1))
+            content = read_arrays(root / file)
+            images = content["X"].transpose(3, 2, 0, 1).copy(order="C")
             labels = content["y"].reshape(-1).astype(np.int64) % 10
-        except (KeyError, NotImplementedError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{root / file} is not an SVHN file ({error}). Download it again") from error
         pairs.append((torch.from_numpy(images), torch.from_numpy(labels)))
     return pairs[0], pairs[1]

@@ -47,21 +47,7 @@ def _train(
     watch: Watch | None,
     say: Callable[[str], object],
 ) -> Path:
-    stored = partition.load(path / "partition.npz") if (path / "config.toml").exists() else None
-    federation = Federation(recipe, stored)
-    facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
-    checkpoint.open_run(path, recipe, federation.partition, facts)
-    found, problems = checkpoint.newest(path)
-    for problem in problems:
-        say(f"damaged, passed over: {problem}")
-    if found is None:
-        state = federation.begin()
-        save(path, federation, state, {}, [])
-    else:
-        state = restore(found)
-    metrics.rewind(path, state.round)
-    if recipe.checkpoints.keep_clients == "last":
-        checkpoint.forget_clients(path)  # killed before it could
+    federation, state = _open(recipe, path, say)
     if state.round >= recipe.rounds.count:
         checkpoint.write_status(path, "finished", state.round)
         return path
@@ -95,6 +81,41 @@ def _train(
     return path
 
 
+def _open(recipe: Recipe, path: Path, say: Callable[[str], object]) -> tuple[Federation, State]:
+    """The federation of a run, and the state to go on from: of the newest intact checkpoint, or the first."""
+    stored = partition.load(path / "partition.npz") if (path / "config.toml").exists() else None
+    federation = Federation(recipe, stored)
+    facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
+    checkpoint.open_run(path, recipe, federation.partition, facts)
+    found, problems = checkpoint.newest(path)
+    for problem in problems:
+        say(f"damaged, passed over: {problem}")
+    if found is None:
+        state = federation.begin()
+        save(path, federation, state, {}, [])
+    else:
+        state = restore(found)
+        _require_fit(path, federation, state)
+    metrics.rewind(path, state.round)
+    if recipe.checkpoints.keep_clients == "last":
+        checkpoint.forget_clients(path)  # killed before it could
+    return federation, state
+
+
+def _require_fit(path: Path, federation: Federation, state: State) -> None:
+    """Raise unless the vectors of a state are as long as the model needs them."""
+    size, buffers = federation.shop.layout.size, federation.shop.take_statistics().numel()
+    vectors = {"server": (state.w, size), "mean": (state.mean, size), "swa": (state.swa, size)}
+    vectors |= {"statistics": (state.statistics, buffers), "swa_statistics": (state.swa_statistics, buffers)}
+    for name, (vector, wanted) in vectors.items():
+        if vector is not None and vector.shape != (wanted,):
+            place = checkpoint.at(path, state.round)
+            raise checkpoint.DamagedError(
+                f"{place}: '{name}' has shape {tuple(vector.shape)}, the model of this recipe needs ({wanted},). "
+                "Remove this checkpoint, and training goes on from the one before"
+            )
+
+
 def save(path: Path, federation: Federation, state: State, local_models: dict[int, Tensor], cohort: list[int]) -> None:
     """Checkpoint a state; local models come with the point that was sent, which their updates are measured from."""
     points = {
@@ -125,6 +146,10 @@ def save(path: Path, federation: Federation, state: State, local_models: dict[in
 
 def restore(found: Checkpoint) -> State:
     """The state that a checkpoint holds."""
+    missing = [name for name in ("server", "statistics") if name not in found.models]
+    missing += [] if "captured" in found.extra else ["captured"]
+    if missing:
+        raise checkpoint.DamagedError(f"the checkpoint of round {found.round} holds no '{missing[0]}': remove it")
     return State(
         round=found.round,
         w=found.models["server"],

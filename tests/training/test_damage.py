@@ -299,6 +299,27 @@ def test_clients_must_be_numbers(run, name):
         checkpoint.load(path)
 
 
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ({"statistics": torch.zeros(0)}, "the checkpoint of round 3 holds no 'server'"),
+        ({"server": torch.zeros(5)}, "holds no 'statistics'"),
+        (
+            {"server": torch.zeros(5), "statistics": torch.zeros(0)},
+            r"'server' has shape \(5,\), the model of this recipe",
+        ),
+        ({"server": torch.zeros(1, 19), "statistics": torch.zeros(0)}, r"'server' has shape \(1, 19\)"),
+    ],
+)
+def test_vectors_of_another_model_are_refused(run, models, message):
+    path = checkpoint.at(run, 3)
+    wanted = tensors.write(path / "global.safetensors", models)
+    listed = json.loads((path / "meta.json").read_text())["files"]
+    reseal(path / "meta.json", files=listed | {"global.safetensors": wanted})
+    with pytest.raises(DamagedError, match=message):
+        train(RECIPE, run.parent, backend="serial", say=lambda _: None)
+
+
 def zipped(**members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -212,9 +212,22 @@ def test_svhn_layout(tmp_path):
         for channel in range(3):
             assert torch.equal(data.test_images[place, channel], torch.from_numpy(images[:, :, channel, place].copy()))
     assert data.train_images.is_contiguous()
-    (tmp_path / "test_32x32.mat").write_bytes(b"<html>404</html>" * 20)
-    with pytest.raises(ValueError, match=r"test_32x32\.mat is not an SVHN file"):
-        load("svhn", root=tmp_path)
+    good = (tmp_path / "test_32x32.mat").read_bytes()
+    for damage in (b"<html>404</html>" * 20, b"", good[:200], good[:-9], good[:128] + b"\x0f" + good[129:]):
+        (tmp_path / "test_32x32.mat").write_bytes(damage)
+        with pytest.raises(ValueError, match=r"test_32x32\.mat is not an SVHN file"):
+            load("svhn", root=tmp_path)
+
+
+@pytest.mark.parametrize("labels", [["1"], [None], [2**80], [-1], [100], [1.5], [[1]]])
+@pytest.mark.parametrize("key", ["fine_labels", "coarse_labels"])
+def test_labels_of_cifar_that_are_no_classes(tmp_path, labels, key):
+    write_cifar100(tmp_path, COARSE)
+    path = tmp_path / "cifar-100-python" / "train"
+    content = {"data": photos(1, 0), "fine_labels": [0], "coarse_labels": [COARSE[0]], key: labels}
+    path.write_bytes(pickle.dumps(content, protocol=4))
+    with pytest.raises(ValueError, match="its labels must be whole numbers from 0 to 99"):
+        load("cifar100", root=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from analysis import work
 from analysis.advice import advise
 from analysis.catalog import STUDIES
 from analysis.study import About, Study, about, choose_settings
-from analysis.subjects import Limits, Run, Subject
+from analysis.subjects import Limits, Run, Subject, printable
 from analysis.work import Plan
 from landscape.bars import bars
 from landscape.errors import choose
@@ -85,7 +85,7 @@ def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
                 )
             )
     for path in paths:
-        say(console, str(path))
+        say(console, printable(str(path)))
     return paths
 
 

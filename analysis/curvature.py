@@ -53,10 +53,12 @@ class Settings(Checked):
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     (subject,) = subjects
-    count = len(subject.examples(settings.split)[1])
-    count = min(count, settings.limit or count)
-    # a product costs about 1.5 gradients; 10 + 4 k products find k pairs (measured on LeNet and ResNet)
-    products, more = 10 + 4 * settings.top + settings.trace, DENSITY_STEPS * settings.density
+    everyone = len(subject.examples(settings.split)[1])
+    count = min(everyone, settings.limit or everyone)
+    # a product costs about 1.5 gradients; 10 + 4 k products find k pairs (measured on LeNet and ResNet), and k more
+    # tell their standard errors on a subset
+    products = 10 + 4 * settings.top + settings.top * (count < everyone) + settings.trace
+    more = DENSITY_STEPS * settings.density
     dense = with_density(subject, settings)
     return [
         Piece(

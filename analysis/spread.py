@@ -52,7 +52,7 @@ def quotient_errors(objective: Objective, theta: Tensor, vectors: Tensor, parts:
     parts = min(parts, objective.count)
     rows, counts = [], []
     for part in deal(objective, parts):
-        products = part.hessian(theta, engine="recompute").matmat(vectors)
+        products = part.hessian(theta).matmat(vectors)
         rows.append((products.double() * vectors.double()).sum(dim=1).cpu().numpy())
         counts.append(part.count)
     return standard_error(np.stack(rows), counts, objective.population)

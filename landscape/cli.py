@@ -77,7 +77,10 @@ def train(
 
 @app.command()
 def analyze(
-    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN...", help="Run directories.")] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN...", help='Run directories, folders of them, or patterns such as "runs/*sam*".'),
+    ] = None,
     study: Annotated[
         list[str] | None, typer.Option(help="A study (landscape list studies); may be repeated. All by default.")
     ] = None,

@@ -29,7 +29,7 @@ def test_fewer_examples_or_rounds(run: Run, tmp_path: Path) -> None:
     by_limit, by_rounds = advise(planned, rate)
     everyone = len(run.examples("train")[1])
     assert by_limit.setting == "curvature.limit=200"  # 500 of 1437 take 2500 s
-    assert by_limit.seconds == pytest.approx(2 * LONG * 200 / everyone)
+    assert by_limit.seconds == pytest.approx(2 * LONG * 200 / everyone * 35 / 30)  # and 5 products for the errors
     error = 100 * ((1 - 200 / everyone) / 200) ** 0.5
     assert f"numbers from 200 of {everyone} training examples have a standard error of {error:.1f} %" in by_limit.cost
     assert by_rounds.setting == "curvature.rounds=last"
@@ -58,4 +58,4 @@ def test_it_is_printed_with_the_plan(run: Run, tmp_path: Path, monkeypatch: pyte
     planned = plan(run, "curvature", tmp_path)
     monkeypatch.setattr(work, "rate", lambda subject: planned.passes / (2 * LONG))
     command.show_plans([planned], console)
-    assert "--set curvature.limit=200 takes 16.7 min: numbers from 200 of" in console.export_text()
+    assert "--set curvature.limit=200 takes 19.5 min: numbers from 200 of" in console.export_text()

@@ -270,7 +270,7 @@ def test_snow_and_frost_whiten_black():
 
 
 def test_bad_words():
-    with pytest.raises(ValueError, match="corruptions: unknown 'fogg'; did you mean 'fog'"):
+    with pytest.raises(ValueError, match="corruption: unknown 'fogg'; did you mean 'fog'"):
         corrupt(pictures(1, 1, 4, 4), "fogg", 1)
     with pytest.raises(ValueError, match="severity must be a whole number, between 1 and 5; got 6"):
         corrupt(pictures(1, 1, 4, 4), "fog", 6)

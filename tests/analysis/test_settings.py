@@ -12,6 +12,7 @@ from rich.console import Console
 from analysis.catalog import STUDIES
 from analysis.command import settings_listed
 from analysis.study import about, choose_settings
+from landscape.cli import list_
 
 EVERY = [(study, field) for study in STUDIES for field in about(STUDIES[study].settings)]
 
@@ -51,3 +52,10 @@ def test_words_that_are_not_known_are_named() -> None:
         choose_settings(STUDIES["surface"], {"splits": ["train", "tets"]})
     with pytest.raises(ValueError, match="study: unknown 'curvatur'; did you mean 'curvature'"):
         settings_listed("curvatur")
+
+
+def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    list_("studies", "curvature")
+    assert "how many of the largest eigenvalues" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="only studies have a list of settings each"):
+        list_("models", "curvature")

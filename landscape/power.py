@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from landscape.curvature import HessianOperator
-from landscape.data import join
 from landscape.errors import finite, positive, whole
 from landscape.krylov import norm, random_rows
 from landscape.objective import Objective
@@ -86,12 +85,11 @@ def power_iteration(
 
 def minibatches(objective: Objective, theta: Tensor, size: int, *, seed: int = 0) -> Sampler:
     """Step -> Hessian of a fresh random mini-batch of `size` examples, drawn by key."""
-    inputs, targets = join(objective.chunks)
-    whole("size", size, most=len(inputs))
+    whole("size", size, most=objective.count)
 
     def sample(step: int) -> HessianOperator:
-        chosen = torch.from_numpy(numpy_generator(seed, "power batch", step).permutation(len(inputs))[:size])
-        return objective.on(inputs[chosen], targets[chosen]).hessian(theta)
+        chosen = numpy_generator(seed, "power batch", step).permutation(objective.count)[:size]
+        return objective.take(torch.from_numpy(chosen)).hessian(theta)
 
     return sample
 

@@ -89,7 +89,9 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
             planned.append(Piece(_key(round, SERVER), 2.0 * everyone, 8, round, SERVER))
         for client, count in sizes.items():
             compared = min(settings.batches, count // size)
-            passes = (settings.steps + 2) * count + everyone / 3 + compared * (1 + compared / 3) * size
+            # the maximum: two long climbs and three short ones
+            climbs = 2 * (settings.steps + 2) + 3 * (settings.steps / 4 + 2) if settings.steps else 2
+            passes = climbs * count + everyone / 3 + compared * (1 + compared / 3) * size
             planned.append(Piece(_key(round, client), passes, 10 + settings.batches, round, client))
     return planned
 
@@ -192,7 +194,9 @@ def _client(subject: Subject, settings: Settings, piece: Piece, everyone: Arrays
         "perturbation_cosine": np.asarray(cosine(e, common)),
     }
     if settings.steps:
-        best = sharpness(objective, theta, search.radius, "sam_max", steps=settings.steps, seed=settings.seed)
+        best = sharpness(
+            objective, theta, search.radius, "sam_max", steps=settings.steps, restarts=3, seed=settings.seed
+        )
         assert best.perturbation is not None
         arrays["maximised"] = np.asarray(best.value)
         arrays["maximised_error"] = np.asarray(rise_error(shuffled, theta, best.perturbation))

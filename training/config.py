@@ -284,7 +284,7 @@ class Recipe(Settings):
 
 def _differing(given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
     """What differs from the defaults, table by table; a table that is all defaults is kept where it is optional."""
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in given.items():
         if isinstance(value, Mapping) and isinstance(usual.get(key), Mapping):
             inner = _differing(value, usual[key])

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import Stored, Table
+from training.files import read_sealed
 from training.metrics import read as read_metrics
 
 Row = dict[str, Any]
@@ -29,6 +30,7 @@ SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how part
 UNTOLD = {"seed", "data.root", "data.download", "evaluation.every", "evaluation.last"}  # not what makes runs differ
 UNTOLD_TABLES = ("checkpoints.",)
 PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how a model's metrics are called in metrics.jsonl
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a text for a formula
 
 
 def collect(paths: Sequence[str | Path], *, last: int | None = None) -> list[Row]:
@@ -133,6 +135,17 @@ def differing(settings: Sequence[Row]) -> list[str]:
 def metrics(run: Path) -> list[Row]:
     """Records of finished rounds, verified by their seals; a last line cut short by a kill is left out."""
     return read_metrics(run)
+
+
+def status(run: Path) -> Row | None:
+    """Where training stands, as its status.json says: state, round and message; None where there is no such file."""
+    path = run / "status.json"
+    if not path.exists():
+        return None
+    found = read_sealed(path)
+    if not isinstance(found.get("state"), str) or type(found.get("round")) is not int:
+        raise ValueError(f"{path}: must hold a state and a round; landscape check says more")
+    return found
 
 
 def finals(records: Sequence[Row], last: int) -> Row:
@@ -282,10 +295,10 @@ def to_csv(rows: Sequence[Row], path: Path | None = None) -> str:
     """Rows as CSV, columns in order of first appearance, numbers to the last digit; written to a path if given."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([harmless(column) for column in columns])
     for row in rows:
-        writer.writerow({key: _cell(value) for key, value in row.items()})
+        writer.writerow([_cell(row.get(column)) for column in columns])
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -300,4 +313,9 @@ def to_csv(rows: Sequence[Row], path: Path | None = None) -> str:
 def _cell(value: Any) -> Any:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return json.dumps(value) if isinstance(value, (list, dict)) else value
+    return json.dumps(value) if isinstance(value, (list, dict)) else harmless(value)
+
+
+def harmless(value: Any) -> Any:
+    """A value for a CSV cell: a text that a spreadsheet would run as a formula gets a quote before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value

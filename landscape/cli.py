@@ -128,7 +128,9 @@ def analyze(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or folders of them.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, folders of them or of answers, patterns.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the page (default: report/ beside the runs).", show_default=False)
     ] = None,
@@ -137,12 +139,15 @@ def report(
         typer.Option("--format", help="Of the figures: png, pdf or svg; may be repeated. By default png and svg."),
     ] = None,
     animate: Annotated[bool, typer.Option("--animate", help="Moving pictures of the surfaces too.")] = False,
+    bold: Annotated[
+        str, typer.Option(help="In tables: clear (best by more than its error) or plain (best, as papers print it).")
+    ] = "clear",
 ) -> None:
     """Figures, tables and one web page from what analyze has measured. Needs no torch."""
     from reports import command
     from reports.figure import USUAL
 
-    command.report(runs, out, formats=kind or USUAL, console=_console(), animate=animate)
+    command.report(runs, out, formats=kind or USUAL, console=_console(), animate=animate, bold=bold)
 
 
 @app.command()

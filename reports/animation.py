@@ -9,6 +9,7 @@ from matplotlib import rc_context
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter, writers
 
 from reports.figures.overlay import lay_over
+from reports.files import slug, writing
 from reports.plotting.maps import bar, centre, filled, lined, maps
 from reports.plotting.relief import VIEW, colorbar, finish, reliefs, solid
 from reports.plotting.scales import shared
@@ -47,30 +48,37 @@ def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str)
     pair, single = compared(runs, everything), global_surfaces(runs, everything)
     colors = {name: look.color for name, look in looks(run.algorithm for run in everything.runs).items()}
     if pair is None:
-        return [rotating(one, None, folder / f"surface_{one.run.name}.{kind}", "") for one in single]
+        return [rotating(one, None, folder / f"surface_{slug(one.run.name)}.{kind}", "", everything) for one in single]
     base, others = pair
-    return [rotating(base, one, folder / f"overlay_{one.run.name}.{kind}", colors[one.run.algorithm]) for one in others]
+    return [
+        rotating(base, one, folder / f"overlay_{slug(one.run.name)}.{kind}", colors[one.run.algorithm], everything)
+        for one in others
+    ]
 
 
 def _rounds(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
     found = [surfaces_of(run, runs, everything, "train") for run in runs]
-    return [over_rounds(some, folder / f"rounds_{some[0].run.name}.{kind}") for some in found if len(some) > 1]
+    return [
+        over_rounds(some, folder / f"rounds_{slug(some[0].run.name)}.{kind}", everything)
+        for some in found
+        if len(some) > 1
+    ]
 
 
-def rotating(base: Surface, one: Surface | None, path: Path, color: str) -> Path:
+def rotating(base: Surface, one: Surface | None, path: Path, color: str, everything: Collection) -> Path:
     """One turn around a surface, with another as a net over it."""
     writer = writer_for(path, TURNING)
     shown = [base] if one is None else [base, one]
     scale = shared(surface.loss for surface in shown)
     figure, (axes,) = reliefs(1, size=4.6)
+    first, *others = titles(shown, everything)
     if one is None:
         solid(axes, base, scale)
-        finish(axes, base, scale, base.run.algorithm)
+        finish(axes, base, scale, first)
     else:
-        first, second = titles(shown)
-        lay_over(axes, base, one, scale, color, (first, second))
+        lay_over(axes, base, one, scale, color, (first, others[0]))
     colorbar(figure, axes, scale, NAME)
-    with rc_context(STYLE):
+    with rc_context(STYLE), writing(path):
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # found once: the picture must not jump
         with writer.saving(figure, str(path), DPI):
@@ -80,18 +88,19 @@ def rotating(base: Surface, one: Surface | None, path: Path, color: str) -> Path
     return path
 
 
-def over_rounds(surfaces: Sequence[Surface], path: Path) -> Path:
+def over_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection) -> Path:
     """The map around one run's model, round after round, with the same levels."""
     writer = writer_for(path, PASSING)
     scale = shared(one.loss for one in surfaces)
     figure, (axes,) = maps(1, size=4.2)
-    with rc_context(STYLE), writer.saving(figure, str(path), DPI):
+    (title,) = titles(surfaces[:1], everything)
+    with rc_context(STYLE), writing(path), writer.saving(figure, str(path), DPI):
         for one in surfaces:
             axes.clear()
             drawn = filled(axes, one.x, one.y, one.loss, scale.levels, scale.extend, MAGNITUDE)
             lined(axes, one.x, one.y, one.loss, scale.levels)
             centre(axes)
-            label(axes, *axis_names(one), f"{one.run.algorithm}, round {one.round}")
+            label(axes, *axis_names(one), f"{title}, round {one.round}")
             if drawn is not None:
                 bar(figure, [axes], drawn, scale.ticks(12), NAME)
             writer.grab_frame()

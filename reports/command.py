@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,12 +11,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from analysis.summary import FOLDER
 from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
 from reports.figure import FORMATS, QUESTIONS, USUAL, Figure
 from reports.page.page import counted, write_page
-from reports.runs import Collection, read_runs
+from reports.runs import CONFIG, Collection, read_runs
 from reports.tables import catalog as tables
+from reports.tables.table import BOLD
 
 PAGE = "index.html"
 
@@ -30,12 +33,19 @@ def report(
     figures: Iterable[Figure] | None = None,
     workers: int | None = None,
     strict: bool = False,
+    bold: str = "clear",
 ) -> Path:
-    """Figures, tables and the page of these runs, in a folder. strict: a figure that fails is an error, not a line."""
+    """Figures, tables and the page of these runs, in a folder.
+
+    paths: run directories, folders of them, folders of answers (`analyze --model`, `--out`), or patterns of these.
+    strict: a figure that fails is an error, not a line. bold: what tables set bold, "clear" or, as papers do, "plain".
+    """
     console = console or Console()
     unknown = [kind for kind in formats if kind not in FORMATS]
     if unknown:
         raise ValueError(f"formats: {', '.join(unknown)} cannot be drawn; choose among {', '.join(FORMATS)}")
+    if bold not in BOLD:
+        raise ValueError(f"bold must be one of {', '.join(BOLD)}; got '{bold}'")
     runs = find_runs(paths)
     everything = read_runs(runs)
     if not everything.runs:
@@ -49,7 +59,7 @@ def report(
     )
     problems = [*everything.problems, *_failures(outcomes)]
     missing = [*_not_drawn(everything, outcomes), *_unmeasured(everything, outcomes)]
-    made = tables.made(everything)
+    made = tables.made(everything, bold=bold, problems=problems)
     for table in made:
         tables.save(table, out / "tables")
     if animate:
@@ -58,7 +68,7 @@ def report(
         films, lines = animation.animate(everything, out / "animations")
         missing += lines
         console.print(f"{len(films)} animations in {out / 'animations'}", highlight=False, markup=False)
-    page = write_page(out / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems)
+    page = write_page(out / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems, bold=bold)
     pictures = sum(len(outcome.pictures) for outcome in outcomes)
     for line in [*problems, *missing]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -76,12 +86,27 @@ def figures_listed() -> Table:
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Run directories; a folder of them stands for those in it."""
+    """Run directories and folders of answers that these paths mean; a folder of runs stands for those in it.
+
+    A path may be a pattern with * ? [ ]. Folders that belong to the runs beside them (answers that compare runs,
+    earlier reports) are passed over.
+    """
     found: list[Path] = []
-    for path in paths:
-        inside = [] if (path / "config.toml").exists() else sorted(one.parent for one in path.glob("*/config.toml"))
+    given = [one for path in paths for one in _expanded(path)]
+    beside = {one.absolute().parent / FOLDER for one in given if (one / CONFIG).exists()}
+    for path in given:
+        if path.absolute() in beside or (path / PAGE).exists():
+            continue
+        inside = [] if (path / CONFIG).exists() else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
         found += inside or [path]
     return list(dict.fromkeys(found))
+
+
+def _expanded(path: Path) -> list[Path]:
+    """What a pattern means; a path that exists, or matches nothing, is itself."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    return [Path(one) for one in sorted(glob.glob(str(path)))] or [path]
 
 
 def default_out(runs: Sequence[Path]) -> Path:
@@ -129,7 +154,8 @@ def _unmeasured(everything: Collection, outcomes: Sequence[Outcome]) -> list[str
     lines = []
     needed = dict.fromkeys(study for outcome in outcomes for study in outcome.figure.needs)
     for study in needed:
-        lacking = [run.name for run in everything.runs if study not in run.results]
-        if 0 < len(lacking) < len(everything.runs) and study not in everything.together:
+        trained = [run for run in everything.runs if run.standing.state != "given"]
+        lacking = [run.name for run in trained if study not in run.results]
+        if 0 < len(lacking) < len(trained) and study not in everything.together:
             lines.append(f"{study} is not there for {', '.join(lacking)}: `landscape analyze RUN --study {study}`")
     return lines

@@ -52,7 +52,7 @@ def run(
     analyze(paths, studies, console)
     page = report(paths, out / "report", console=console)
     conclude(paths, console)
-    console.print(f"Open {page} in a browser: it needs no network.", highlight=False, soft_wrap=True)
+    console.print(f"Open {page} in a browser: it needs no network.", highlight=False, markup=False, soft_wrap=True)
     return page
 
 
@@ -74,7 +74,7 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
                     recipe,
                     out,
                     watch=lambda record, move=move, count=count: move(record["round"], count),  # type: ignore[misc]
-                    say=lambda line: console.print(line, highlight=False),
+                    say=lambda line: console.print(line, highlight=False, markup=False),
                 )
             paths.append(path)
     return paths
@@ -92,7 +92,7 @@ def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, Any]], con
             if own:
                 move, total, done = bar(name), sum(len(plan.pieces) for plan in own), 0
                 for plan in own:
-                    work.carry_out(plan, say=lambda line: console.print(line, highlight=False))
+                    work.carry_out(plan, say=lambda line: console.print(line, highlight=False, markup=False))
                     done += len(plan.pieces)
                     move(done, total)
 

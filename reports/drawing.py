@@ -10,22 +10,23 @@ import gc
 import json
 import multiprocessing
 import os
-import re
 import sys
+import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
 from reports.figure import Drawn, Figure, save
+from reports.files import slug, slugs
 from reports.page.svg import inline
-from reports.plotting.style import STYLE, mark
+from reports.plotting.style import STYLE, caption, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
 
@@ -39,15 +40,12 @@ class Section:
 
     data: str
     heterogeneity: str | None = None
+    slug: str = ""  # for names of folders and anchors: no other section of a report has the same
 
     @property
     def title(self) -> str:
-        return f"{self.data}, {'all partitions' if self.heterogeneity is None else self.heterogeneity}"
-
-    @property
-    def slug(self) -> str:
-        """For names of folders and anchors."""
-        return slug(self.data if self.heterogeneity is None else f"{self.data} {self.heterogeneity}")
+        named = self.data, "all partitions" if self.heterogeneity is None else self.heterogeneity
+        return ", ".join(one for one in named if one)
 
     def of(self, everything: Collection) -> list[Run]:
         if self.heterogeneity is not None:
@@ -80,17 +78,14 @@ class Outcome:
     problem: str = ""
 
 
-def slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-") or "x"
-
-
 def sections(everything: Collection) -> list[Section]:
     """Data set by data set: its partitions, then all of them together."""
     found = []
     for data in dict.fromkeys(run.data for run in everything.runs):
         found += [Section(data, partition) for name, partition in everything.settings if name == data]
         found.append(Section(data))
-    return found
+    names = slugs(f"{one.data} {one.heterogeneity or ''}" for one in found)
+    return [replace(one, slug=name) for one, name in zip(found, names, strict=True)]
 
 
 def draw_all(
@@ -141,27 +136,32 @@ class Desk:
         try:
             runs = section.of(self.everything)
             drawn = figure.draw(runs, self.everything)
-            for one in drawn:
-                _mark_legends(one.canvas, {variant.name: variant.names for variant in variants(runs, self.everything)})
-            return Outcome(figure, section, [self._keep(one, figure, section) for one in drawn])
+            stems = slugs(f"{figure.name}{one.suffix}" for one in drawn)
+            pictures = []
+            for one, stem in zip(drawn, stems, strict=True):
+                _mark_legends(one.canvas, {variant.label: variant.names for variant in variants(runs, self.everything)})
+                final = replace(one, caption=_with_standing(one, runs, self.everything))
+                pictures.append(self._keep(final, figure, section, stem))
+            return Outcome(figure, section, pictures)
+        except OSError:  # a full disk is full for all figures
+            raise
         except Exception as error:  # one figure must not sink the report
             if self.strict:
                 raise
             return Outcome(figure, section, [], f"{type(error).__name__}: {error}")
 
-    def _keep(self, drawn: Drawn, figure: Figure, section: Section) -> Picture:
-        """Save a drawing, and take what the page shows of it."""
+    def _keep(self, drawn: Drawn, figure: Figure, section: Section, stem: str) -> Picture:
+        """Save a drawing under this name, and take what the page shows of it."""
         folder = self.out / "figures" / section.slug
         _lay_out(drawn.canvas)
         first, *others = dict.fromkeys(("svg", *self.formats))
-        paths = save(drawn, folder, figure.name, [first])
-        stem = paths[0].stem
+        paths = save(drawn, folder, stem, [first])
         label = f"{figure.title}. {drawn.caption}"
         html = inline(paths[0].read_text(encoding="utf-8"), slug(f"{section.slug}-{stem}"), label)
         if len(html) > LIMIT and "png" not in others:
             others.append("png")
         if others:
-            save(drawn, folder, figure.name, others)
+            save(drawn, folder, stem, others)
         if len(html) > LIMIT:
             html = _image((folder / f"{stem}.png").read_bytes(), label)
         for extra in {"svg", *others} - set(self.formats):
@@ -183,6 +183,13 @@ def _shown(drawn: Drawn, everything: Collection) -> tuple[str, ...]:
     """Runs that a drawing's numbers name, if all of them do: it is of no use when these are hidden."""
     named = {str(row.get("run")) for row in drawn.rows}
     return tuple(sorted(named)) if named <= {run.name for run in everything.runs} else ()
+
+
+def _with_standing(drawn: Drawn, runs: Sequence[Run], everything: Collection) -> str:
+    """The caption, and which of the runs that are shown diverged or are unfinished."""
+    shown = set(_shown(drawn, everything)) or {run.name for run in runs}
+    open_ = [f"{run.title}: {run.standing.said}" for run in runs if run.name in shown and run.standing.said]
+    return caption([drawn.caption, f"not final: {'; '.join(open_)}" if open_ else ""])
 
 
 def _mark_legends(canvas: Canvas, methods: Mapping[str, Sequence[str]]) -> None:
@@ -219,8 +226,21 @@ _desk: Desk | None = None  # of a worker process
 def _sit_down(desk: Desk) -> None:
     global _desk
     _desk = desk
+    _end_with_parent()
     gc.freeze()
     gc.set_threshold(100_000)  # looking for garbage after every 700 objects took a quarter of the time
+
+
+def _end_with_parent() -> None:
+    """Have this process end as soon as the one that started it is gone, however that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def wait() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=wait, name="ends with its parent", daemon=True).start()
 
 
 def _draw(job: tuple[Figure, Section]) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
+from analysis.summary import harmless
+from reports.files import writing
 from reports.plotting.style import STYLE
 from reports.runs import Collection, Run
 
@@ -49,23 +52,30 @@ class Figure:
     across: bool = False  # compares runs of all partitions of a data set, instead of being drawn for each of them
 
 
-def save(drawn: Drawn, folder: Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """The picture in every format, and its numbers."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{name}{drawn.suffix}"
+def save(drawn: Drawn, folder: Path, stem: str, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """The picture in every format, and its numbers, under this name."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for kind in formats:
         path = folder / f"{stem}.{kind}"
-        with rc_context(STYLE):
+        with rc_context(STYLE), writing(path):
             # no date inside: the same numbers give the same bytes
             metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
             options: Any = {"pil_kwargs": {"compress_level": 1}} if kind == "png" else {}  # faster, and hardly larger
             drawn.canvas.savefig(path, format=kind, metadata=metadata, **options)
         paths.append(path)
     table = folder / f"{stem}.csv"
-    with open(table, "w", newline="", encoding="utf-8") as file:
-        columns = list(dict.fromkeys(key for row in drawn.rows for key in row))
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(drawn.rows)
+    with writing(table):
+        table.write_text(numbers(drawn.rows), encoding="utf-8", newline="")
     return [*paths, table]
+
+
+def numbers(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as CSV, in which no text can be taken for a formula."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.writer(text)
+    writer.writerow([harmless(column) for column in columns])
+    writer.writerows([harmless(row.get(column, "")) for column in columns] for row in rows)
+    return text.getvalue()

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis import summary
 from analysis.store import Table
 from analysis.summary import PREFIX
+from reports.personal import GLOBAL
 from reports.runs import Run
+from reports.subsets import Subset, seen
 
 NEVER = math.nan  # rounds and bytes to a target that was not reached
 
@@ -26,6 +29,9 @@ class Measure:
     better: str  # "higher" or "lower"
     find: Callable[[Run], float] = field(compare=False)  # NaN where it is not known
     decimals: int | None = None  # as many as its size asks for by default
+    study: str = ""  # that measured it; none for metrics
+    error: Callable[[Run], float] = field(compare=False, default=lambda run: math.nan)  # standard error, a subset's
+    examples: Callable[[Run], Subset] = field(compare=False, default=lambda run: Subset())  # what it was measured on
 
 
 def final_accuracy(run: Run, model: str = "final") -> float:
@@ -50,59 +56,131 @@ def number(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
             return math.nan
         try:
             value = summary.numbers(stored).get(key)
-        except (KeyError, IndexError):  # a table or a round that another version did not write
+            return math.nan if value is None else factor * float(value)
+        except (KeyError, IndexError, TypeError, ValueError):  # what another version, or nobody of ours, has written
             return math.nan
-        return math.nan if value is None else factor * float(value)
 
     return find
+
+
+def studied(
+    name: str,
+    label: str,
+    better: str,
+    key: str,
+    *,
+    study: str,
+    table: str,
+    side: str = "",
+    factor: float = 1.0,
+    decimals: int | None = None,
+) -> Measure:
+    """A number of a study with its standard error and the examples that it was measured on, where these are on record.
+
+    key: as analysis.summary names the number. table: of the study, that says on how many examples.
+    side: what the names of these begin with, where a table holds several: local_, global_.
+    """
+    base, bracket, label_of = key.partition("[")
+    return Measure(
+        name,
+        label,
+        better,
+        number(study, key, factor),
+        decimals,
+        study,
+        number(study, f"{base}_standard_error{bracket}{label_of}", factor),
+        lambda run: seen(run.results.get(study), table, side),
+    )
 
 
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure("accuracy", "test accuracy (%)", "higher", final_accuracy, 1),
-        Measure("lambda_1", "λ₁ of the global model", "lower", number("curvature", "lambda_1")),
-        Measure("ratio", "λ₁/λ₅ of the global model", "lower", number("curvature", "lambda_1_over_lambda_5"), 2),
-        Measure("trace", "trace of the Hessian", "lower", number("curvature", "curvature.spectrum.trace")),
-        Measure("local", "λ₁ of local models, own data", "lower", number("local_global", "local_lambda_1")),
-        Measure("everyone", "λ₁ of local models, everyone's data", "lower", number("local_global", "global_lambda_1")),
-        Measure(
+        studied("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature", table="spectrum"),
+        studied(
+            "ratio",
+            "λ₁/λ₅ of the global model",
+            "lower",
+            "lambda_1_over_lambda_5",
+            study="curvature",
+            table="spectrum",
+            decimals=2,
+        ),
+        studied(
+            "trace", "trace of the Hessian", "lower", "curvature.spectrum.trace", study="curvature", table="spectrum"
+        ),
+        studied(
+            "local",
+            "λ₁ of local models, own data",
+            "lower",
+            "local_lambda_1",
+            study="local_global",
+            table="local_models",
+            side="local_",
+        ),
+        studied(
+            "everyone",
+            "λ₁ of local models, everyone's data",
+            "lower",
+            "global_lambda_1",
+            study="local_global",
+            table="local_models",
+            side="global_",
+        ),
+        studied(
             "sam",
             "SAM sharpness of the global model",
             "lower",
-            number("sharpness", "sharpness.global_model.global_value[sam]"),
+            "sharpness.global_model.global_value[sam]",
+            study="sharpness",
+            table="global_model",
+            side="global_",
         ),
-        Measure("incompatibility", "flatness incompatibility", "lower", number("incompatibility", "incompatibility")),
-        Measure(
+        studied(
+            "incompatibility",
+            "flatness incompatibility",
+            "lower",
+            "incompatibility",
+            study="incompatibility",
+            table="rounds",
+        ),
+        studied(
             "robust",
             "accuracy under corruptions (%)",
             "higher",
-            number("robustness", "robustness.robustness.mean_accuracy", 100.0),
-            1,
+            "robustness.robustness.mean_accuracy",
+            study="robustness",
+            table="robustness",
+            factor=100.0,
+            decimals=1,
         ),
-        Measure(
+        studied(
             "forgetting",
             "forgetting of classes (points)",
             "lower",
-            number("forgetting", "forgetting.global_model.forgetting", 100.0),
-            1,
+            "forgetting.global_model.forgetting",
+            study="forgetting",
+            table="global_model",
+            factor=100.0,
+            decimals=1,
         ),
     )
 }
 
 
-def personal_accuracy(way: str | None) -> Callable[[Run], float]:
-    """Per cent, mean over clients: of models made for them in this way, of the global model for None."""
+def personal_scores(run: Run, way: str | None) -> NDArray[np.float64]:
+    """Per cent for each client that was tested: of models made in this way, of the global model for None."""
+    found = [one for one in run.personal if way in (None, one.name)]
+    if not found:
+        return np.empty(0)
+    values = found[0].before if way is None else found[0].after
+    return 100.0 * values[np.isfinite(values)]
 
-    def find(run: Run) -> float:
-        table = run.table("personal", "personal")
-        ways = [] if table is None else [str(one) for one in table["way"]]
-        if table is None or not ways or way not in (None, *ways):
-            return math.nan
-        values = table["mean_before"][0] if way is None else table["mean"][ways.index(way)]
-        return 100.0 * float(values[-1])
 
-    return find
+def personal_ways(runs: Sequence[Run]) -> list[str]:
+    """Ways of making models for clients that were gone, but for that of leaving the global model as it is."""
+    return list(dict.fromkeys(one.name for run in runs for one in run.personal if one.way != GLOBAL))
 
 
 def targets(runs: Sequence[Run]) -> list[float]:
@@ -130,5 +208,6 @@ def _first(table: Table, name: str, target: int) -> float:
 
 def bytes_per_round(run: Run) -> float:
     """Sent to and by all participants, mean over rounds."""
-    known = [record["bytes_down"] + record["bytes_up"] for record in run.metrics if "bytes_up" in record]
+    sent = [(record.get("bytes_down"), record.get("bytes_up")) for record in run.metrics]
+    known = [down + up for down, up in sent if down is not None and up is not None]
     return float(np.mean(known)) if known else math.nan

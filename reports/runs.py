@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,26 +12,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import store, summary
 from analysis.store import Stored, Table
 from analysis.summary import FOLDER, SKEWS
+from reports.personal import Personal
+from reports.reading import (
+    attempt,
+    read_digest,
+    read_metrics,
+    read_partition,
+    read_personal,
+    read_results,
+    read_settings,
+    read_standing,
+)
+from reports.standing import Standing
 
-COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
+CONFIG = "config.toml"  # makes a folder a run directory
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run directory."""
+    """One run directory, or a model that was not trained here: it has results only."""
 
     path: Path
     settings: dict[str, Any]  # nested, as in config.toml
     metrics: list[dict[str, Any]]  # one record per finished round
     results: dict[str, Stored] = field(default_factory=dict)  # study -> what it found
     dealt: NDArray[np.int64] | None = None  # training examples by client and class, where the partition is on disk
+    standing: Standing = field(default_factory=Standing)  # how far it came
+    personal: tuple[Personal, ...] = ()  # scores of models made for clients
+    called: str = ""  # where the folder's name is not enough
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return self.called or self.path.name
 
     @property
     def algorithm(self) -> str:
@@ -53,6 +67,17 @@ class Run:
         partition: Mapping[str, Any] = self.settings.get("partition", {})
         skew = next((f" {partition[key]:g}" for key in SKEWS if key in partition), "")
         return f"{partition.get('name', '')}{skew}".strip()
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of guessing, in per cent; NaN where the number of classes is not on record."""
+        return 100.0 / self.dealt.shape[1] if self.dealt is not None and self.dealt.shape[1] else math.nan
+
+    @property
+    def title(self) -> str:
+        """What it is, in words that tell it from other runs of a report."""
+        known = [self.algorithm, self.data, self.heterogeneity, f"seed {self.seed}" if self.settings else ""]
+        return ", ".join(one for one in known if one)
 
     def series(self, key: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Rounds and values of a metric, where it was recorded."""
@@ -83,64 +108,92 @@ class Collection:
 
 
 def read_runs(paths: Sequence[Path]) -> Collection:
-    """Everything that is there; a file that cannot be read is one line among the problems, never the end."""
+    """Everything that is there; a file that cannot be read is one line among the problems, never the end.
+
+    A path is a run directory, or a folder of answers as `landscape analyze --model` and `--out` write them.
+    """
     problems: list[str] = []
-    runs: list[Run] = []
-    for path in paths:
-        try:
-            runs.append(_read_run(path, problems))
-        except (OSError, ValueError) as error:
-            problems.append(str(error))
+    directories = [path for path in paths if (path / CONFIG).exists()]
+    found = [attempt(problems, path, _read_run, path, problems) for path in directories]
+    runs = [run for run in found if run is not None]
     together: dict[str, list[Stored]] = {}
-    for folder in dict.fromkeys(path.parent / FOLDER for path in paths):
-        for name, stored in _read_results(folder, problems).items():
+    for folder in dict.fromkeys(path.parent / FOLDER for path in directories):
+        for name, stored in read_results(folder, problems).items():
             together.setdefault(name, []).append(stored)
-    return Collection(runs, together, problems)
+    beside = {(path.parent / FOLDER).absolute() for path in directories}
+    for path in paths:
+        folder = path if holds_answers(path) else path / FOLDER
+        if path in directories or folder.absolute() in beside:
+            continue
+        if not holds_answers(folder):
+            problems.append(f"{path}: neither a run directory (no {CONFIG}) nor a folder of answers (no .h5)")
+        for name, stored in read_results(folder, problems).items():
+            _take_in(runs, together, folder / f"{name}.h5", stored, problems)
+    return Collection(_named_apart(runs), together, problems)
+
+
+def holds_answers(folder: Path) -> bool:
+    """Whether results of studies lie in a folder itself."""
+    return any(folder.glob("[!.]*.h5"))
 
 
 def _read_run(path: Path, problems: list[str]) -> Run:
-    config = path / "config.toml"
-    if not config.exists():
-        raise ValueError(f"{path}: not a run directory (no config.toml)")
-    try:
-        settings = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{config}: not valid TOML ({error})") from None
-    metrics, results = _read_metrics(path, problems), _read_results(path / FOLDER, problems)
-    return Run(path, settings, metrics, results, _read_partition(path / "partition.npz", problems))
+    settings = read_settings(path / CONFIG)
+    metrics, results = read_metrics(path, problems), read_results(path / FOLDER, problems)
+    return Run(
+        path,
+        settings,
+        metrics,
+        results,
+        read_partition(path / "partition.npz", problems),
+        read_standing(path, settings, len(metrics), problems),
+        read_personal(path, results, problems),
+    )
 
 
-def _read_metrics(path: Path, problems: list[str]) -> list[dict[str, Any]]:
-    try:
-        return summary.metrics(path)
-    except ValueError as error:
-        problems.append(str(error))
-        return []
+def _named_apart(runs: Sequence[Run]) -> list[Run]:
+    """Runs of the same name in different folders get their folders' names too: everything is looked up by name."""
+    names = [run.called or run.path.absolute().name for run in runs]
+    found: dict[str, Run] = {}
+    for run, name in zip(runs, names, strict=True):
+        called = name if names.count(name) == 1 else f"{run.path.absolute().parent.name}/{name}"
+        while called in found:
+            called += "'"
+        found[called] = replace(run, called=called)
+    return list(found.values())
 
 
-def _read_partition(path: Path, problems: list[str]) -> NDArray[np.int64] | None:
-    """Examples by client and class (clients, classes); see training/partition.py for the file."""
-    if not path.exists():
-        return None
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            sizes, labels = stored["sizes"], stored["labels"]
-            owner = np.repeat(np.arange(len(sizes)), sizes)
-            classes = int(labels.max()) + 1
-            if len(sizes) * classes > COUNTED:
-                return None
-            cells = owner * classes + labels[stored["indices"]]
-        return np.bincount(cells, minlength=len(sizes) * classes).reshape(-1, classes)
-    except Exception as error:  # a damaged archive raises any of a dozen types; they all mean this
-        problems.append(f"{path}: not readable as a partition ({error})")
-        return None
+def _take_in(
+    runs: list[Run], together: dict[str, list[Stored]], path: Path, stored: Stored, problems: list[str]
+) -> None:
+    """Give an answer from outside a run directory to whom it is about; a model that is no run here becomes one."""
+    given = stored.provenance.get("subjects")
+    subjects = [str(one) for one in given] if isinstance(given, list) else []
+    name, whose = path.stem, subjects[0] if subjects else path.absolute().parent.name
+    if len(subjects) > 1:
+        together.setdefault(name, []).append(stored)
+        return
+    places = [place for place, run in enumerate(runs) if _is_about(stored, whose, run, path.parent)]
+    if not places:
+        runs.append(Run(path.parent, {}, [], standing=Standing("given"), called=whose))
+        places = [len(runs) - 1]
+    run = runs[places[0]]
+    if len(places) > 1 or name in run.results:
+        why = "several runs have this name" if len(places) > 1 else "the run has an answer of its own"
+        problems.append(f"{path}: an answer about {whose} that is not shown ({why})")
+        return
+    results = {**run.results, name: stored}
+    runs[places[0]] = replace(run, results=results, personal=run.personal or read_personal(run.path, results, problems))
 
 
-def _read_results(folder: Path, problems: list[str]) -> dict[str, Stored]:
-    found = {}
-    for path in sorted(folder.glob("[!.]*.h5")):
-        try:
-            found[path.stem] = store.read(path)
-        except ValueError as error:
-            problems.append(str(error))
-    return found
+def _is_about(stored: Stored, whose: str, run: Run, folder: Path) -> bool:
+    """Whether an answer is about a run: by the digest of its recipe, where both have one, else by its name."""
+    if run.standing.state == "given":
+        return run.called == whose and run.path == folder
+    if run.path.absolute().name != whose:
+        return False
+    inputs = stored.provenance.get("inputs")
+    if not isinstance(inputs, list) or not inputs or not isinstance(inputs[0], Mapping):
+        return True
+    asked = inputs[0].get("run")
+    return asked is not None and read_digest(run.path) in ("", asked)

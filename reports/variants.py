@@ -13,6 +13,7 @@ from matplotlib.colors import to_hex, to_rgb
 from analysis.summary import differing, dotted
 from reports.plotting.style import LINES, Look, looks
 from reports.runs import Collection, Run
+from reports.standing import counted, of_runs
 
 PALEST = 0.55  # share of white in the last of many variants of a method
 
@@ -28,6 +29,17 @@ class Variant:
     @property
     def algorithm(self) -> str:
         return self.runs[0].algorithm
+
+    @property
+    def label(self) -> str:
+        """The name as legends print it: with what is to know of runs that diverged or are unfinished."""
+        said = of_runs(self.runs)
+        return f"{self.name} ({said})" if said else self.name
+
+    @property
+    def shown(self) -> list[Run]:
+        """The seeds whose mean is drawn: see `counted`; where all diverged, as far as they came."""
+        return counted(self.runs) or list(self.runs)
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +77,8 @@ def titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
     found = {}
     for variant in variants(runs, everything):
         for run in variant.runs:
-            found[run.name] = f"{variant.name}, seed {run.seed}" if len(variant.runs) > 1 else variant.name
+            title = f"{variant.name}, seed {run.seed}" if len(variant.runs) > 1 else variant.name
+            found[run.name] = f"{title} ({run.standing.said})" if run.standing.said else title
     return found
 
 
@@ -89,7 +102,7 @@ def numeric_settings(runs: Sequence[Run]) -> list[str]:
 
 def seeds_said(variants: Iterable[Variant]) -> str:
     """What a caption says of seeds."""
-    counts = sorted({len(variant.runs) for variant in variants})
+    counts = sorted({len(variant.shown) for variant in variants})
     if counts[-1:] == [1] or not counts:
         return ""
     return (
@@ -103,7 +116,11 @@ def _said(settings: dict[str, Any], keys: Sequence[str]) -> list[str]:
     """Settings in a few words: the last part of their names, where that tells them apart."""
     short = Counter(key.rpartition(".")[2] for key in keys)
     names = {key: key if short[key.rpartition(".")[2]] > 1 else key.rpartition(".")[2] for key in keys}
-    return [f"{names[key]} {_plain(settings[key])}" for key in keys if key in settings]
+    return [
+        str(settings[key]) if key.endswith(".name") else f"{names[key]} {_plain(settings[key])}"
+        for key in keys
+        if key in settings
+    ]
 
 
 def _order(settings: dict[str, Any], keys: Sequence[str]) -> list[tuple[bool, float, str]]:

@@ -74,11 +74,11 @@ def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: 
 
 
 def _row(variant: Variant, target: float, name: str) -> dict[str, Any]:
-    values = np.asarray([to_target(run, target) for run in variant.runs])[:, 0 if name == "rounds" else 1]
+    values = np.asarray([to_target(run, target) for run in variant.shown])[:, 0 if name == "rounds" else 1]
     values = values if name == "rounds" else values / MEGA
     reached = values[np.isfinite(values)]
     return {
-        "algorithm": variant.name,
+        "algorithm": variant.label,
         "metric": f"{name} to target",
         "target": target,
         "mean": float(mean_known(values)),

@@ -18,17 +18,19 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     train, test = (global_surfaces(runs, everything, split) for split in ("train", "test"))
     drawn = []
     if train:
-        drawn.append(_panels(train, "loss", shared(one.loss for one in train), "training loss", ""))
+        drawn.append(_panels(train, everything, "loss", shared(one.loss for one in train), "training loss", ""))
     if test and any(np.isfinite(one.error).any() for one in test):
         percent = linear(100 * one.error for one in test)
-        drawn.append(_panels(test, "error", percent, "test error (%)", "_test_error"))
+        drawn.append(_panels(test, everything, "error", percent, "test error (%)", "_test_error"))
     return drawn
 
 
-def _panels(surfaces: Sequence[Surface], field: str, scale: Scale, name: str, suffix: str) -> Drawn:
+def _panels(
+    surfaces: Sequence[Surface], everything: Collection, field: str, scale: Scale, name: str, suffix: str
+) -> Drawn:
     figure, panels = maps(len(surfaces))
     found = []
-    for axes, one, title in zip(panels, surfaces, titles(surfaces), strict=True):
+    for axes, one, title in zip(panels, surfaces, titles(surfaces, everything), strict=True):
         values = one.loss if field == "loss" else 100 * one.error
         found.append(filled(axes, one.x, one.y, values, scale.levels, scale.extend, MAGNITUDE))
         lined(axes, one.x, one.y, values, scale.levels)

@@ -37,7 +37,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         for number, run in enumerate(variant.runs):
             if not width:
                 continue
-            rows += _curve(axes, run, grid, width, variant.look, "_" if number else variant.name)
+            rows += _curve(axes, run, grid, width, variant.look, "_" if number else variant.label)
             rows += _ends(axes, run, variant.look, 0.02 + 0.03 * place)
             place += 1
     if rows:

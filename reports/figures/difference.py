@@ -22,7 +22,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if found is None:
         return []
     base, others = found
-    reference, *names = titles([base, *others])
+    reference, *names = titles([base, *others], everything)
     gaps = [_gap(one.loss, base.loss) for one in others]
     levels, beyond = _levels(gaps)
     figure, panels = maps(len(others))

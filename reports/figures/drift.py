@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
 from reports.plotting.heat import panels
-from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.measured import REFERENCES, measured, of_study, reference, setting
 from reports.plotting.series import has, panel
 from reports.plotting.style import caption
 from reports.runs import Collection, Run
@@ -22,7 +23,7 @@ PANELS = {  # title and label of the y axis
     "update_cosine": ("update and mean update", "cosine"),
     "pair_cosine": ("updates of two clients", "cosine"),
     "proximal_loss": ("proximal loss", "KL to the reference"),
-    "endpoint_cosine": ("proximal gradient and way back", "cosine"),
+    "endpoint_cosine": ("proximal gradient and way back, at the end", "cosine"),
 }
 
 
@@ -41,13 +42,19 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 
 def _said(runs: Sequence[Run], shown: Mapping[str, Any]) -> list[str]:
-    stored = of_study(runs, "drift")
+    stored, proximal = of_study(runs, "drift"), "proximal_loss" in shown
     missing = [title for name, (title, _) in PANELS.items() if name not in shown]
     return [
         "means over the participants of a round",
         "bars: standard error over participants",
-        f"proximal loss at temperature {stored[0].settings['tau']:g}" if "proximal_loss" in shown else "",
-        f"not on record: {', '.join(missing)} (updates need checkpoints of successive rounds)" if missing else "",
+        f"proximal loss at temperature {stored[0].settings.get('tau', math.nan):g}" if proximal else "",
+        f"reference of the proximal loss: {REFERENCES[reference(runs, 'drift', 'clients')]}" if proximal else "",
+        "its cosine: of the gradient at a client's last model with the way back to the reference; FedSoL's figure 9b, "
+        "along the local steps, is in what was recorded in training"
+        if "endpoint_cosine" in shown
+        else "",
+        "updates are counted from the point that was sent" if "update_cosine" in shown else "",
+        f"not on record: {', '.join(missing)} (updates need the point that was sent)" if missing else "",
         *measured(stored),
     ]
 

@@ -23,7 +23,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     rows: list[dict[str, Any]] = []
     for variant in variants(looked, everything):
         for place, run in enumerate(variant.runs):
-            rows += _line(axes, run, variant.look, "_" if place else variant.name)
+            rows += _line(axes, run, variant.look, "_" if place else variant.label)
     values = [row["lambda_1"] for row in rows]
     label(axes, "communication round", "largest eigenvalue of the Hessian")
     whole_rounds(axes)

@@ -1,4 +1,4 @@
-"""How strongly the network reacts to each class: norms of what enters the classifier, over rounds."""
+"""Norms of the penultimate features by class over rounds: what enters the classifier, not what it gives."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
             for i, round in enumerate(table["round"])
             for j, name in enumerate(table["class"])
         ]
-    colour_bar(figure, image, places, "mean L2 norm of the features")
+    colour_bar(figure, image, places, "mean L2 norm of the penultimate features")
     stored = of_study([run for run, _ in found], "forgetting")
-    said = f"features: what enters the last layer, {stored[0].settings.get('split', 'test')} data"
+    said = f"penultimate features: what enters the last layer, {stored[0].settings.get('split', 'test')} data"
     return [Drawn(figure, rows, caption([*setting(runs), said, *measured(stored)]))]
 
 
@@ -51,8 +51,9 @@ def _table(run: Run) -> Table | None:
 FIGURE = Figure(
     name="feature_norms",
     question="good",
-    title="Norms of the features of each class",
-    reading="Even columns: the network reacts to all classes alike; single bright rows are classes that dominate.",
+    title="Norms of the penultimate features, class by class",
+    reading="Even columns: all classes excite the last layer's input alike; single bright rows are classes that "
+    "dominate. The papers' norms of outputs on clients' data are another figure.",
     needs=("forgetting",),
     draw=draw,
 )

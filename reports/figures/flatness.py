@@ -14,11 +14,13 @@ from reports.figure import Drawn, Figure
 from reports.measures import MEASURES, Measure, final_accuracy
 from reports.plotting.fitting import fit
 from reports.plotting.heat import panels
+from reports.plotting.measured import measured
 from reports.plotting.style import Look, caption, label, looks, mark
 from reports.runs import Collection, Run
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
 FILLS = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
+STUDIES = ("curvature", "local_global", "sharpness", "incompatibility")
 FEWEST = 3  # runs, for a rank correlation
 
 
@@ -39,13 +41,16 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
         "flatness at the last round that was looked at",
         "r: Spearman's rank correlation over all points of a panel",
+        "diverged runs are left out" if any(run.standing.state == "diverged" for run in runs) else "",
+        *measured([stored for run in runs for stored in run.results.values() if stored.study in STUDIES])[:1],
     ]
     return [Drawn(figure, rows, caption([runs[0].data, f"{len(runs)} runs", *said]))]
 
 
 def _points(runs: Sequence[Run], measure: Measure) -> list[tuple[Run, float, float]]:
     """Runs with both numbers: flatness, and accuracy in per cent of the same global model."""
-    found = [(run, measure.find(run), final_accuracy(run, _model(run, measure))) for run in runs]
+    shown = [run for run in runs if run.standing.state != "diverged"]
+    found = [(run, measure.find(run), final_accuracy(run, _model(run, measure))) for run in shown]
     return [(run, x, y) for run, x, y in found if np.isfinite(x) and np.isfinite(y)]
 
 

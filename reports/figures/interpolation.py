@@ -74,6 +74,8 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
             drawn.append(_drawing(_first(lines), [run], words, f"_{len(drawn)}" if drawn else ""))
     between = [line for line in shared if len(line.runs) > 1]
     if between:
+        ends = {name for line in between for name in line.runs}
+        words = titles([run for run in everything.runs if run.name in ends], everything)
         drawn.append(_drawing(_first(between), runs, words, "_runs"))
     return drawn
 
@@ -87,12 +89,12 @@ def _own(run: Run) -> Iterator[Line]:
 
 
 def _compared(runs: Sequence[Run], everything: Collection) -> Iterator[Line]:
-    """Lines of studies that looked at several runs, both ends in this section."""
-    names = {run.name for run in runs}
+    """Lines of studies that looked at several runs, the first end in this section."""
+    names, known = {run.name for run in runs}, {run.name for run in everything.runs}
     for stored in everything.together.get("interpolation", []):
         for row, ends in _ends(stored):
             found = tuple(dict.fromkeys(end["run"] for end in ends))
-            if names.issuperset(found):
+            if found[0] in names and known.issuperset(found):
                 yield Line(stored, row, ends, found)
 
 

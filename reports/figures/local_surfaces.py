@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reports.figure import Drawn, Figure
 from reports.plotting.relief import colorbar, finish, owned, reliefs, solid
@@ -11,6 +11,7 @@ from reports.plotting.scene import net_trace, scene, solid_trace
 from reports.plotting.style import caption, looks
 from reports.plotting.surfaces import Surface, describe, local_surfaces
 from reports.runs import Collection, Run
+from reports.variants import titles
 
 NAME = "training loss"
 MOST = 3  # participants; further ones are in the file
@@ -21,10 +22,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     chosen = looks(run.algorithm for run in everything.runs)
     of_run = {one.run.name: [pair for pair in pairs if pair[0].run is one.run][:MOST] for one, _ in pairs}
     scale = shared(one.loss for some in of_run.values() for pair in some for one in pair) if pairs else None
-    return [_of_run(some, scale, chosen[some[0][0].run.algorithm].color) for some in of_run.values() if scale]
+    named = titles(runs, everything)
+    return [_of_run(some, scale, chosen[some[0][0].run.algorithm].color, named) for some in of_run.values() if scale]
 
 
-def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str) -> Drawn:
+def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, named: Mapping[str, str]) -> Drawn:
     run = pairs[0][0].run
     figure, panels = reliefs(2 * len(pairs), columns=2)
     traces = []
@@ -45,7 +47,7 @@ def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str) 
     return Drawn(
         figure,
         [row for one in surfaces for row in one.rows(scale)],
-        caption([run.algorithm, *describe(surfaces, NAME, scale), said]),
+        caption([named[run.name], *describe(surfaces, NAME, scale), said]),
         suffix=f"_{run.name}",
         interactive=scene(traces, surfaces[0], scale, NAME),
     )

@@ -29,7 +29,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     base, others = found
     chosen = looks(run.algorithm for run in everything.runs)
     scale = shared(one.loss for one in (base, *others))  # the same in every drawing, so that they can be compared
-    reference, *names = titles([base, *others])
+    reference, *names = titles([base, *others], everything)
     drawn = []
     for one, title in zip(others, names, strict=True):
         color = chosen[one.run.algorithm].color

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
-from analysis.store import Table
 from reports.figure import Drawn, Figure
+from reports.measures import personal_ways
 from reports.plotting.heat import no_data, panels
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import Look, caption, label, mark
@@ -23,11 +22,11 @@ WIDE = 0.3  # how far clients' dots spread to each side
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    known = [run for run in runs if run.table("personal", "personal") is not None]
+    known = [run for run in runs if run.personal]
     if not known:
         return []
     found = [(run, variant.look) for variant in variants(known, everything) for run in variant.runs]
-    ways = dict.fromkeys(str(way) for run in known for way in _of(run)["way"])
+    ways = personal_ways(known)
     width = max(2.6, 0.75 * len(found))
     figure, places = panels(1 + len(ways), columns=max(1, min(3, int(WIDEST / width))), width=width, height=3.8)
     named = titles(known, everything)
@@ -46,47 +45,39 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     low = min((100 * row["accuracy"] for row in rows if np.isfinite(row["accuracy"])), default=0.0)
     for axes in places:
         axes.set_ylim(max(low - 8, -4), 104)
-    stored = of_study(known, "personal")
-    count = f"{len(_of(known[0])['client'])} clients"
-    said = [
-        count,
-        "dots: clients; line and bar: their mean and standard deviation",
-        f"round {int(_of(known[0])['round'][-1])}",
+    return [Drawn(figure, rows, caption([*setting(known), *_said(known)]))]
+
+
+def _said(runs: Sequence[Run]) -> list[str]:
+    scores = [one for run in runs for one in run.personal]
+    clients, rounds = sorted({len(one.client) for one in scores}), sorted({one.round for one in scores})
+    return [
+        f"{' or '.join(map(str, clients))} clients",
+        "dots: clients; line and bar: their mean and standard deviation over clients",
+        f"round {', '.join(map(str, rounds))}",
+        *measured(of_study(runs, "personal")),
     ]
-    return [Drawn(figure, rows, caption([*setting(known), *said, *measured(stored)]))]
-
-
-def _of(run: Run) -> Table:
-    table = run.table("personal", "personal")
-    assert table is not None
-    return table
-
-
-def _clients(table: Table, way: str) -> NDArray[np.float64] | None:
-    """Accuracy of each client at the last round; None where this way was not gone."""
-    ways = [str(one) for one in table["way"]]
-    if way == GLOBAL:
-        return np.asarray(table["before"][0, -1], dtype=np.float64)
-    return np.asarray(table["after"][ways.index(way), -1], dtype=np.float64) if way in ways else None
 
 
 def _column(axes: Axes, place: int, run: Run, look: Look, way: str) -> list[dict[str, Any]]:
     """Clients side by side in a fixed order, so that one can be followed from panel to panel."""
-    table = _of(run)
-    values = _clients(table, way)
-    if values is None or not np.isfinite(values).any():
+    found = next((one for one in run.personal if way in (GLOBAL, one.name)), None)
+    if found is None:
         return []
+    values = found.before if way == GLOBAL else found.after
     there = np.isfinite(values)
+    if not there.any():
+        return []
     x = place + np.linspace(-WIDE, WIDE, len(values)) if len(values) > 1 else np.asarray([float(place)])
     mean, spread = float(values[there].mean()), float(values[there].std())
     mark(axes.plot(x[there], 100 * values[there], look.marker, color=look.color, markersize=3, alpha=0.6), [run.name])
     bar = axes.errorbar([place], [100 * mean], yerr=[100 * spread], fmt="none", ecolor="0.2", capsize=3, linewidth=1)
     line = axes.plot([place - WIDE, place + WIDE], [100 * mean] * 2, "-", color="0.2")
     mark([bar.get_children(), line], [run.name])
-    about = {"run": run.name, "algorithm": run.algorithm, "way": way, "mean": mean, "spread": spread}
+    about = {"run": run.name, "algorithm": run.algorithm, "way": way, "round": found.round}
+    about |= {"mean_over_clients": mean, "spread_over_clients": spread}
     return [
-        {**about, "client": int(client), "accuracy": value}
-        for client, value in zip(table["client"], values, strict=True)
+        {**about, "client": int(client), "accuracy": value} for client, value in zip(found.client, values, strict=True)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from reports.plotting.maps import bar, bounded, filled
 from reports.plotting.style import MAGNITUDE, canvas, caption, label, mark
 from reports.plotting.surfaces import in_order
 from reports.runs import Collection, Run
+from reports.variants import titles
 
 PANELS = (("train", "loss", "training loss", 1.0), ("test", "error", "test error (%)", 100.0))
 SHAPES = ("o", "s", "D", "*")  # three models, and the global one beside them
@@ -51,7 +52,11 @@ def _one(run: Run, everything: Collection, stored: Stored, table: Table, suffix:
     shape, width = ((len(panels), 1), 6.4) if ratio < LOW else ((1, len(panels)), 4.7 * len(panels))
     height = shape[0] * float(np.clip(ratio * (width / shape[1] - 1.5) + 0.8, 2.0, 6.0))
     figure, axes = canvas(*shape, width=width, height=height)
-    names, owners = _names(everything, table), _owners(run, everything, table)
+    owners = _owners(run, everything, table)
+    named = titles([one for one in everything.runs if one.name in owners], everything)
+    names = _names(named, table)
+    title = " and ".join(dict.fromkeys(one.algorithm for one in everything.runs if one.name in owners))
+    title = named.get(run.name, run.name) if len(owners) == 1 else title
     rows: list[dict[str, Any]] = []
     for place, (split, field, name, factor) in zip(axes, panels, strict=True):
         number = splits.index(split)
@@ -64,7 +69,7 @@ def _one(run: Run, everything: Collection, stored: Stored, table: Table, suffix:
             place.contour(table["x"], table["y"], lines, levels[1:], colors="white", linewidths=0.5, alpha=0.7)
             bar(figure, [place], shown, (levels, _texts(levels, beyond)), "")  # the title names it
         _models(place, table, names)
-        label(place, "weight distance", "weight distance", f"{run.algorithm}: {name}")
+        label(place, "weight distance", "weight distance", f"{title}: {name}")
         mark(place, owners)
         rows += _rows(run, table, names, (split, field), values, at_models)
     return Drawn(figure, rows, caption(_about(run, stored, table)), suffix)
@@ -111,9 +116,8 @@ def _models(axes: Axes, table: Table, names: Sequence[str]) -> None:
         )
 
 
-def _names(everything: Collection, table: Table) -> list[str]:
-    """As short as can be: what a plane's models have in common is in the title."""
-    methods = {one.name: one.algorithm for one in everything.runs}
+def _names(named: Mapping[str, str], table: Table) -> list[str]:
+    """As short as can be: what a plane's models have in common is in the title; runs by what they differ in."""
     names = []
     for text in map(str, table["label"]):
         found = NAMED.fullmatch(text)
@@ -122,7 +126,7 @@ def _names(everything: Collection, table: Table) -> list[str]:
         elif found["client"] is not None:
             names.append(f"client {found['client']}")
         elif table.attributes["models"] == "runs":
-            names.append(methods.get(found["run"], found["run"]))
+            names.append(named.get(found["run"], found["run"]))
         else:
             names.append("global model" if table.attributes["models"] == "clients" else f"round {found['round']}")
     return names

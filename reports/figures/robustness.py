@@ -80,7 +80,7 @@ def _values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArra
 
 
 def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[dict[str, Any]]:
-    every = [_values(run, names) for run in variant.runs]
+    every = [_values(run, names) for run in variant.shown]
     values, clean = np.stack([one[0] for one in every]), float(mean_known(np.asarray([one[2] for one in every])))
     mean = mean_known(values)
     low, high = (
@@ -93,12 +93,12 @@ def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> l
         xerr=[mean - low, high - mean],
         fmt=look.marker,
         color=look.color,
-        label=variant.name,
+        label=variant.label,
         markersize=4,
     )
     line = axes.axvline(clean, linestyle="--", color=look.color, linewidth=1.0, alpha=0.8)
     mark([*bars.get_children(), line], variant.names)
-    about = {"algorithm": variant.name, "seeds": len(every), "clean_accuracy": clean}
+    about = {"algorithm": variant.label, "seeds": len(every), "clean_accuracy": clean}
     return [
         {**about, "corruption": name, "accuracy": mean[i], "low": low[i], "high": high[i]}
         for i, name in enumerate(names)

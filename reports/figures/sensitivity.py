@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import fit, shared_legend
-from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.measured import REFERENCES, measured, of_study, reference, setting
 from reports.plotting.style import Look, canvas, caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
@@ -19,6 +19,10 @@ PANELS = {  # title and label of the y axis
     "removal": ("perturbation sensitivity (FedFSA eq. 7)", "|change of the loss|"),
     "moved": ("movement in local training (FedFSA eq. 11)", "$||w_j - w_{g,j}||^2$"),
     "adaptive": ("adaptive radius (FedSoL)", r"mean of $|d_j| \,/\, ||d_j||$"),
+}
+ELSEWHERE = {  # titles where movement is not counted from the point that was sent: then it is not the papers' quantity
+    "moved": "distance to the global model after the round",
+    "adaptive": "relative distance to the global model after the round",
 }
 RANKING = "square"  # how FedFSA's paper compares movement; other ways are stored beside it
 SPREAD = 0.7  # of the room between two layers that the runs share
@@ -30,6 +34,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if not looked:
         return []
     layers = list(dict.fromkeys(str(name) for run in looked for name in _table(run)["layer"]))
+    origin = reference(looked, "sensitivity", "layers")
     figure, axes = canvas(len(PANELS), 1, width=max(7.2, 0.3 * len(layers)), height=8.0)
     rows: list[dict[str, Any]] = []
     for place, (name, words) in zip(axes, PANELS.items(), strict=True):
@@ -37,13 +42,14 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         found: list[dict[str, Any]] = []
         for variant in variants(looked, everything):
             for number, run in enumerate(variant.runs):
-                title = "_" if number else variant.name
+                title = "_" if number else variant.label
                 found += _points(place, run, name, layers, variant.look, float(next(shifts)), title)
         fit(place, "y", [row["mean"] for row in found])
         last = place is axes[-1]
         place.set_xticks(range(len(layers)), layers if last else [], rotation=35, ha="right", rotation_mode="anchor")
         place.set_xlim(-0.6, len(layers) - 0.4)
-        label(place, "layer, from the input to the output", words[1], words[0])
+        title = words[0] if origin == "sent" else ELSEWHERE.get(name, words[0])
+        label(place, "layer, from the input to the output", words[1], title)
         rows += found
     axes[0].plot([], [], "o", color="none", markeredgecolor="black", markersize=9, label="FedFSA would choose it")
     shared_legend(figure, 5)
@@ -94,6 +100,7 @@ def _said(runs: Sequence[Run]) -> list[str]:
     return [
         f"round {', '.join(map(str, rounds))}",
         "means over participants on their own training data, bars: standard error",
+        f"movement is counted from {REFERENCES[reference(runs, 'sensitivity', 'layers')]}",
         f"perturbation of radius {' or '.join(radii)} along the gradient",
         f"ringed: among the {' or '.join(map(str, counts))} layers that most participants would choose",
         *measured(of_study(runs, "sensitivity")),

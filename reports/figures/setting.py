@@ -15,6 +15,7 @@ from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
+from reports.standing import counted
 from reports.variants import Variant, numeric_settings, settings_of, variants
 
 SHOWN = ("accuracy", "lambda_1", "everyone", "incompatibility")
@@ -56,7 +57,14 @@ def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawn | None:
 
 def _points(line: Variant, key: str, measure: Measure) -> list[dict[str, Any]]:
     """Mean and spread over seeds at every value where it is known."""
-    found = [{"value": settings_of(run)[key], "seed": run.seed, "number": measure.find(run)} for run in line.runs]
+    runs: dict[float, list[Run]] = {}
+    for run in line.runs:
+        runs.setdefault(settings_of(run)[key], []).append(run)
+    found = [
+        {"value": value, "seed": run.seed, "number": measure.find(run)}
+        for value, some in runs.items()
+        for run in counted(some)
+    ]
     means = group([row for row in found if np.isfinite(row["number"])], ["value"])
     return sorted(means, key=lambda row: float(row["value"]))
 
@@ -73,11 +81,11 @@ def _panel(
         mean = np.asarray([point["number"] for point in points])
         spread = np.nan_to_num(np.asarray([point["number_spread"] for point in points]))  # one seed: no bar
         style = f"{line.look.marker}{line.look.line}"
-        bars = axes.errorbar(places, mean, yerr=spread, fmt=style, color=line.look.color, capsize=2, label=line.name)
+        bars = axes.errorbar(places, mean, yerr=spread, fmt=style, color=line.look.color, capsize=2, label=line.label)
         mark(bars.get_children(), line.names)
         rows += [
             {
-                "line": line.name,
+                "line": line.label,
                 "setting": key,
                 "value": point["value"],
                 "mean": point["number"],

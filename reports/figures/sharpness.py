@@ -76,7 +76,7 @@ def _bars(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Lo
     width, place = SPREAD / len(runs), 0
     for variant in variants(runs, everything):
         for number, run in enumerate(variant.runs):
-            yield run, variant.look, "_" if number else variant.name, (place + 0.5) * width - SPREAD / 2, width
+            yield run, variant.look, "_" if number else variant.label, (place + 0.5) * width - SPREAD / 2, width
             place += 1
 
 

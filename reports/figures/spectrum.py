@@ -53,7 +53,7 @@ def _name(variant: Variant) -> str:
     values = [table["eigenvalue"][-1] for table in tables if table is not None]
     place = min(RATIO, *(len(some) for some in values), len(values[0]))
     ratio = np.mean([some[0] / some[place - 1] if some[place - 1] else np.nan for some in values])
-    return f"{variant.name}: λ1/λ{place} = {ratio:.2f}" if place > 1 else variant.name
+    return f"{variant.label}: λ1/λ{place} = {ratio:.2f}" if place > 1 else variant.label
 
 
 def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[dict[str, Any]]:

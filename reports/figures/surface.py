@@ -19,7 +19,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     surfaces = global_surfaces(runs, everything)
     if not surfaces:
         return []
-    scale, names = shared(one.loss for one in surfaces), titles(surfaces)
+    scale, names = shared(one.loss for one in surfaces), titles(surfaces, everything)
     chosen = looks(run.algorithm for run in everything.runs)
     figure, panels = reliefs(len(surfaces))
     traces = []

@@ -14,6 +14,7 @@ from reports.measures import MEASURES
 from reports.plotting.heat import colour_bar, heat, panels, span, write_in
 from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
+from reports.standing import counted
 from reports.variants import Variant, numeric_settings, settings_of, variants
 
 ACCURACY = MEASURES["accuracy"]
@@ -37,17 +38,17 @@ def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> D
     for axes, one, (x, y, values) in zip(places, found, tables, strict=True):
         image = heat(axes, values, [f"{value:g}" for value in x], [f"{value:g}" for value in y], limits)
         write_in(axes, image, ".1f")
-        label(axes, across, up, one.name)
+        label(axes, across, up, one.label)
         mark(axes, one.names)
         rows += [
-            {"method": one.name, across: x[j], up: y[i], "accuracy": value} for (i, j), value in np.ndenumerate(values)
+            {"method": one.label, across: x[j], up: y[i], "accuracy": value} for (i, j), value in np.ndenumerate(values)
         ]
     colour_bar(figure, image, places, ACCURACY.label)
     seeds = sorted({run.seed for one in found for run in one.runs})
     said = [
         "mean over the last evaluated rounds",
         f"mean over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}",
-        "hatched: not run",
+        "hatched: not run, or diverged",
     ]
     suffix = f"_{across}_{up}".replace(".", "_")
     return Drawn(figure, rows, caption([runs[0].data, *said]), suffix)
@@ -62,10 +63,11 @@ def _crossed(one: Variant, across: str, up: str) -> bool:
 
 def _cells(one: Variant, across: str, up: str) -> tuple[list[float], list[float], Any]:
     """Values of both settings, and the mean accuracy over seeds (up, across); NaN where nothing was run."""
-    numbers: dict[tuple[float, float], list[float]] = {}
+    runs: dict[tuple[float, float], list[Run]] = {}
     for run in one.runs:
         own = settings_of(run)
-        numbers.setdefault((own[up], own[across]), []).append(ACCURACY.find(run))
+        runs.setdefault((own[up], own[across]), []).append(run)
+    numbers = {place: [ACCURACY.find(run) for run in counted(some)] or [np.nan] for place, some in runs.items()}
     x, y = (sorted({key[place] for key in numbers}) for place in (1, 0))
     cells = [[float(mean_known(np.asarray(numbers.get((row, column), [np.nan])))) for column in x] for row in y]
     return x, y, np.asarray(cells)

@@ -7,6 +7,7 @@ import gzip
 import math
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports.drawing import Outcome, Picture, Section, slug
+from reports.drawing import Outcome, Picture, Section
 from reports.figure import QUESTIONS
+from reports.files import slug, writing
 from reports.measures import final_accuracy
 from reports.page import provenance
 from reports.plotting.style import looks
+from reports.reading import attempt
 from reports.runs import Collection, Run
+from reports.standing import CROSS, DAGGER, Standing
 from reports.tables import numbers, typeset
-from reports.tables.table import Table, ranks
+from reports.tables.table import BOLD, Table, ranks
 
 HERE = Path(__file__).parent  # the template, its style and its script
 HEAVY = 20_000  # characters of CSV; more of them are packed
@@ -47,16 +51,18 @@ def write_page(
     tables: Sequence[Table] = (),
     missing: Sequence[str] = (),
     problems: Sequence[str] = (),
+    bold: str = "clear",
 ) -> Path:
     """Write the page aside, then rename it: whoever reads sees the old one or the new one."""
-    text = render(everything, outcomes, tables=tables, missing=missing, problems=problems)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    text = render(everything, outcomes, tables=tables, missing=missing, problems=problems, bold=bold)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            aside.write_text(text, encoding="utf-8")
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
     return path
 
 
@@ -67,9 +73,14 @@ def render(
     tables: Sequence[Table] = (),
     missing: Sequence[str] = (),
     problems: Sequence[str] = (),
+    bold: str = "clear",
 ) -> str:
-    """The page as text, a function of what is stored and of nothing else."""
-    runs = everything.runs
+    """The page as text, a function of what is stored and of nothing else.
+
+    bold: what is set bold in the key numbers, a key of reports.tables.table.BOLD.
+    """
+    runs, problems = everything.runs, list(problems)
+    keys = _keys(everything, bold, problems)
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     chosen = looks(run.algorithm for run in runs)
     turnable = any(picture.interactive for outcome in outcomes for picture in outcome.pictures)
@@ -84,7 +95,8 @@ def render(
         shapes=SHAPES,
         methods={method: _names(run.name for run in runs if run.algorithm == method) for method in chosen},
         seeds=len({run.seed for run in runs}),
-        keys=_keys(everything),
+        keys=keys,
+        bold=BOLD[bold],
         runs=[_run(run) for run in runs],
         questions=_questions(everything, outcomes, tables),
         missing=[_line(line) for line in missing],
@@ -127,14 +139,20 @@ def _title(runs: Sequence[Run]) -> str:
 def _sentence(runs: Sequence[Run]) -> str:
     """What was compared."""
     methods = looks(run.algorithm for run in runs)
-    seeds = sorted({run.seed for run in runs})
-    rounds = sorted({len(run.metrics) for run in runs})
-    return (
+    trained = [run for run in runs if run.settings]
+    if not trained:
+        return f"{counted(len(runs), 'model')} not trained here: {_listed(methods)}."
+    seeds = sorted({run.seed for run in trained})
+    rounds = sorted({len(run.metrics) for run in trained})
+    said = (
         f"{counted(len(runs), 'run')} of {_listed(methods)} on {_listed(run.data for run in runs)}, "
         f"dealt out to clients by {_listed(run.heterogeneity for run in runs)}; "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(map(str, seeds))}; "
         f"{rounds[0]}{f' to {rounds[-1]}' if len(rounds) > 1 else ''} rounds of training."
     )
+    numbers = {state: sum(run.standing.state == state for run in runs) for state in ("diverged", "unfinished")}
+    open_ = [f"{number} {state}" for state, number in numbers.items() if number]
+    return f"{said} Not final: {', '.join(open_)}." if open_ else said
 
 
 def counted(number: int, name: str) -> str:
@@ -146,12 +164,13 @@ def _listed(names: Iterable[str]) -> str:
     return " and ".join(part for part in (", ".join(known[:-1]), known[-1]) if part) if known else "data not named"
 
 
-def _keys(everything: Collection) -> list[dict[str, Any]]:
+def _keys(everything: Collection, bold: str, problems: list[str]) -> list[dict[str, Any]]:
     """Key numbers, a table per setting; settings in which nothing was measured have none."""
     found = []
     for data, heterogeneity in everything.settings:
         section = Section(data, heterogeneity)
-        table = numbers.key_numbers(section.title, section.of(everything), everything)
+        made = partial(numbers.key_numbers, bold=bold)
+        table = attempt(problems, Path("key numbers"), made, section.title, section.of(everything), everything)
         if table is None:
             continue
         best = ranks(table)
@@ -161,14 +180,15 @@ def _keys(everything: Collection) -> list[dict[str, Any]]:
                 "algorithm": line.group,
                 "names": _names(line.runs),
                 "cells": [
-                    {"text": numbers.written(cell, column), "best": best.get((i, j)) == 1}
+                    {"text": numbers.short(cell, column), "best": best.get((i, j)) == 1}
                     for j, (cell, column) in enumerate(zip(line.cells, table.columns, strict=True))
                 ],
             }
             for i, line in enumerate(table.lines)
         ]
         names = _names(run.name for run in section.of(everything))
-        found.append({"title": section.title, "runs": names, "columns": table.columns, "rows": rows})
+        about = {"title": section.title, "runs": names, "footnotes": table.footnotes}
+        found.append({**about, "columns": table.columns, "rows": rows})
     return found
 
 
@@ -181,9 +201,17 @@ def _run(run: Run) -> dict[str, Any]:
         "data": run.data,
         "partition": run.heterogeneity,
         "seed": run.seed,
-        "rounds": len(run.metrics),
-        "accuracy": f"{accuracy:.1f}" if math.isfinite(accuracy) else "—",
+        "rounds": len(run.metrics) if run.settings else "—",
+        "accuracy": _marked(accuracy, run.standing),
+        "standing": run.standing.said or ("not trained here" if run.standing.state == "given" else "finished"),
     }
+
+
+def _marked(accuracy: float, standing: Standing) -> str:
+    """A number as tables show it: nothing half-done looks final."""
+    if standing.state == "diverged":
+        return CROSS
+    return f"{accuracy:.1f}{'' if standing.final else DAGGER}" if math.isfinite(accuracy) else "—"
 
 
 def _questions(everything: Collection, outcomes: Sequence[Outcome], tables: Sequence[Table]) -> list[dict[str, Any]]:

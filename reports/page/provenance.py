@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.store import Stored
@@ -14,19 +14,19 @@ from reports.runs import Collection, Run
 def of_run(run: Run) -> dict[str, Any]:
     """Everything stored about one run."""
     stored = _facts(run)
-    config = run.path / "config.toml"
     return {
         "run": run.name,
         "algorithm": run.algorithm,
         "facts": {
-            "settings": stored.get("digest", ""),
-            "seed": run.seed,
-            "data": stored.get("data_digest", ""),
-            "partition": stored.get("partition_digest", ""),
-            "versions": ", ".join(f"{name} {number}" for name, number in stored.get("packages", {}).items()),
-            "python": stored.get("python", ""),
+            "settings": str(stored.get("digest", "")),
+            "seed": run.seed if run.settings else "",
+            "data": str(stored.get("data_digest", "")),
+            "partition": str(stored.get("partition_digest", "")),
+            "versions": _versions(stored),
+            "python": str(stored.get("python", "")),
+            "training": run.standing.said,
         },
-        "recipe": config.read_text(encoding="utf-8"),
+        "recipe": _recipe(run),
         "hashes": _hashes(run.results.values()),
         "studies": [_study(one, [run.name]) for one in run.results.values()],
     }
@@ -34,34 +34,58 @@ def of_run(run: Run) -> dict[str, Any]:
 
 def together(everything: Collection) -> list[dict[str, Any]]:
     """Studies that compared runs."""
-    return [_study(one, one.provenance.get("subjects", [])) for files in everything.together.values() for one in files]
+    return [
+        _study(one, _texts(one.provenance.get("subjects"))) for files in everything.together.values() for one in files
+    ]
+
+
+def _recipe(run: Run) -> str:
+    try:
+        return (run.path / "config.toml").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):  # a model that was not trained here, or gone since it was read
+        return ""
 
 
 def _facts(run: Run) -> dict[str, Any]:
     try:
         return dict(json.loads((run.path / "provenance.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
 
 
-def _hashes(results: Any) -> list[dict[str, Any]]:
+def _versions(stored: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in _mapping(stored.get("packages")).items())
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """A JSON object; nothing for whatever else a file may hold in its place."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _texts(value: Any) -> list[str]:
+    """One text or a list of them."""
+    return [str(one) for one in (value if isinstance(value, list) else [value] if isinstance(value, str) else [])]
+
+
+def _hashes(results: Iterable[Stored]) -> list[dict[str, Any]]:
     """Checkpoints that studies looked at, each once."""
     found: dict[tuple[int, str], str] = {}
     for stored in results:
-        for one in stored.provenance.get("inputs") or []:
-            for round, files in one.get("checkpoints", {}).items():
-                for name, facts in files.items():
-                    found[int(round), name] = facts["sha256"]
+        inputs = stored.provenance.get("inputs")
+        for one in inputs if isinstance(inputs, list) else []:
+            for round, files in _mapping(_mapping(one).get("checkpoints")).items():
+                for name, facts in _mapping(files).items():
+                    if str(round).isdecimal():
+                        found[int(round), str(name)] = str(_mapping(facts).get("sha256", ""))
     return [{"round": round, "file": name, "sha256": sha} for (round, name), sha in sorted(found.items())]
 
 
 def _study(stored: Stored, subjects: Sequence[str]) -> dict[str, Any]:
-    batchnorm = stored.provenance.get("batchnorm", [])
     return {
         "study": stored.study,
         "digest": stored.digest,
-        "versions": ", ".join(f"{name} {number}" for name, number in stored.provenance.get("packages", {}).items()),
-        "batchnorm": ", ".join(dict.fromkeys([batchnorm] if isinstance(batchnorm, str) else batchnorm)),
+        "versions": _versions(stored.provenance),
+        "batchnorm": ", ".join(dict.fromkeys(_texts(stored.provenance.get("batchnorm")))),
         "command": _command(stored, subjects),
     }
 

@@ -26,7 +26,7 @@ def mean_line(
 
     find: what is drawn of one run, empty where it was not measured.
     """
-    known = [(run, dict(zip(*find(run), strict=True))) for run in variant.runs]
+    known = [(run, dict(zip(*find(run), strict=True))) for run in variant.shown]
     known = [(run, values) for run, values in known if values]
     if not known:
         return []
@@ -34,13 +34,13 @@ def mean_line(
     values = np.asarray([[one[place] for place in places] for _, one in known], dtype=np.float64)
     mean = mean_known(values)
     names, look = [run.name for run, _ in known], variant.look
-    line: dict[str, Any] = {"label": variant.name, "linestyle": look.line, "color": look.color, "marker": look.marker}
+    line: dict[str, Any] = {"label": variant.label, "linestyle": look.line, "color": look.color, "marker": look.marker}
     line |= {"markevery": -(-len(places) // MARKERS)} | more
     mark(axes.plot(places, mean, **line), names)
     low, high = (np.fmin.reduce(values), np.fmax.reduce(values))
     if len(values) > 1:
         mark(axes.fill_between(places, low, high, color=look.color, alpha=0.15, linewidth=0), names)
-    about = {"algorithm": variant.name, "metric": metric}
+    about = {"algorithm": variant.label, "metric": metric}
     return [
         {**about, x: _plain(place), "mean": mean[i], "lowest": low[i], "highest": high[i], "seeds": len(values)}
         for i, place in enumerate(places)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from analysis.store import Stored
 from reports.runs import Run
+from reports.subsets import described
 
 
 def setting(runs: Iterable[Run]) -> list[str]:
@@ -19,12 +20,33 @@ def setting(runs: Iterable[Run]) -> list[str]:
 def measured(results: Iterable[Stored]) -> list[str]:
     """How many examples a study saw, and what it did with norm layers; both where they are on record."""
     known = list(results)
-    limits = {stored.settings["limit"] for stored in known if "limit" in stored.settings}
     policies = sorted({str(one) for stored in known for one in stored.provenance.get("batchnorm", ())})
-    said = [", ".join(sorted("all examples" if one is None else f"at most {one} examples" for one in limits))]
-    return [*(one for one in said if one), *(["BatchNorm " + ", ".join(policies)] if policies else [])]
+    said = described(known)
+    return [*([said] if said else []), *(["BatchNorm " + ", ".join(policies)] if policies else [])]
 
 
 def of_study(runs: Iterable[Run], study: str) -> list[Stored]:
     """What the study found in these runs, where it was run."""
     return [run.results[study] for run in runs if study in run.results]
+
+
+def reference(runs: Iterable[Run], study: str, table: str) -> str:
+    """What local models were compared with: "sent", "global", "mixed", or nothing where it is not on record."""
+    found = set()
+    for run in runs:
+        inside = run.table(study, table)
+        if inside is None:
+            continue
+        if isinstance(inside.attributes.get("reference"), str):
+            found.add(str(inside.attributes["reference"]))
+        elif "from_sent" in inside.variables:
+            found |= {"sent" if known else "global" for known in inside["from_sent"] > 0}
+    return found.pop() if len(found) == 1 else "mixed" if found else ""
+
+
+REFERENCES = {
+    "sent": "the point that was sent",
+    "global": "the global model after the round (the point that was sent is not on record)",
+    "mixed": "the point that was sent where it is on record, the global model after the round elsewhere",
+    "": "a point that is not on record",
+}

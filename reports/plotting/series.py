@@ -23,7 +23,7 @@ def panel(
     """A stored variable over rounds, where runs have it. words: title and label of the y axis."""
     rows: list[dict[str, Any]] = []
     for variant in variants:
-        runs = [run for run in variant.runs if has(run, *place)]
+        runs = [run for run in variant.shown if has(run, *place)]
         if runs:
             rows += _line(axes, variant, runs, place, factor)
     label(axes, "communication round", words[1], words[0])
@@ -44,7 +44,7 @@ def _line(axes: Axes, variant: Variant, runs: Sequence[Run], place: Place, facto
     rounds = sorted(set.intersection(*(set(_column(run, place, "round")) for run in runs)))
     values = factor * np.stack([_at(run, place, place[-1], rounds) for run in runs])
     mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
-    form: dict[str, Any] = {"fmt": f"{look.marker}{look.line}", "color": look.color, "label": variant.name}
+    form: dict[str, Any] = {"fmt": f"{look.marker}{look.line}", "color": look.color, "label": variant.label}
     error = None
     if len(runs) > 1:
         mark(axes.fill_between(rounds, low, high, color=look.color, alpha=0.15, linewidth=0), names)
@@ -54,7 +54,7 @@ def _line(axes: Axes, variant: Variant, runs: Sequence[Run], place: Place, facto
     mark(axes.errorbar(rounds, mean, error, capsize=2, **form), names)
     return [
         {
-            "method": variant.name,
+            "method": variant.label,
             "runs": " ".join(names),
             "measure": place[-1],
             "round": int(round),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.store import Stored
+from reports import variants
 from reports.plotting.scales import Scale
 from reports.plotting.style import looks
 from reports.runs import Collection, Run
@@ -137,14 +138,12 @@ def _comparable(one: Surface, other: Surface) -> bool:
     return made[0] == made[1] and np.array_equal(one.x, other.x) and np.array_equal(one.y, other.y)
 
 
-def titles(surfaces: Sequence[Surface]) -> list[str]:
-    """Methods, with the seed where a method is there twice, or the run's name where even that is not enough."""
-    runs = [one.run for one in surfaces]
-    short = [run.algorithm for run in runs]
-    seeded = [f"{run.algorithm}, seed {run.seed}" for run in runs]
+def titles(surfaces: Sequence[Surface], everything: Collection) -> list[str]:
+    """Methods with what they differ in, and the run's name where even that is not enough."""
+    named = variants.titles(list({one.run.name: one.run for one in surfaces}.values()), everything)
+    texts = [named[one.run.name] for one in surfaces]
     return [
-        a if short.count(a) == 1 else b if seeded.count(b) == 1 else run.name
-        for a, b, run in zip(short, seeded, runs, strict=True)
+        text if texts.count(text) == 1 else f"{text}, {one.run.name}" for text, one in zip(texts, surfaces, strict=True)
     ]
 
 

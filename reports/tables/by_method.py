@@ -5,31 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from analysis.summary import group
-from reports.measures import Measure
 from reports.plotting.style import looks
 from reports.runs import Collection, Run
+from reports.standing import CROSS
+from reports.tables.cells import Found
 from reports.tables.table import Cell, Column, Line
 from reports.variants import Variant, variants
-
-Found = tuple[Column, Callable[[Variant], Cell]]  # a column, and where its cells come from
 
 
 def sections(everything: Collection) -> Iterator[tuple[str, list[Run], list[Variant]]]:
     for data, heterogeneity in everything.settings:
         runs = everything.of(data, heterogeneity)
         yield f"{data}, {heterogeneity}".strip(", "), runs, variants(runs, everything)
-
-
-def mean_cell(values: Sequence[float], missing: str = "—") -> Cell:
-    """Mean and spread over the seeds where it is known."""
-    (row,) = group([{"seed": place, "value": float(value)} for place, value in enumerate(values)], [])
-    return Cell(row["value"], row["value_spread"], row["value_n"], missing=missing)
-
-
-def measured(measure: Measure, title: str, section: str) -> Found:
-    column = Column(title, section, measure.better, measure.decimals)
-    return column, lambda variant: mean_cell([measure.find(run) for run in variant.runs])
 
 
 def by_method(
@@ -42,7 +29,8 @@ def by_method(
     for section, members, methods in sections(everything):
         for column, find in columns_of(section, members, methods):
             cells = {variant.name: find(variant) for variant in methods}
-            if not any(math.isfinite(cell.mean) for cell in cells.values()):
+            crossed = column.kept and any(cell.missing == CROSS for cell in cells.values())
+            if not crossed and not any(math.isfinite(cell.mean) for cell in cells.values()):
                 continue
             for name, cell in cells.items():
                 found.setdefault(name, {})[len(columns)] = cell
@@ -68,7 +56,7 @@ def in_order(everything: Collection) -> list[str]:
 
 def seeds_of(lines: Sequence[Line]) -> str:
     counts = sorted({cell.seeds for line in lines for cell in line.cells if cell.seeds})
-    if counts[-1:] == [1]:
+    if not counts or counts[-1:] == [1]:
         return "One seed."
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"Mean ± standard deviation over {many} seeds."

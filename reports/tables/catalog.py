@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from reports.measures import MEASURES, Measure, bytes_per_round, personal_accuracy, targets, to_target
+from reports.measures import MEASURES, bytes_per_round, personal_scores, personal_ways, targets, to_target
+from reports.reading import attempt
 from reports.runs import Collection, Run
-from reports.tables.by_method import Found, by_method, in_order, mean_cell, measured, sections, seeds_of
-from reports.tables.table import Cell, Column, Line, Table
+from reports.standing import DAGGER, counted
+from reports.tables.by_method import by_method, in_order, sections, seeds_of
+from reports.tables.cells import Found, cell_of, footnotes, marked, mean_cell, measured
+from reports.tables.table import BOLD, Cell, Column, Line, Table
 from reports.tables.typeset import SUFFIXES, render, save
 from reports.variants import Variant
 
@@ -19,13 +24,12 @@ __all__ = ["SUFFIXES", "TABLES", "Table", "made", "render", "save"]
 MEGA = 1e6
 CLIENTS = 10  # rows of clients of one data set and partition, at most
 OWNED = 0.9  # share of a client's examples from which a class is called its own
-BEST = "Bold: best, underlined: second best."
 
 
 def accuracy(everything: Collection) -> Table | None:
     """Method by heterogeneity, with what a round costs (FedGloSS, Table 3)."""
     columns, lines = by_method(
-        everything, lambda section, *_: [measured(MEASURES["accuracy"], "accuracy (%)", section)]
+        everything, lambda section, runs, _: [measured(MEASURES["accuracy"], "accuracy (%)", section, runs)]
     )
     if not lines:
         return None
@@ -42,7 +46,7 @@ def accuracy(everything: Collection) -> Table | None:
         "method",
         columns,
         lines,
-        f"{seeds_of(lines)} Mean over the last evaluated rounds.{swa} {BEST}",
+        f"{seeds_of(lines)} Mean over the last evaluated rounds.{swa}",
     )
 
 
@@ -67,7 +71,7 @@ def communication(everything: Collection) -> Table | None:
             return []
         titles = (f"rounds to {100 * target:g} %", f"MB to {100 * target:g} %")
         return [
-            measured(MEASURES["accuracy"], "accuracy (%)", section),
+            measured(MEASURES["accuracy"], "accuracy (%)", section, runs),
             (Column(titles[0], section, "lower", 0), lambda variant: _until(variant, target, 0, 1.0)),
             (Column(titles[1], section, "lower", 1), lambda variant: _until(variant, target, 1, MEGA)),
         ]
@@ -83,7 +87,7 @@ def communication(everything: Collection) -> Table | None:
         "method",
         columns,
         lines,
-        f"{seeds_of(lines)} Bytes down and up, until the server's model or its SWA average is as good. {BEST}",
+        f"{seeds_of(lines)} Bytes down and up, until the server's model or its SWA average is as good.",
     )
 
 
@@ -96,14 +100,16 @@ def _fair_target(runs: Sequence[Run], methods: Sequence[Variant]) -> float | Non
 
 
 def _until(variant: Variant, target: float, which: int, unit: float) -> Cell:
-    known = [run for run in variant.runs if run.table("training", "models") is not None]
+    """Of seeds that count; an unfinished run has not said its last word, so there a target is open and not missed."""
+    known = [run for run in counted(variant.runs) if run.table("training", "models") is not None]
     values = [to_target(run, target)[which] / unit for run in known]
     if not known:
-        return Cell()
-    cell = mean_cell(values, missing="never")
+        return marked(Cell(), variant.runs)
+    final = all(run.standing.final for run in known)
+    cell = mean_cell(values, missing="never" if final else "not yet")
     never = sum(not math.isfinite(value) for value in values)
-    note = f"{never} of {len(values)} never" if 0 < never < len(values) else ""
-    return Cell(cell.mean, cell.spread, cell.seeds, note, "never")
+    note = f"{never} of {len(values)} {cell.missing}" if 0 < never < len(values) else ""
+    return marked(replace(cell, note=note), variant.runs)
 
 
 def sharpness(everything: Collection) -> Table | None:
@@ -125,7 +131,7 @@ def sharpness(everything: Collection) -> Table | None:
         "method",
         columns,
         lines,
-        f"{seeds_of(lines)} Eigenvalues of the Hessian at the last round looked at.{_whose(everything)} {BEST}",
+        f"{seeds_of(lines)} Eigenvalues of the Hessian at the last round looked at.{_whose(everything)}",
     )
 
 
@@ -143,14 +149,13 @@ def _whose(everything: Collection) -> str:
 
 
 def personal(everything: Collection) -> Table | None:
-    """Mean accuracy over clients: of the global model, and of models made for them (FedFSA, Table 1)."""
+    """Accuracy on clients' own data: of the global model, and of models made for them (FedFSA, T1; FedSoL, T5)."""
 
     def columns_of(section: str, runs: list[Run], methods: list[Variant]) -> list[Found]:
-        tables = [run.table("personal", "personal") for run in runs]
-        ways = dict.fromkeys(str(way) for table in tables if table is not None for way in table["way"])
-        measures = [Measure("global", "global model", "higher", personal_accuracy(None), 1)]
-        measures += [Measure(way, way, "higher", personal_accuracy(way), 1) for way in ways]
-        return [measured(measure, f"{measure.label} (%)", section) for measure in measures if ways]
+        ways = personal_ways(runs)
+        if not any(run.personal for run in runs):
+            return []
+        return [_over_clients(None, "global model", section), *(_over_clients(way, way, section) for way in ways)]
 
     columns, lines = by_method(everything, columns_of)
     if not lines:
@@ -159,12 +164,26 @@ def personal(everything: Collection) -> Table | None:
         "personal",
         "good",
         "Accuracy on the clients' own test data",
-        "Higher is better; a gain over the global model is what personalisation brings.",
+        "Higher is better; a gain over the global model is what personalisation brings. ± is over clients: how evenly "
+        "they are served.",
         "method",
         columns,
         lines,
-        f"{seeds_of(lines)} Mean over clients. {BEST}",
+        "Mean ± standard deviation over clients, each counting once; of several seeds the means of both.",
     )
+
+
+def _over_clients(way: str | None, title: str, section: str) -> Found:
+    """Mean and standard deviation over clients (divided by their number), each averaged over seeds."""
+
+    def find(variant: Variant) -> Cell:
+        scores = [some for run in counted(variant.runs) if len(some := personal_scores(run, way))]
+        cell = mean_cell([float(some.mean()) for some in scores]) if scores else Cell()
+        spread = float(np.mean([some.std() for some in scores])) if scores else math.nan
+        over_seeds = cell.spread / math.sqrt(cell.seeds) if cell.seeds > 1 else math.nan
+        return marked(replace(cell, spread=spread, seed_error=over_seeds), variant.runs)
+
+    return Column(f"{title} (%)", section, "higher", 1), find
 
 
 def local_global(everything: Collection) -> Table | None:
@@ -193,7 +212,7 @@ def local_global(everything: Collection) -> Table | None:
         "client",
         tuple(columns),
         tuple(lines),
-        f"Clients of the first seed, last round with local models; mean: over clients, ± over seeds. {BEST}",
+        "Clients of the first seed, last round with local models; mean: over clients, ± over seeds.",
         across=True,
     )
 
@@ -203,24 +222,30 @@ def _seen(variant: Variant) -> bool:
 
 
 def _client_lines(title: str, methods: dict[str, Variant], names: Sequence[str]) -> list[Line]:
-    first = {
-        name: next(run for run in one.runs if run.table("local_global", "local_models"))
-        for name, one in methods.items()
-    }
+    looked = {name: [run for run in counted(one.runs) if _last_pairs(run)] for name, one in methods.items()}
+    first = {name: some[0] for name, some in looked.items() if some}
     values = {name: _last_pairs(run) for name, run in first.items()}
     clients = sorted({client for one in values.values() for client in one})
     runs = tuple(run for one in methods.values() for run in one.names)
     lines = []
     for client in clients[:CLIENTS]:
-        cells = [values.get(name, {}).get(client, (math.nan, math.nan)) for name in names]
-        pair = tuple(Cell(value, seeds=1) if math.isfinite(value) else Cell() for both in cells for value in both)
+        pair = tuple(
+            _client_cell(value, first.get(name))
+            for name in names
+            for value in values.get(name, {}).get(client, (math.nan, math.nan))
+        )
         lines.append(Line(_client_name(next(iter(first.values())), client), runs, pair, title))
     means: list[Cell] = []
     for name in names:
         for key in ("local", "everyone"):
-            members = methods[name].runs if name in methods else ()
-            means.append(mean_cell([MEASURES[key].find(run) for run in members]) if members else Cell())
+            means.append(cell_of(methods[name].runs, MEASURES[key]) if name in methods else Cell())
     return [*lines, Line("mean", runs, tuple(means), title)]
+
+
+def _client_cell(value: float, run: Run | None) -> Cell:
+    if run is None or not math.isfinite(value):
+        return Cell()
+    return Cell(value, seeds=1, mark="" if run.standing.final else DAGGER, ranked=run.standing.final)
 
 
 def _last_pairs(run: Run) -> dict[int, tuple[float, float]]:
@@ -253,7 +278,31 @@ TABLES: dict[str, Callable[[Collection], Table | None]] = {
 }
 
 
-def made(everything: Collection) -> list[Table]:
-    """Every table for which there are numbers."""
-    found = [make(everything) for make in TABLES.values()]
-    return [table for table in found if table is not None]
+USED = {  # measures of a table, for its footnotes
+    "sharpness": ("lambda_1", "ratio"),
+    "local_global": ("local", "everyone"),
+}
+
+
+def made(everything: Collection, *, bold: str = "clear", problems: list[str] | None = None) -> list[Table]:
+    """Every table for which there are numbers; one that cannot be made is a line among the problems.
+
+    bold: what is set bold, a key of BOLD.
+    """
+    if bold not in BOLD:
+        raise ValueError(f"bold must be one of {', '.join(BOLD)}; got {bold!r}")
+    said: list[str] = []
+    found = [attempt(said, Path(f"table {name}"), make, everything) for name, make in TABLES.items()]
+    if problems is None and said:
+        raise ValueError("; ".join(said))
+    if problems is not None:
+        problems += said
+    return [_finished(table, everything, bold) for table in found if table is not None]
+
+
+def _finished(table: Table, everything: Collection, bold: str) -> Table:
+    """With what bold and the marks mean."""
+    names = [name for line in table.lines for name in line.runs]
+    measures = [MEASURES[name] for name in USED.get(table.name, ())]
+    below = footnotes(everything, names, measures)
+    return replace(table, bold=bold, note=f"{table.note} {BOLD[bold]}", footnotes=below)

@@ -4,36 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from reports.measures import MEASURES
 from reports.runs import Collection, Run
-from reports.tables.by_method import mean_cell
-from reports.tables.table import Cell, Column, Line, Table
+from reports.standing import CROSS
+from reports.tables.cells import footnotes, measured
+from reports.tables.table import Cell, Column, Line, Table, written
 from reports.variants import variants
 
 # by name in MEASURES; a local model is not better for being flat on its own data, so that is not compared
 WANTED = {"accuracy": "higher", "lambda_1": "lower", "local": "", "everyone": "lower", "incompatibility": "lower"}
 
 
-def key_numbers(title: str, runs: Sequence[Run], everything: Collection) -> Table | None:
-    """A row per method; what was measured for none of them is left out."""
+def key_numbers(title: str, runs: Sequence[Run], everything: Collection, *, bold: str = "clear") -> Table | None:
+    """A row per method; what was measured for none of them is left out. bold: a key of BOLD."""
     methods = variants(runs, everything)
-    cells = {name: [mean_cell([MEASURES[name].find(run) for run in one.runs]) for one in methods] for name in WANTED}
-    names = [name for name, found in cells.items() if any(math.isfinite(cell.mean) for cell in found)]
+    found = {name: measured(MEASURES[name], MEASURES[name].label, "", runs) for name in WANTED}
+    cells = {name: [find(one) for one in methods] for name, (_, find) in found.items()}
+    names = [
+        name
+        for name, some in cells.items()
+        if any(math.isfinite(cell.mean) for cell in some)
+        or (found[name][0].kept and any(cell.missing == CROSS for cell in some))
+    ]
     if not names:
         return None
-    columns = [Column(MEASURES[name].label, "", WANTED[name], MEASURES[name].decimals) for name in names]
+    columns = [replace(found[name][0], better=WANTED[name]) for name in names]
     lines = [
         Line(one.name, tuple(one.names), tuple(cells[name][place] for name in names), one.algorithm)
         for place, one in enumerate(methods)
     ]
-    return Table("key_numbers", "", title, "", "method", tuple(columns), tuple(lines))
+    below = footnotes(everything, [run.name for run in runs], [MEASURES[name] for name in names])
+    return Table("key_numbers", "", title, "", "method", tuple(columns), tuple(lines), footnotes=below, bold=bold)
 
 
-def written(cell: Cell, column: Column) -> str:
+def short(cell: Cell, column: Column) -> str:
     """Three digits that count: incompatibilities go down to millionths."""
-    if not math.isfinite(cell.mean):
-        return cell.missing
     kind = ".3g" if column.decimals is None else f".{column.decimals}f"
-    doubt = f" ± {cell.spread:{'.2g' if column.decimals is None else kind}}" if math.isfinite(cell.spread) else ""
-    return f"{cell.mean:{kind}}{doubt}"
+    return written(cell, column, kind, ".2g" if column.decimals is None else kind)

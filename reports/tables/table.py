@@ -5,8 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+Place = tuple[int, int]  # row and column
 ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 DIGITS, MOST = 3, 6  # digits that count where a column does not say its decimals, and decimals at most
+CLEAR = 2.0  # standard errors by which the best must differ from the others: 95 % of chance differences are smaller
+GUESSING = 0.1  # share of chance level by which an accuracy must exceed it where no error is known
+BOLD = {  # what is set bold, as notes say it
+    "clear": f"Bold: better than all others by more than {CLEAR:g} standard errors of the difference; underlined: "
+    "second best by as much; without errors (several seeds, or a subset) nothing is set off.",
+    "plain": "Bold: best, underlined: second best, whatever their errors.",
+}
 
 
 @dataclass(frozen=True)
@@ -19,6 +27,8 @@ class Column:
     decimals: int | None = None
     unit: str = ""  # written behind every number
     runs: tuple[str, ...] = ()  # that the column shows, where it is not all of them
+    chance: float = math.nan  # what guessing gives: a number no better than that is never the best
+    kept: bool = False  # shown even where no run has a number, only a cross
 
     @property
     def heading(self) -> str:
@@ -27,13 +37,33 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean over seeds, its sample standard deviation where there are several, or why there is no number."""
+    """A mean over seeds, its sample standard deviation where there are several, or why there is no number.
+
+    error: standard error that comes from looking at a subset of the data. examples, population: its size, and that of
+    the whole. mark: set behind the number, explained in a footnote. ranked: whether it can be the best.
+    seed_error: standard error over seeds, where the spread that is shown is not over seeds.
+    """
 
     mean: float = math.nan
     spread: float = math.nan
     seeds: int = 0
     note: str = ""  # what readers must know of it: such a number is never the best
     missing: str = "—"
+    error: float = math.nan
+    examples: int | None = None
+    population: int | None = None
+    mark: str = ""
+    ranked: bool = True
+    seed_error: float | None = None
+
+    @property
+    def doubt(self) -> float:
+        """Standard error of the mean, over seeds and from the subset; NaN where neither is known."""
+        over_seeds = self.seed_error
+        if over_seeds is None:
+            over_seeds = self.spread / math.sqrt(self.seeds) if self.seeds > 1 else math.nan
+        known = [one for one in (over_seeds, self.error) if math.isfinite(one)]
+        return math.hypot(*known) if known else math.nan
 
 
 @dataclass(frozen=True)
@@ -59,10 +89,12 @@ class Table:
     lines: tuple[Line, ...]
     note: str = ""
     across: bool = False  # compare along rows
+    footnotes: tuple[str, ...] = ()
+    bold: str = "clear"  # key of BOLD
 
 
 def ranks(table: Table) -> dict[tuple[int, int], int]:
-    """1 for the best cells, 2 for the second best, by row and column; equal as written is equal."""
+    """1 for the best cells, 2 for the second best, by row and column; see BOLD for what counts as better."""
     found: dict[tuple[int, int], int] = {}
     rows, columns = range(len(table.lines)), range(len(table.columns))
     if table.across:
@@ -71,28 +103,51 @@ def ranks(table: Table) -> dict[tuple[int, int], int]:
     else:
         sets = [[(i, j) for i in rows] for j in columns]
     for members in sets:
-        better = table.columns[members[0][1]].better if members else ""
-        values = {
-            (i, j): _rounded(table.lines[i].cells[j], table.columns[j]) for i, j in members if _known(table, i, j)
-        }
-        order = sorted(set(values.values()), reverse=better == "higher")
-        if not better or len(order) < 2:
-            continue
-        for place, value in values.items():
-            if value == order[0]:
-                found[place] = 1
-            elif value == order[1] and len(order) > 2:
-                found[place] = 2
+        column = table.columns[members[0][1]] if members else Column("")
+        cells = {(i, j): table.lines[i].cells[j] for i, j in members}
+        cells = {place: cell for place, cell in cells.items() if _comparable(cell)}
+        if column.better:
+            places = _plain_ranks(cells, column) if table.bold == "plain" else _clear_ranks(cells, column)
+            found |= {place: rank for place, rank in places.items() if not at_chance(cells[place], column)}
     return found
 
 
-def _rounded(cell: Cell, column: Column) -> float:
-    return round(cell.mean, places_of(cell, column))
+def _plain_ranks(cells: dict[Place, Cell], column: Column) -> dict[Place, int]:
+    """As papers do: equal as written is equal."""
+    values = {place: round(cell.mean, places_of(cell, column)) for place, cell in cells.items()}
+    order = sorted(set(values.values()), reverse=column.better == "higher")
+    if len(order) < 2:
+        return {}
+    best = {place: 1 for place, value in values.items() if value == order[0]}
+    return best | {place: 2 for place, value in values.items() if value == order[1] and len(order) > 2}
 
 
-def _known(table: Table, row: int, column: int) -> bool:
-    cell = table.lines[row].cells[column]
-    return math.isfinite(cell.mean) and not cell.note
+def _clear_ranks(cells: dict[Place, Cell], column: Column) -> dict[Place, int]:
+    """The best if it is clear of all others, and then the second best if it is clear of all behind it."""
+    order = sorted(cells, key=lambda place: cells[place].mean, reverse=column.better == "higher")
+    found: dict[Place, int] = {}
+    for rank, (place, behind) in enumerate(((order[:1], order[1:]), (order[1:2], order[2:])), start=1):
+        if not behind or not all(_clear(cells[place[0]], cells[other]) for other in behind):
+            break
+        found[place[0]] = rank
+    return found
+
+
+def _clear(one: Cell, other: Cell) -> bool:
+    """Whether two numbers differ by more than chance does; never where an error is not known."""
+    return abs(one.mean - other.mean) > CLEAR * math.hypot(one.doubt, other.doubt)
+
+
+def at_chance(cell: Cell, column: Column) -> bool:
+    """Whether a number is no better than guessing."""
+    if not math.isfinite(column.chance):
+        return False
+    margin = CLEAR * cell.doubt if math.isfinite(cell.doubt) else 0.0
+    return cell.mean - column.chance <= max(margin, GUESSING * column.chance)
+
+
+def _comparable(cell: Cell) -> bool:
+    return math.isfinite(cell.mean) and not cell.note and cell.ranked
 
 
 def places_of(cell: Cell, column: Column) -> int:
@@ -106,10 +161,21 @@ def places_of(cell: Cell, column: Column) -> int:
 
 def text_of(cell: Cell, column: Column) -> str:
     """A cell in plain text."""
+    places = places_of(cell, column)
+    return written(cell, column, f".{places}f", f".{places}f")
+
+
+def written(cell: Cell, column: Column, mean: str, spread: str) -> str:
+    """A cell with its numbers in these formats: what it is, its spread over seeds, and in brackets what it rests on."""
     if not math.isfinite(cell.mean):
         return cell.missing
-    places = places_of(cell, column)
-    text = f"{cell.mean:.{places}f}{column.unit}"
+    text = f"{cell.mean:{mean}}{column.unit}{cell.mark}"
     if math.isfinite(cell.spread):
-        text += f" ± {cell.spread:.{places}f}"
-    return f"{text} ({cell.note})" if cell.note else text
+        text += f" ± {cell.spread:{spread}}"
+    said = [
+        f"n = {cell.examples}" if cell.examples is not None else "",
+        f"SE {cell.error:.2g}" if cell.error > 0 else "",
+        cell.note,
+    ]
+    inside = ", ".join(one for one in said if one)
+    return f"{text} ({inside})" if inside else text

@@ -11,7 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from reports.tables.table import Column, Table, ranks, text_of
+from analysis.summary import harmless
+from reports.files import writing
+from reports.standing import CROSS, DAGGER
+from reports.tables.table import Cell, Column, Table, ranks, text_of
 
 SUFFIXES = {"latex": "tex", "markdown": "md", "csv": "csv"}  # of files
 TEX = {
@@ -28,7 +31,7 @@ TEX = {
         "↑": r"$\uparrow$",
         "↓": r"$\downarrow$",
     },
-    **{"λ": r"$\lambda$", "₁": "$_1$", "₅": "$_5$", "—": "---"},
+    **{"λ": r"$\lambda$", "₁": "$_1$", "₅": "$_5$", "—": "---", "†": r"$\dagger$"},
 }
 
 
@@ -75,7 +78,9 @@ def latex(table: Table) -> str:
             lines.append(rf"\multicolumn{{{1 + len(texts)}}}{{l}}{{\emph{{{tex(line.group)}}}}} \\")
             group = line.group
         lines.append(" & ".join([tex(line.label), *texts]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\smallskip\footnotesize {tex(one)}" for one in table.footnotes]
+    return "\n".join([*lines, r"\end{table}", ""])
 
 
 def _caption(table: Table) -> str:
@@ -93,7 +98,8 @@ def markdown(table: Table) -> str:
     labels = [f"{line.group}: {line.label}" if line.group else line.label for line in table.lines]
     cells = [[_mark_down(text) for text in (table.stub, *heads)], [":---", *("---:" for _ in heads)]]
     cells += [[_mark_down(label), *texts] for label, texts in zip(labels, rows, strict=True)]
-    return "\n".join([_mark_down(_caption(table)), "", *(f"| {' | '.join(one)} |" for one in cells), ""])
+    below = [line for one in table.footnotes for line in ("", _mark_down(one))]
+    return "\n".join([_mark_down(_caption(table)), "", *(f"| {' | '.join(one)} |" for one in cells), *below, ""])
 
 
 def html(table: Table) -> str:
@@ -116,7 +122,12 @@ def html(table: Table) -> str:
         columns = zip(table.columns, cells, strict=True)
         row = "".join(f'<td class="number"{_runs(column.runs)}>{cell}</td>' for column, cell in columns)
         text.append(f'<tr{_runs(line.runs)}><th scope="row">{escape(line.label)}</th>{row}</tr>')
-    return "\n".join(one for one in [*text, "</tbody>", "</table>"] if one)
+    text.append("</tbody>")
+    if table.footnotes:
+        across = 1 + len(table.columns)
+        below = "".join(f'<tr><td colspan="{across}">{escape(one)}</td></tr>' for one in table.footnotes)
+        text.append(f"<tfoot>{below}</tfoot>")
+    return "\n".join(one for one in [*text, "</table>"] if one)
 
 
 def _runs(names: Sequence[str]) -> str:
@@ -125,19 +136,27 @@ def _runs(names: Sequence[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Every number to the last digit: mean, spread over seeds, how many seeds, and notes where there are any."""
+    """Every number to the last digit: mean, spread, seeds, standard error and size of a subset, and what to know."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    parts = ("", " spread", " seeds", " note")
+    parts = ("", " spread", " seeds", " standard error", " examples", " note")
     heads = [f"{column.group}: {column.title}" if column.group else column.title for column in table.columns]
-    writer.writerow(["group", table.stub, *(f"{head}{part}" for head in heads for part in parts)])
+    writer.writerow([harmless(one) for one in ("group", table.stub, *(f"{h}{part}" for h in heads for part in parts))])
     for line in table.lines:
         cells: list[str] = []
         for cell in line.cells:
-            said = cell.note or ("" if math.isfinite(cell.mean) else cell.missing)
-            cells += [_digits(cell.mean), _digits(cell.spread), str(cell.seeds), said]
-        writer.writerow([line.group, line.label, *cells])
+            cells += [_digits(cell.mean), _digits(cell.spread), str(cell.seeds), _digits(cell.error)]
+            cells += ["" if cell.examples is None else str(cell.examples), harmless(_said(cell))]
+        writer.writerow([harmless(line.group), harmless(line.label), *cells])
     return text.getvalue()
+
+
+def _said(cell: Cell) -> str:
+    """Marks in words: a CSV file has no footnotes."""
+    known = {CROSS: "diverged", DAGGER: "unfinished"}
+    if not math.isfinite(cell.mean):
+        return known.get(cell.missing, cell.missing)
+    return "; ".join(one for one in (known.get(cell.mark, ""), cell.note) if one)
 
 
 def _digits(value: float) -> str:
@@ -164,5 +183,6 @@ def save(table: Table, folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = {kind: folder / f"{table.name}.{suffix}" for kind, suffix in SUFFIXES.items()}
     for kind, path in paths.items():
-        path.write_text(render(table, kind), encoding="utf-8")
+        with writing(path):
+            path.write_text(render(table, kind), encoding="utf-8")
     return paths

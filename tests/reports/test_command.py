@@ -97,7 +97,7 @@ def test_damaged_files_are_one_line_each(runs: list[Path], console: Console) -> 
 
 def test_without_runs_it_says_what_to_write(tmp_path: Path, console: Console) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"no runs to report on \(.*empty: not a run.*landscape report RUN"):
+    with pytest.raises(ValueError, match=r"no runs to report on \(.*empty: neither a run.*landscape report RUN"):
         report([tmp_path / "empty"], console=console)
     with pytest.raises(ValueError, match="no run directory was given"):
         report([], console=console)

@@ -43,8 +43,8 @@ def test_damage_is_one_line_each_and_not_the_end(tmp_path: Path) -> None:
     assert [problem.partition(":")[0].rpartition("/")[2] for problem in found.problems] == [
         "metrics.jsonl",
         "curvature.h5",
-        "empty",
         "config.toml",
+        "empty",
     ]
 
 

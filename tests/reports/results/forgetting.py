@@ -8,6 +8,7 @@ from analysis.store import Stored, Table, Variable
 
 ROUNDS = np.array([0, 5, 10])
 CLASSES = Variable(("class",), np.array([0, 1]), "true class")
+OUTPUTS = np.array([[1.0, 2.0], [6.0, 3.0], [4.0, np.nan]])
 AXIS = Variable(("round",), ROUNDS, "communication round")
 
 
@@ -40,6 +41,7 @@ def _clients(scale: float) -> Table:
             "round": AXIS,
             "client": Variable(("client",), np.array([0, 3]), "client"),
             "accuracy": Variable(("round", "client"), scale * np.full((3, 2), 0.5), "accuracy"),
+            "output_norm": Variable(("round", "client"), scale * OUTPUTS, "mean L2 norm of the logits"),
             "forgetting": Variable(("round",), scale * np.array([np.nan, 0.1, 0.2]), "forgetting"),
         }
     )

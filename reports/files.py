@@ -1,0 +1,39 @@
+"""Names and errors of the files that a report writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LONGEST = 80  # letters of a name
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A full disk, or one that may not be written to, as an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, f"{error.strerror}, while writing", str(path)) from error
+
+
+def slug(text: str) -> str:
+    """A name for a file or a folder: letters, digits, and nothing that could lead elsewhere."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:LONGEST] or "x"
+
+
+def slugs(texts: Iterable[str]) -> list[str]:
+    """A slug for every text in turn, no two alike, also where capitals make no difference."""
+    found: list[str] = []
+    for text in texts:
+        base = name = slug(text)
+        number = 1
+        while name.lower() in {one.lower() for one in found}:
+            number += 1
+            name = f"{base}-{number}"
+        found.append(name)
+    return found

@@ -1,0 +1,74 @@
+"""Accuracy of models made for clients, client by client, wherever it was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.store import Stored
+
+FORMAT = "personal 1"  # of the files of `landscape personal`; see training/scores.py
+GLOBAL = "global"  # the way that makes no model: the global one as it is
+
+
+@dataclass(frozen=True, eq=False)
+class Personal:
+    """One way of making models, tested on each client's own data; fractions, NaN for clients that were left out."""
+
+    way: str
+    round: int
+    about: dict[str, Any]  # which global model, how many clients were drawn, options of the way
+    client: NDArray[np.int64]
+    before: NDArray[np.float64]  # of the global model
+    after: NDArray[np.float64]  # of the client's own
+    name: str = ""  # in figures and tables: the way, and what tells it from others of the same way
+
+    @property
+    def question(self) -> str:
+        return json.dumps([self.way, self.about], sort_keys=True, default=str)
+
+
+def from_table(stored: Stored) -> list[Personal]:
+    """What the study `personal` found at its last round."""
+    table = stored.tables["personal"]
+    about = {"model": stored.settings.get("model", "server"), "clients": stored.settings.get("clients")}
+    found = []
+    for place, way in enumerate(map(str, table["way"])):
+        options = json.loads(str(table["options"][place, -1])) if "options" in table.variables else {}
+        before, after = (np.asarray(table[key][place, -1], dtype=np.float64) for key in ("before", "after"))
+        client = np.asarray(table["client"], dtype=np.int64)
+        found.append(Personal(way, int(table["round"][-1]), {**about, **options}, client, before, after))
+    return found
+
+
+def from_json(content: Mapping[str, Any]) -> Personal:
+    """What `landscape personal` wrote."""
+    if content.get("format") != FORMAT:
+        raise ValueError(f"expected the format '{FORMAT}', got {content.get('format')!r}")
+    rows = [(one["client"], one["before"], one["after"]) for one in content["clients"]]
+    client, before, after = np.asarray(rows, dtype=np.float64).reshape(-1, 3).T
+    about = {"model": content["model"], "clients": content["sample"], **content["options"]}
+    return Personal(str(content["way"]), int(content["round"]), about, client.astype(np.int64), before, after)
+
+
+def named_apart(found: Sequence[Personal]) -> tuple[Personal, ...]:
+    """Every question once, at its latest round, under a name that no other has."""
+    latest: dict[str, Personal] = {}
+    for one in found:
+        if one.question not in latest or one.round > latest[one.question].round:
+            latest[one.question] = one
+    named = []
+    for one in latest.values():
+        same = [other for other in latest.values() if other.way == one.way]
+        told = [
+            f"{key} {one.about.get(key)}"
+            for key in dict.fromkeys(key for other in same for key in other.about)
+            if len({json.dumps(other.about.get(key), default=str) for other in same}) > 1
+        ]
+        named.append(replace(one, name=f"{one.way} ({', '.join(told)})" if told else one.way))
+    return tuple(named)

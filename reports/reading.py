@@ -1,0 +1,148 @@
+"""What lies in run directories and results folders, read without torch. A file that is not as it should be is one line.
+
+Every reader returns what is sound, and adds a line to `problems` for what is not: nothing in a file can end a report.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis import store, summary
+from analysis.store import Stored
+from analysis.summary import SKEWS
+from reports.personal import Personal, from_json, from_table, named_apart
+from reports.standing import Standing, standing
+from training.files import read_npz, read_sealed
+
+COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
+TABLES = ("algorithm", "data", "partition", "model", "rounds", "evaluation", "swa")  # of a recipe, that reports read
+T = TypeVar("T")
+
+
+def attempt(problems: list[str], path: Path, read: Callable[..., T], *given: Any) -> T | None:
+    """What `read` makes of what it is given; None and one line that names the path where that fails."""
+    try:
+        return read(*given)
+    except ValueError as error:
+        said = str(error)
+    except Exception as error:  # damaged files raise any of a dozen types, MemoryError among them: they all mean this
+        said = f"not readable ({type(error).__name__}: {error})"
+    said = " ".join(said.split())
+    problems.append(said if str(path) in said else f"{path}: {said}")
+    return None
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A recipe as nested tables; an error where something that reports need is of the wrong kind."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: not valid TOML ({error})") from None
+    for name in TABLES:
+        if not isinstance(settings.get(name, {}), Mapping):
+            raise ValueError(f"{path}: [{name}] must be a table, got {settings[name]!r}")
+    _check(path, settings, "seed", int)
+    for table, key, kind in (
+        ("algorithm", "name", str),
+        ("data", "name", str),
+        ("partition", "name", str),
+        ("rounds", "count", int),
+        ("evaluation", "last", int),
+        *(("partition", key, float) for key in SKEWS),
+    ):
+        _check(path, settings.get(table, {}), key, kind)
+    return settings
+
+
+def _check(path: Path, table: Mapping[str, Any], key: str, kind: type) -> None:
+    if key not in table:
+        return
+    value = table[key]
+    right = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+    if not right:
+        words = {int: "a whole number", float: "a number", str: "a text"}[kind]
+        raise ValueError(f"{path}: {key} must be {words}, got {value!r}")
+
+
+def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """Records of finished rounds; none where they cannot be trusted."""
+    return attempt(problems, run / "metrics.jsonl", summary.metrics, run) or []
+
+
+def read_standing(run: Path, settings: Mapping[str, Any], done: int, problems: list[str]) -> Standing:
+    """How far a run came."""
+    status = attempt(problems, run / "status.json", summary.status, run)
+    planned = settings.get("rounds", {}).get("count")
+    found = standing(status, done, planned)
+    if found.state == "finished" and status is not None and done < status["round"]:
+        problems.append(
+            f"{run / 'metrics.jsonl'}: records of {done} rounds, though the run finished round {status['round']}; "
+            "its numbers over rounds are incomplete"
+        )
+    return found
+
+
+def read_partition(path: Path, problems: list[str]) -> NDArray[np.int64] | None:
+    """Examples by client and class (clients, classes); see training/partition.py for the file."""
+    return attempt(problems, path, _partition, path) if path.exists() else None
+
+
+def _partition(path: Path) -> NDArray[np.int64] | None:
+    stored = read_npz(path)
+    sizes, labels = stored["sizes"], stored["labels"]
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    classes = int(labels.max()) + 1
+    if len(sizes) * classes > COUNTED:
+        return None
+    cells = owner * classes + labels[stored["indices"]]
+    return np.bincount(cells, minlength=len(sizes) * classes).reshape(-1, classes)
+
+
+def read_results(folder: Path, problems: list[str]) -> dict[str, Stored]:
+    """Answers of studies in a folder, by the names of their files."""
+    found = {}
+    for path in sorted(folder.glob("[!.]*.h5")):
+        stored = attempt(problems, path, _answer, path)
+        if stored is not None:
+            found[path.stem] = stored
+    return found
+
+
+def _answer(path: Path) -> Stored:
+    stored = store.read(path)
+    for name, value in (("settings", stored.settings), ("provenance", stored.provenance)):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{path}: its {name} must be a JSON object, got {type(value).__name__}")
+    return stored
+
+
+def read_personal(run: Path, results: Mapping[str, Stored], problems: list[str]) -> tuple[Personal, ...]:
+    """Scores of models made for clients: of the study `personal`, and of `landscape personal` (personal/*.json)."""
+    found: list[Personal] = []
+    if "personal" in results:
+        path = run / summary.FOLDER / "personal.h5"
+        found += attempt(problems, path, from_table, results["personal"]) or []
+    for path in sorted((run / "personal").glob("[!.]*.json")):
+        one = attempt(problems, path, _score, path)
+        if one is not None:
+            found.append(one)
+    return named_apart(found)
+
+
+def _score(path: Path) -> Personal:
+    return from_json(read_sealed(path))
+
+
+def read_digest(run: Path) -> str:
+    """The digest of a run's recipe; nothing where it is not on record."""
+    try:
+        return str(json.loads((run / "provenance.json").read_text(encoding="utf-8"))["digest"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return ""

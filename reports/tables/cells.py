@@ -1,0 +1,101 @@
+"""One cell from the seeds of a method: which of them count, their mean, its errors, and what to know of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from analysis.summary import group
+from reports.measures import Measure, final_accuracy
+from reports.runs import Collection, Run
+from reports.standing import CROSS, DAGGER, counted
+from reports.tables.table import GUESSING, Cell, Column
+from reports.variants import Variant
+
+Found = tuple[Column, Callable[[Variant], Cell]]  # a column, and where its cells come from
+
+
+def mean_cell(values: Sequence[float], missing: str = "—") -> Cell:
+    """Mean and spread over the seeds where it is known."""
+    (row,) = group([{"seed": place, "value": float(value)} for place, value in enumerate(values)], [])
+    return Cell(row["value"], row["value_spread"], row["value_n"], missing=missing)
+
+
+def cell_of(runs: Sequence[Run], measure: Measure) -> Cell:
+    """The mean of a measure over the seeds that count."""
+    shown = counted(runs)
+    subsets = [one for run in shown if (one := measure.examples(run)).examples is not None]
+    errors = [error for run in shown if math.isfinite(error := measure.error(run))]
+    cell = mean_cell([measure.find(run) for run in shown]) if shown else Cell()
+    return marked(
+        Cell(
+            cell.mean,
+            cell.spread,
+            cell.seeds,
+            # the seeds' subsets may be the same examples: their mean is then no surer than each of them
+            error=float(np.sqrt(np.mean(np.square(errors)))) if errors else math.nan,
+            examples=max((one.examples or 0 for one in subsets), default=None),
+            population=max((one.population or 0 for one in subsets), default=None) or None,
+            ranked=measure.name == "accuracy" or not guessing(shown),
+        ),
+        runs,
+    )
+
+
+def marked(cell: Cell, runs: Sequence[Run]) -> Cell:
+    """A cell of these seeds with what their standing adds: a cross, a dagger, or how many of them count."""
+    if runs and all(run.standing.state == "diverged" for run in runs):
+        return Cell(missing=CROSS, ranked=False)
+    left = {state: sum(run.standing.state == state for run in runs) for state in ("diverged", "unfinished")}
+    if not any(run.standing.final for run in runs):  # the unfinished ones are what is shown
+        cell = replace(cell, mark=DAGGER if math.isfinite(cell.mean) else "", ranked=False)
+        left["unfinished"] = 0
+    out = [f"{number} {state}" for state, number in left.items() if number]
+    if not out:
+        return cell
+    said = f"{len(runs) - sum(left.values())} of {len(runs)} seeds, {', '.join(out)}"
+    return replace(cell, note="; ".join(one for one in (cell.note, said) if one))
+
+
+def guessing(runs: Sequence[Run]) -> bool:
+    """Whether a method is no better than guessing: how flat it is then means nothing."""
+    known = [(accuracy, run.chance) for run in runs if math.isfinite(accuracy := final_accuracy(run))]
+    return bool(known) and all(accuracy <= (1 + GUESSING) * chance for accuracy, chance in known)
+
+
+def measured(measure: Measure, title: str, section: str, runs: Sequence[Run] = ()) -> Found:
+    """A column of a measure. runs: those of the section, whose classes say what guessing gives."""
+    accuracy = measure.name == "accuracy"
+    chance = max((run.chance for run in runs if math.isfinite(run.chance)), default=math.nan) if accuracy else math.nan
+    column = Column(title, section, measure.better, measure.decimals, chance=chance, kept=accuracy)
+    return column, lambda variant: cell_of(variant.runs, measure)
+
+
+def footnotes(everything: Collection, names: Sequence[str], measures: Sequence[Measure] = ()) -> tuple[str, ...]:
+    """What the marks of a table mean: which of these runs diverged or are unfinished, and on what numbers rest."""
+    runs = [run for run in everything.runs if run.name in set(names)]
+    lines = []
+    for state, mark in (("diverged", CROSS), ("unfinished", DAGGER)):
+        those = [run for run in runs if run.standing.state == state]
+        if those:
+            told = "; ".join(f"{run.title}: {_how_far(run)}" for run in those)
+            lines.append(f"{mark} {state}, and left out of means over other seeds: {told}.")
+    subsets = {
+        f"{measure.label}: {one.said}"
+        for measure in measures
+        for run in runs
+        if (one := measure.examples(run)).examples is not None and math.isfinite(measure.find(run))
+    }
+    if subsets:
+        lines.append(f"n: from a part of the data ({'; '.join(sorted(subsets))}); SE: its standard error.")
+    return tuple(lines)
+
+
+def _how_far(run: Run) -> str:
+    standing = run.standing
+    if standing.state == "diverged":
+        return f"in round {standing.rounds + 1}"
+    return f"round {standing.rounds}" + (f" of {standing.planned}" if standing.planned is not None else "")

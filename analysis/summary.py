@@ -30,6 +30,7 @@ SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how part
 UNTOLD = {"seed", "data.root", "data.download", "evaluation.every", "evaluation.last"}  # not what makes runs differ
 UNTOLD_TABLES = ("checkpoints.",)
 PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how a model's metrics are called in metrics.jsonl
+ERROR = "_standard_error"  # how studies name what a number from a subset of the data may be off by
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a text for a formula
 
 
@@ -202,6 +203,8 @@ def _curvature(stored: Stored) -> Row:
     table = stored.tables["spectrum"]
     values = table["eigenvalue"][-1]
     row: Row = {"lambda_1": float(values[0]), "lambda_1_residual": float(table["residual"][-1][0])}
+    if f"eigenvalue{ERROR}" in table.variables:
+        row[f"lambda_1{ERROR}"] = float(table[f"eigenvalue{ERROR}"][-1][0])
     if len(values) >= 5:
         row["lambda_1_over_lambda_5"] = float(values[0] / values[4]) if values[4] else math.nan
     return row
@@ -218,7 +221,19 @@ def _local_global(stored: Stored) -> Row:
         last = local["round_of"] == local["round_of"].max()
         for name in ("local", "global"):
             row[f"{name}_lambda_1"] = float(mean_known(local[f"{name}_eigenvalue"][last][:, 0]))
+            if f"{name}{ERROR}" in local.variables:
+                errors = local[f"{name}{ERROR}"][last][:, 0]
+                row[f"{name}_lambda_1{ERROR}"] = _of_mean(errors, independent=name == "local")
     return row
+
+
+def _of_mean(errors: NDArray[Any], *, independent: bool) -> float:
+    """Standard error of a mean from those of its members; at most that where they come from the same examples."""
+    known = errors[np.isfinite(errors)]
+    if not len(known):
+        return math.nan
+    size = float(np.sqrt(np.mean(np.square(known))))
+    return size / math.sqrt(len(known)) if independent else size
 
 
 def _interpolation(stored: Stored) -> Row:
@@ -244,6 +259,7 @@ def _incompatibility(stored: Stored) -> Row:
         "mean_rise": "rise_mean",
         "heterogeneity": "heterogeneity",
     }
+    names |= {f"{name}{ERROR}": f"{variable}{ERROR}" for name, variable in names.items()}
     return {name: float(table[variable][-1]) for name, variable in names.items() if variable in table.variables}
 
 

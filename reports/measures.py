@@ -71,16 +71,16 @@ def studied(
     *,
     study: str,
     table: str,
-    side: str = "",
+    each: bool = False,
+    error: str | None = None,
     factor: float = 1.0,
     decimals: int | None = None,
 ) -> Measure:
     """A number of a study with its standard error and the examples that it was measured on, where these are on record.
 
-    key: as analysis.summary names the number. table: of the study, that says on how many examples.
-    side: what the names of these begin with, where a table holds several: local_, global_.
+    key, error: as analysis.summary names the number and its standard error. table: of the study, that says on how
+    many examples. each: these are the examples of single clients.
     """
-    base, bracket, label_of = key.partition("[")
     return Measure(
         name,
         label,
@@ -88,8 +88,8 @@ def studied(
         number(study, key, factor),
         decimals,
         study,
-        number(study, f"{base}_standard_error{bracket}{label_of}", factor),
-        lambda run: seen(run.results.get(study), table, side),
+        number(study, error or f"{key}{summary.ERROR}", factor),
+        lambda run: seen(run.results.get(study), table, each=each),
     )
 
 
@@ -117,7 +117,7 @@ MEASURES: dict[str, Measure] = {
             "local_lambda_1",
             study="local_global",
             table="local_models",
-            side="local_",
+            each=True,
         ),
         studied(
             "everyone",
@@ -126,7 +126,6 @@ MEASURES: dict[str, Measure] = {
             "global_lambda_1",
             study="local_global",
             table="local_models",
-            side="global_",
         ),
         studied(
             "sam",
@@ -135,7 +134,7 @@ MEASURES: dict[str, Measure] = {
             "sharpness.global_model.global_value[sam]",
             study="sharpness",
             table="global_model",
-            side="global_",
+            error="sharpness.global_model.global_standard_error[sam]",
         ),
         studied(
             "incompatibility",

@@ -71,17 +71,17 @@ def _check(path: Path, table: Mapping[str, Any], key: str, kind: type) -> None:
         raise ValueError(f"{path}: {key} must be {words}, got {value!r}")
 
 
-def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]]:
-    """Records of finished rounds; none where they cannot be trusted."""
-    return attempt(problems, run / "metrics.jsonl", summary.metrics, run) or []
+def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]] | None:
+    """Records of finished rounds; None where they cannot be trusted."""
+    return attempt(problems, run / "metrics.jsonl", summary.metrics, run)
 
 
-def read_standing(run: Path, settings: Mapping[str, Any], done: int, problems: list[str]) -> Standing:
-    """How far a run came."""
+def read_standing(run: Path, settings: Mapping[str, Any], done: int | None, problems: list[str]) -> Standing:
+    """How far a run came. done: rounds on record, None where the record cannot be trusted."""
     status = attempt(problems, run / "status.json", summary.status, run)
     planned = settings.get("rounds", {}).get("count")
-    found = standing(status, done, planned)
-    if found.state == "finished" and status is not None and done < status["round"]:
+    found = standing(status, done or 0, planned)
+    if found.state == "finished" and status is not None and done is not None and done < status["round"]:
         problems.append(
             f"{run / 'metrics.jsonl'}: records of {done} rounds, though the run finished round {status['round']}; "
             "its numbers over rounds are incomplete"

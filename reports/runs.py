@@ -143,10 +143,10 @@ def _read_run(path: Path, problems: list[str]) -> Run:
     return Run(
         path,
         settings,
-        metrics,
+        metrics or [],
         results,
         read_partition(path / "partition.npz", problems),
-        read_standing(path, settings, len(metrics), problems),
+        read_standing(path, settings, None if metrics is None else len(metrics), problems),
         read_personal(path, results, problems),
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from analysis.store import Stored, Table
+from analysis.store import Stored
+
+NAMES = ("examples", "population")  # as studies call how many were looked at, and of how many
 
 
 @dataclass(frozen=True)
@@ -27,34 +30,28 @@ class Subset:
         return f"{'at most ' if self.at_most else ''}{self.examples}{of} examples"
 
 
-def seen(stored: Stored | None, table: str, side: str = "") -> Subset:
-    """What a table of a study says of the examples it was measured on, or the study's setting `limit`.
+def seen(stored: Stored | None, table: str, *, each: bool = False) -> Subset:
+    """What a table of a study says of the examples it was measured on, or else the study's setting `limit`.
 
-    side: what the names begin with, where a table holds several: local_, global_.
+    each: of the rows of a table, say clients, the largest; otherwise of the table as a whole.
     """
     if stored is None:
         return Subset()
     inside = stored.tables.get(table)
-    examples, population = (_count(inside, side, name) for name in ("examples", "population"))
-    if examples is not None and population is not None:
-        return Subset(examples, population) if examples < population else Subset()
+    if inside is not None:
+        columns = {name: inside[name] for name in NAMES if name in inside.variables}
+        for place in (columns, inside.attributes) if each else (inside.attributes, columns):
+            counts = [_largest(place.get(name)) for name in NAMES]
+            if counts[0] is not None and counts[1] is not None:
+                return Subset(*counts) if counts[0] < counts[1] else Subset()
     limit = stored.settings.get("limit")
-    if not isinstance(limit, int):
-        return Subset()
-    return Subset(limit if examples is None else examples, population, at_most=examples is None)
+    return Subset(limit, at_most=True) if isinstance(limit, int) else Subset()
 
 
-def _count(table: Table | None, side: str, name: str) -> int | None:
-    """A number of examples, from a variable (the largest of its last row) or an attribute."""
-    if table is None:
-        return None
-    for key in (f"{side}{name}", name):
-        value = table[key] if key in table.variables else table.attributes.get(key)
-        numbers = np.asarray(value if value is not None else [], dtype=object).ravel()
-        known = [int(one) for one in numbers if isinstance(one, (int, float, np.number)) and np.isfinite(one)]
-        if known:
-            return max(known)
-    return None
+def _largest(value: Any) -> int | None:
+    numbers = np.asarray(value if value is not None else [], dtype=object).ravel()
+    known = [int(one) for one in numbers if isinstance(one, (int, float, np.number)) and np.isfinite(one)]
+    return max(known, default=None)
 
 
 def described(results: Iterable[Stored]) -> str:
@@ -64,15 +61,10 @@ def described(results: Iterable[Stored]) -> str:
         one.said
         for stored in known
         for name in stored.tables
-        for side in SIDES
-        if (one := seen(stored, name, side)).said
+        for each in (False, True)
+        if (one := seen(stored, name, each=each)).said
     )
     if found:
-        return ", ".join(found)
-    limited = [
-        stored.settings for stored in known if isinstance(stored.settings, Mapping) and "limit" in stored.settings
-    ]
-    return "all examples" if limited else ""
-
-
-SIDES = ("", "local_", "global_")
+        exact = [text for text in found if not text.startswith("at most")]
+        return ", ".join(exact or found)
+    return "all examples" if any("limit" in stored.settings for stored in known) else ""

@@ -28,7 +28,7 @@ def cell_of(runs: Sequence[Run], measure: Measure) -> Cell:
     """The mean of a measure over the seeds that count."""
     shown = counted(runs)
     subsets = [one for run in shown if (one := measure.examples(run)).examples is not None]
-    errors = [error for run in shown if math.isfinite(error := measure.error(run))]
+    errors = [error for run in shown if (error := measure.error(run)) > 0]  # none, 0 or NaN: not from a subset
     cell = mean_cell([measure.find(run) for run in shown]) if shown else Cell()
     return marked(
         Cell(

@@ -41,14 +41,14 @@ def test_a_surface_turns(tmp_path: Path) -> None:
     found = read(tmp_path)
     pair = compared(found.runs, found)
     assert pair is not None
-    path = rotating(pair[0], pair[1][0], tmp_path / "turn.gif", "red")
+    path = rotating(pair[0], pair[1][0], tmp_path / "turn.gif", "red", found)
     assert len(set(frames(path))) == 3
     assert path.stat().st_size < 2e6 * 3 / 36
 
 
 def test_rounds_pass_one_frame_each(tmp_path: Path) -> None:
     found = read(tmp_path, rounds=(2, 5, 10))
-    path = over_rounds(surfaces_of(found.runs[0], found.runs, found, "train"), tmp_path / "rounds.gif")
+    path = over_rounds(surfaces_of(found.runs[0], found.runs, found, "train"), tmp_path / "rounds.gif", found)
     assert len(set(frames(path))) == 3
 
 

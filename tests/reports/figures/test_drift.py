@@ -45,3 +45,20 @@ def test_all_that_is_stored_is_drawn(tmp_path: Path) -> None:
     (drawn,) = FIGURE.draw(bare.runs, bare)
     assert len(drawn.canvas.axes) == 3
     assert "temperature" not in drawn.caption
+
+
+def test_the_caption_says_what_was_compared_with(tmp_path: Path) -> None:
+    for name, known, words in (
+        ("sent", 1.0, "reference of the proximal loss: the point that was sent;"),
+        ("global", 0.0, "the point that was sent is not on record"),
+    ):
+
+        def stored(scale: float, known: float = known) -> drift.Stored:
+            found = drift.stored(scale, cosines=True)
+            found.tables["clients"]["from_sent"][:] = known
+            return found
+
+        found = three_runs(tmp_path / name, "drift", stored)
+        (drawn,) = FIGURE.draw(found.runs, found)
+        assert words in drawn.caption
+        assert "FedSoL's figure 9b, along the local steps, is in what was recorded" in drawn.caption

@@ -30,7 +30,7 @@ def test_dots_are_clients_and_the_line_is_their_mean(tmp_path: Path) -> None:
         assert {dots.get_gid(), mean.get_gid(), bar.get_gid()} == {"runs:run"}
     row = drawn.rows[0]
     assert (row["way"], row["client"], row["accuracy"]) == ("global model", 0, 0.4)
-    assert row["mean"] == pytest.approx(0.5)
+    assert row["mean_over_clients"] == pytest.approx(0.5)
 
 
 def test_runs_stand_side_by_side_under_their_names(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from reports.figures.plane import FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import plane
+from tests.reports.results.seeds_and_settings import varied
 
 
 def read(tmp_path: Path, **how: object) -> Collection:
@@ -103,3 +104,22 @@ def test_an_error_that_is_the_same_everywhere_is_drawn_without_ado(tmp_path: Pat
     loss, error = drawn.canvas.axes
     assert "no data" in [text.get_text() for text in loss.texts]
     assert error.collections[0].levels[0] == 25.0
+
+
+def test_runs_that_differ_in_a_setting_are_named_by_it(tmp_path: Path) -> None:
+    """FedSAM, F2a-b: three partitions of one method."""
+    names = ["run_a", "run_b", "run_c"]
+    paths = [
+        varied(make_run(tmp_path / name, "fedavg", studies=()), partition_alpha=alpha)
+        for name, alpha in zip(names, (0.0, 0.5, 1000.0), strict=True)
+    ]
+    store.write(tmp_path / "analysis" / "plane.h5", plane.stored(names, models="runs"))
+    found = read_runs(paths)
+    (drawn,) = FIGURE.draw(found.runs[:1], found)
+    for axes in drawn.canvas.axes[:2]:
+        assert [text.get_text() for text in axes.texts] == [
+            "fedavg, alpha 0",
+            "fedavg, alpha 0.5",
+            "fedavg, alpha 1000",
+        ]
+        assert axes.get_title().startswith("fedavg: ")

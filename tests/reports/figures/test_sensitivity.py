@@ -33,3 +33,20 @@ def test_means_errors_and_rings(tmp_path: Path) -> None:
     assert {row["share_choosing"] for row in drawn.rows} == {0.0, 0.5, 1.0}
     assert "among the 2 layers" in drawn.caption
     assert "radius 0.05" in drawn.caption
+
+
+def test_movement_bears_the_papers_name_only_from_the_point_that_was_sent(tmp_path: Path) -> None:
+    for name, known, title in (
+        ("sent", 1.0, "movement in local training (FedFSA eq. 11)"),
+        ("global", 0.0, "distance to the global model after the round"),
+    ):
+
+        def stored(scale: float, known: float = known) -> sensitivity.Stored:
+            found = sensitivity.stored(scale)
+            found.tables["layers"]["from_sent"][:] = known
+            return found
+
+        found = three_runs(tmp_path / name, "sensitivity", stored)
+        (drawn,) = FIGURE.draw(found.runs, found)
+        assert drawn.canvas.axes[1].get_title() == title
+        assert ("not on record" in drawn.caption) == (name == "global")

@@ -41,9 +41,9 @@ def seen(stored: Stored | None, table: str, *, each: bool = False) -> Subset:
     if inside is not None:
         columns = {name: inside[name] for name in NAMES if name in inside.variables}
         for place in (columns, inside.attributes) if each else (inside.attributes, columns):
-            counts = [_largest(place.get(name)) for name in NAMES]
-            if counts[0] is not None and counts[1] is not None:
-                return Subset(*counts) if counts[0] < counts[1] else Subset()
+            examples, population = (_largest(place.get(name)) for name in NAMES)
+            if examples is not None and population is not None:
+                return Subset(examples, population) if examples < population else Subset()
     limit = stored.settings.get("limit")
     return Subset(limit, at_most=True) if isinstance(limit, int) else Subset()
 

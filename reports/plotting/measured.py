@@ -32,21 +32,15 @@ def of_study(runs: Iterable[Run], study: str) -> list[Stored]:
 
 def reference(runs: Iterable[Run], study: str, table: str) -> str:
     """What local models were compared with: "sent", "global", "mixed", or nothing where it is not on record."""
-    found = set()
-    for run in runs:
-        inside = run.table(study, table)
-        if inside is None:
-            continue
-        if isinstance(inside.attributes.get("reference"), str):
-            found.add(str(inside.attributes["reference"]))
-        elif "from_sent" in inside.variables:
-            found |= {"sent" if known else "global" for known in inside["from_sent"] > 0}
-    return found.pop() if len(found) == 1 else "mixed" if found else ""
+    tables = [inside for run in runs if (inside := run.table(study, table)) is not None]
+    found = {str(inside.attributes.get("reference", "")) for inside in tables}
+    known = found & {"sent", "global"}
+    return known.pop() if len(found) == len(known) == 1 else "mixed" if known else ""
 
 
 REFERENCES = {
     "sent": "the point that was sent",
-    "global": "the global model after the round (the point that was sent is not on record)",
-    "mixed": "the point that was sent where it is on record, the global model after the round elsewhere",
+    "global": "the global model after the round, not the point that was sent",
+    "mixed": "the point that was sent in some runs, the global model after the round in others",
     "": "a point that is not on record",
 }

@@ -140,7 +140,8 @@ def test_a_recipe_of_the_wrong_kind_is_one_line(wrong: str, line: str, tmp_path:
 def test_records_must_be_those_of_the_rounds(lines: list[int], line: str, tmp_path: Path) -> None:
     """Doubled metrics are a problem, not more rounds."""
     run = make_run(tmp_path / "run", "fedavg", studies=("curvature",))
-    (run / "metrics.jsonl").write_text("".join(json.dumps({"round": t, "accuracy": 0.5}) + "\n" for t in lines))
+    records = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(records[t - 1] for t in lines))
     found = read_runs([run])
     assert found.runs[0].metrics == []
     assert any("metrics.jsonl" in one and line in one for one in found.problems)
@@ -152,8 +153,6 @@ def test_a_record_of_words_is_a_problem(tmp_path: Path) -> None:
     found = read_runs([run])
     assert found.runs[0].metrics == []
     assert "metrics.jsonl" in found.problems[0]
-    (run / "metrics.jsonl").write_text('{"round": 1, "bytes_up": 3}\n')  # half of what is sent is no reason to stop
-    assert made(read_runs([run])) == made(read_runs([run]))
 
 
 def test_hdf5_that_nobody_wrote(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +9,16 @@ import numpy as np
 from reports.figures.recorded import FIGURE
 from reports.runs import read_runs
 from tests.reports.conftest import make_run
+from training import metrics
 
 
 def recorded(path: Path, scale: float = 1.0) -> Path:
     run = make_run(path, "fedsol", studies=())
-    lines = []
+    (run / "metrics.jsonl").unlink()
     for t in (1, 2, 3):
         steps = [None, -0.2 * scale * t, -0.4 * scale * t]
         some = {"proximal_cosine": {"mean": -0.3 * scale * t, "by_step": steps}, "delta_epsilon": 0.5 * t}
-        lines.append(json.dumps({"round": t, "accuracy": 0.5, "recorded": some}) + "\n")
-    (run / "metrics.jsonl").write_text("".join(lines))
+        metrics.append(run, {"round": t, "accuracy": 0.5, "recorded": some})
     return run
 
 
@@ -38,6 +37,8 @@ def test_without_a_record_there_is_no_picture(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg", studies=())
     odd = [{"recorded": 3}, {"recorded": {"x": "y"}}, {"recorded": {"x": {"mean": None, "by_step": 7}}}]
     for number, record in enumerate(odd, start=1):
-        (run / "metrics.jsonl").write_text(json.dumps({"round": 1, **record}) + "\n")
+        (run / "metrics.jsonl").unlink()
+        metrics.append(run, {"round": 1, **record})
         found = read_runs([run])
+        assert len(found.runs[0].metrics) == 1
         assert FIGURE.draw(found.runs, found) == [], number

@@ -81,6 +81,7 @@ def make_run(
             "train_loss": 2.0 / t,
             "accuracy": 0.1 * t * scale,
             "swa_accuracy": 0.9 if swa and t == 3 else None,
+            "recorded": {"proximal_cosine": {"mean": -0.1 * scale, "by_step": [None, -0.2 * scale, 0.0]}},
         }
         for t in (1, 2, 3)
     ]

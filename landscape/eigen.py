@@ -126,6 +126,7 @@ class _Search:
         self.look = space.operator.dimension <= CHEAP if verify is None else verify
         self.enough: int | None = None  # products at which looking ends, unless forced
         self.settled: Array | None = None  # the wanted values when the last look began
+        self.doubt = 1.0  # how likely something was missed by the looks that have ended
         self.starts = self.looks = 0
         self.best, self.patience, self.before = np.inf, PATIENCE, np.empty(0)
         self.verified, self.outcome = False, Outcome.MAX_ITERATIONS
@@ -139,7 +140,7 @@ class _Search:
             done = self._done(ritz, self.tol)
             if progress is not None:
                 progress(min(spent, budget), budget)
-            if space.full or spent >= budget:
+            if space.full or (spent >= budget and space.known >= self.k):
                 break
             closed = not space.advance(max(ritz.floor, 0.1 * self.tol * np.abs(ritz.chosen).min()), ritz.floor)
             # each look leaves something out of the basis for good, so the first ones begin below the tolerance
@@ -164,7 +165,7 @@ class _Search:
         space = self.space
         values, vectors = np.linalg.eigh(space.T[: space.known, : space.known])
         wanted = self.pick(values, self.k)
-        floor = space.operator.rounding(float(np.abs(values).max()))
+        floor = space.rounding(float(np.abs(values).max()))
         return _Ritz(values, vectors, wanted, space.residuals(vectors[:, wanted]), floor)
 
     def _done(self, ritz: _Ritz, tol: float) -> bool:
@@ -173,20 +174,27 @@ class _Search:
     def _settle(self, ritz: _Ritz, closed: bool) -> bool:
         """Whether the search may end now that all wanted pairs have converged; else begin or go on with a look."""
         space = self.space
+        if not self._same_as_settled(ritz):
+            self.doubt = 1.0
         chance = space.chance_of_more(*self._edges(ritz))
-        self.verified = chance is not None and chance <= DOUBT
+        self.verified = chance is not None and self.doubt * chance <= DOUBT
         if self.verified or not (self.look or space.vanished(ritz.floor)):
             return True
         spent = space.operator.products
         self.enough = self.enough or max(2 * spent, spent + 40)
         if spent >= self.enough and not self.forced:
             return True
-        if chance is not None:
-            return closed  # this sequence can tell, but if it closed it has nothing more to say
-        if self.settled is not None and np.allclose(ritz.chosen, self.settled, rtol=self.tol, atol=100 * ritz.floor):
+        if chance is not None and not closed:
+            return False  # the present sequence can tell, in a few steps more
+        if chance is None:
+            if self._same_as_settled(ritz):
+                return True  # a look has ended without an answer: another would, too
+            if not closed and 2 * space.known >= space.operator.dimension == space.capacity:
+                return False  # the whole space is nearer than the end of a look
+        elif chance > 0.5:
             return True
-        if not closed and 2 * space.known >= space.operator.dimension == space.capacity:
-            return False  # the whole space is nearer than the end of a look
+        else:
+            self.doubt *= chance  # the next sequence is an independent witness
         self.settled = ritz.chosen
         self.looks += 1
         if closed:
@@ -194,6 +202,9 @@ class _Search:
         else:
             space.restart_from(ritz.chosen, ritz.vectors[:, ritz.wanted], self._fresh())
         return False
+
+    def _same_as_settled(self, ritz: _Ritz) -> bool:
+        return self.settled is not None and np.allclose(ritz.chosen, self.settled, rtol=self.tol, atol=100 * ritz.floor)
 
     def _edges(self, ritz: _Ritz) -> tuple[float, float]:
         """Between these there may be any number of further eigenvalues; beyond them there should be none."""
@@ -239,6 +250,8 @@ def _first_block(operator: Operator, start: Tensor | None, block: int, seed: int
     """Random rows to begin with, plus given vectors of the same length; where none are given, plus the hint."""
     rows = orthonormal(random_rows(operator, block, seed, "lanczos"))
     given = _given(operator, start, block) if start is not None else _hint(operator)
+    if len(given) == operator.dimension:
+        return rows  # which span everything as it is, while a sum with the given ones may not
     rows[: len(given)] += given
     return orthonormal(rows)
 

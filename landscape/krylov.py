@@ -35,6 +35,7 @@ class Space:
         self.leaks: list[Array] = []  # (known then, directions): parts of A Q' that were dropped from the basis
         self.outside = first  # orthonormal rows that span what the newest products have outside the basis,
         self.factor = np.zeros((0, 0))  # and its coefficients: outside part = factor @ outside
+        self.reductions = 0  # how often the basis was reduced to Ritz vectors: each time they are rounded anew
         self.kept = np.zeros(0, dtype=bool)  # which of them come next
         self.origin: int | None = 0 if self.width == 1 else None  # row where the present sequence began, and
         self.lengths: list[float] = []  # those of its remainders, if it is one vector's unbroken Krylov sequence
@@ -48,6 +49,10 @@ class Space:
     def crowded(self) -> bool:
         """Whether the next rows have no place in the basis."""
         return self.known + self.width > self.capacity
+
+    def rounding(self, largest: float) -> float:
+        """What rounding leaves of any residual, if the largest eigenvalue has this magnitude."""
+        return self.operator.rounding(largest) * (1 + 0.5 * self.reductions)
 
     def multiply(self) -> None:
         """Multiply the next rows and fold the products into T."""
@@ -194,6 +199,7 @@ class Space:
         self.T[:] = 0.0
         self.T[np.arange(count), np.arange(count)] = values
         self.known, self.origin = count, None
+        self.reductions += 1
         self._place(self.next)
 
     def restart_from(self, values: Array, Y: Array, row: Tensor) -> None:

@@ -5,19 +5,20 @@ Four engines give the same numbers (1e-12 in float64):
              4 forwards instead of 7. Kept for as many chunks as the memory budget allows;
   recompute  the graph is built, used for all vectors of the block, and freed;
   forward    forward-over-reverse (jvp of grad): least memory, no second graph;
-  auto       retained while it fits, then whichever of the other two a short probe finds faster.
+  auto       retained while it fits, then recompute, or forward for a model that has only that derivative.
+
+How many graphs are kept depends on free memory; the numbers do not, to the bit.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -96,22 +97,31 @@ class _Curvature(Operator):
         costs = [math.ceil(per_example * max(examples(chunk), 1)) for chunk in chunks]
         # "retained" promises the graphs of all chunks, whatever they take
         fits = partial(LEDGER.promise, self._account, always=engine == "retained")
-        if not fits(costs[0]):
-            return
-        self._account.settle(costs[0])
-        self._kept = [first]
-        if chunks[1:]:
+        if fits(costs[0]):
+            self._account.settle(costs[0])
+            self._kept = [first]
             # lazily: memory is looked at again before each graph is begun
-            rest = takewhile(lambda pair: fits(pair[1]), zip(chunks[1:], costs[1:], strict=True))
+            rest = itertools.takewhile(lambda pair: fits(pair[1]), zip(chunks[1:], costs[1:], strict=True))
             built = ordered_map(lambda pair: self._graph(pair[0]), rest, self.objective.workers)
             for graph, cost in zip(built, costs[1:], strict=False):
                 self._account.settle(cost)
                 self._kept.append(graph)
-        gradient = torch.zeros(self._leaves_end, dtype=torch.float64, device=self.device)
-        for graph in self._kept:
-            gradient += graph.gradient
-        self.hint = torch.zeros(self.size, dtype=self.dtype, device=self.device)
-        self.hint[: self._leaves_end] = gradient / sum(graph.count for graph in self._kept)
+        self.hint = self._gradient()
+
+    def _gradient(self) -> Tensor:
+        """The gradient over all chunks, also those whose graphs were not kept: a hint that depended on free memory
+        would make eigenvectors depend on it."""
+        workers = self.objective.workers
+        rest = self.objective.chunks[len(self._kept) :]
+        built = ordered_map(lambda chunk: _gradient_of(self._graph(chunk)), rest, workers)
+        total = torch.zeros(self._leaves_end, dtype=torch.float64, device=self.device)
+        count = 0.0
+        for gradient, weight in itertools.chain(map(_gradient_of, self._kept), built):
+            total += gradient
+            count += weight
+        hint = torch.zeros(self.size, dtype=self.dtype, device=self.device)
+        hint[: self._leaves_end] = total / count
+        return hint
 
     @property
     def graph_bytes(self) -> int:
@@ -119,27 +129,23 @@ class _Curvature(Operator):
         return self._account.held
 
     def _choose_rest(self) -> str:
-        """How to treat chunks that were not kept: time both ways on one chunk, in favour of recompute."""
+        """How to treat chunks that were not kept: the first way that this model has derivatives for.
+
+        A choice by the clock would change the last bits from one run to the next.
+        """
         if len(self._kept) == len(self.objective.chunks):
             return "retained"
         chunk = self.objective.chunks[-1]
         vector = torch.ones(1, self.size, dtype=self.dtype, device=self.device)
-        seconds = {}
+        # recompute first: it runs chunks side by side on all workers; forward mode is not thread-safe in torch
         for name, multiply in (("recompute", self._recompute), ("forward", self._forward)):
             try:
                 with _differentiable():
                     multiply(chunk, vector)
-                    start = time.perf_counter()
-                    multiply(chunk, vector)
-                seconds[name] = time.perf_counter() - start
+                return name
             except (RuntimeError, NotImplementedError):
                 continue  # an operation without that derivative
-        if not seconds:
-            raise ValueError("no Hessian product works for this model: an operation lacks a second derivative")
-        # recompute runs chunks side by side on all workers; forward mode is not thread-safe in torch
-        parallel = min(self.objective.workers, len(self.objective.chunks))
-        slower = seconds.get("recompute", float("inf")) / parallel > 1.2 * seconds.get("forward", float("inf"))
-        return "forward" if slower else "recompute"
+        raise ValueError("no Hessian product works for this model: an operation lacks a second derivative")
 
     @property
     def _leaves_end(self) -> int:
@@ -315,6 +321,10 @@ class GaussNewtonOperator(_Curvature):
 
     def _forward(self, chunk: Batch, rows: Tensor) -> tuple[Tensor, float]:
         return self._recompute(chunk, rows)
+
+
+def _gradient_of(graph: Graph) -> tuple[Tensor, float]:
+    return graph.gradient, graph.count
 
 
 def _unscaled(products: Tensor, scale: float) -> Tensor:

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from landscape import Objective, memory
+from landscape import Objective, eigenpairs, memory
 from landscape.curvature import HessianOperator
 from landscape.machine import Memory
 from landscape.memory import LEDGER, Ledger, allowance, parse_bytes
@@ -112,9 +113,20 @@ def test_operators_of_a_process_share_what_is_free(pretend: Pretended, each: int
     pretend.free = lambda: 40 * each - used()
     first, second, third = hessian(), hessian(), hessian()
     assert [kept(one) for one in (first, second, third)] == [10, 0, 0]
-    assert second.engine in ("recompute", "forward")
-    vector = torch.ones(first.size, dtype=torch.float64)
-    torch.testing.assert_close(first.matvec(vector), second.matvec(vector), rtol=1e-10, atol=1e-12)
+    assert second.engine == "recompute"
+
+
+@pytest.mark.parametrize("graphs", [0, 3])
+def test_no_bit_depends_on_how_many_graphs_fit(pretend: Pretended, each: int, graphs: int) -> None:
+    roomy = hessian(memory="1G")
+    tight = hessian(memory=(CHUNKS + graphs) * each)  # a budget is for all of a process
+    assert (kept(roomy), kept(tight)) == (CHUNKS, graphs)
+    assert roomy.hint is not None
+    assert tight.hint is not None
+    assert torch.equal(roomy.hint, tight.hint)
+    found = [eigenpairs(operator, k=2) for operator in (roomy, tight)]
+    assert np.array_equal(found[0].values, found[1].values)
+    assert torch.equal(found[0].vectors, found[1].vectors)
 
 
 def test_processes_side_by_side_leave_room_for_each_other(pretend: Pretended, each: int) -> None:

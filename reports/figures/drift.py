@@ -23,7 +23,7 @@ PANELS = {  # title and label of the y axis
     "update_cosine": ("update and mean update", "cosine"),
     "pair_cosine": ("updates of two clients", "cosine"),
     "proximal_loss": ("proximal loss", "KL to the reference"),
-    "endpoint_cosine": ("proximal gradient and way back, at the end", "cosine"),
+    "endpoint_cosine": ("proximal gradient and way\nback, at the end", "cosine"),
 }
 
 

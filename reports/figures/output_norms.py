@@ -40,7 +40,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 def _title(run: Run, name: str) -> str:
     """With the partition below: it is what the paper compares."""
-    return f"{name}\n{run.heterogeneity}" if run.heterogeneity else name
+    return "\n".join(one for one in (*name.replace(" (", "\n(").split("\n"), run.heterogeneity) if one)
 
 
 def _rows(run: Run, table: Table) -> list[dict[str, Any]]:

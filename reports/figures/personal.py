@@ -28,8 +28,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     found = [(run, variant.look) for variant in variants(known, everything) for run in variant.runs]
     ways = personal_ways(known)
     width = max(2.6, 0.75 * len(found))
-    figure, places = panels(1 + len(ways), columns=max(1, min(3, int(WIDEST / width))), width=width, height=3.8)
-    named = titles(known, everything)
+    named = {name: title.replace(" (", "\n(") for name, title in titles(known, everything).items()}
+    height = 3.8 + 0.05 * max(len(line) for title in named.values() for line in title.split("\n"))
+    figure, places = panels(1 + len(ways), columns=max(1, min(3, int(WIDEST / width))), width=width, height=height)
     rows: list[dict[str, Any]] = []
     for axes, way in zip(places, (GLOBAL, *ways), strict=True):
         drawn = []

@@ -44,6 +44,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
             ]
             title = "along the local steps of the last round"
             label(across[1], "local step", NAMES.get(name, name.replace("_", " ")), title)
+            whole_rounds(across[1])
             fit(across[1], "y", [row["mean"] for row in more])
             rows += more
     shared_legend(figure)

@@ -15,6 +15,7 @@ from reports.plotting.style import logarithmic, powers
 
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it
+LETTER, HANDLE = 0.062, 0.5  # inches: of a small letter, and of what stands before a name in a legend
 TINY = 1e-3  # below, plain numbers are mostly zeros
 
 
@@ -62,12 +63,14 @@ def whole_rounds(axes: Axes) -> None:
 
 
 def shared_legend(figure: Figure, columns: int = 4) -> None:
-    """One legend below all panels: every name once."""
+    """One legend below all panels: every name once, in as many columns as fit, at most these."""
     named: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(name, handle)
     if named:
+        longest = LETTER * max(map(len, named)) + HANDLE
+        columns = max(1, min(columns, int(figure.get_figwidth() / longest)))
         figure.legend(
             list(named.values()), list(named), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
         )

@@ -18,6 +18,7 @@ from analysis.catalog import STUDIES
 from analysis.study import About, Study, about, choose_settings
 from analysis.subjects import Limits, Run, Subject, printable
 from analysis.work import Plan
+from landscape import messages
 from landscape.bars import bars
 from landscape.errors import choose
 from landscape.memory import allowance, parse_bytes
@@ -91,7 +92,7 @@ def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
 
 def say(console: Console, line: str) -> None:
     """Print a line as it is: brackets in a path are no markup."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(messages.printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import base64
 import io
+import math
+import os
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -31,6 +33,8 @@ GOLDSTEIN = (
     *(f"{split}_{quantity}" for split in SPLITS for quantity in ("loss", "acc", "error")),
 )
 MOST_BYTES = 2**30  # of one array that is read: a surface of 10,000 x 10,000 points
+MOST_PACKED = 1100  # bytes that one byte of a packed file can stand for; zlib's limit is 1032
+MOST_PIECES = 10_000  # in which an array is stored: HDF5 takes a kilobyte for each
 
 
 def export(results: Path, out: Path, *, group: str | None = None, row: int = 0) -> None:
@@ -104,8 +108,9 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with open(path, "rb") as raw, h5py.File(raw, "r") as file:
             found = {name: store.member(file, name, h5py.Dataset) for name in GOLDSTEIN if name in file}
+            size = os.fstat(raw.fileno()).st_size
             for name, dataset in found.items():
-                if dataset.dtype.kind not in "iuf" or dataset.nbytes > MOST_BYTES:
+                if not _holds_surface(dataset, size):
                     raise DamagedError(f"{name} must be numbers of a surface, got {dataset.dtype} {dataset.shape}")
             return {name: np.asarray(dataset[()]) for name, dataset in found.items()}
     except FileNotFoundError:
@@ -114,6 +119,15 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise DamagedError(f"{path}: {error}") from None
     except Exception as error:  # a damaged file makes h5py raise any of a dozen types; they all mean this
         raise DamagedError(f"{path}: not readable as HDF5 ({error})") from None
+
+
+def _holds_surface(dataset: h5py.Dataset, size: int) -> bool:
+    """Whether a dataset has numbers that a file of `size` bytes can hold, in as many pieces as anybody writes."""
+    if dataset.shape is None or dataset.dtype.kind not in "iuf":
+        return False
+    chunks = dataset.chunks or dataset.shape
+    pieces = math.prod(-(-length // max(chunk, 1)) for length, chunk in zip(dataset.shape, chunks, strict=True))
+    return bool(dataset.nbytes <= min(MOST_BYTES, MOST_PACKED * size)) and pieces <= MOST_PIECES
 
 
 def import_goldstein(path: Path) -> Stored:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,7 +105,7 @@ def _unpickled(path: Path) -> Any:
     """What torch.save wrote, if it is tensors, numbers and containers: a pickle could execute anything else."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # a damaged file raises any of a dozen types; they all mean this
         reason = str(error).strip().partition("\n")[0][:200]
         raise ValueError(
             f"{path}: not a file of tensors that can be read without executing code ({reason}). Write "

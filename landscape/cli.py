@@ -13,6 +13,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from landscape.messages import printable
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 Runs = Annotated[
@@ -216,7 +218,7 @@ def show(runs: Runs) -> None:
 
     problems = show.show_all(find_runs(runs), _console())
     for problem in problems:
-        print(problem)
+        print(printable(problem))
     if problems:
         raise typer.Exit(1)
 
@@ -236,7 +238,7 @@ def check(runs: Runs) -> None:
         problems = checkpoint.check(folder) if folder in found else []
         problems += [text for text in map(store.verify, results) if text]
         for problem in problems:
-            print(problem)
+            print(printable(problem))
         unsound |= bool(problems)
         if not problems and (folder in found or results):
             whose = f"{folder}: " if len(found) > 1 else ""
@@ -314,12 +316,12 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a file may have a name that is not valid UTF-8: shown as \xff
             stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_, **__: print(f"warning: {printable(message)}", file=sys.stderr)
         try:
             app()
         except ValueError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {printable(error)}", file=sys.stderr)
             raise SystemExit(2) from None
         except OSError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {printable(error)}", file=sys.stderr)
             raise SystemExit(1) from None

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.summary import FOLDER
+from landscape.messages import printable
 from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
 from reports.figure import FORMATS, QUESTIONS, USUAL, Figure
@@ -71,7 +72,7 @@ def report(
     page = write_page(out / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems, bold=bold)
     pictures = sum(len(outcome.pictures) for outcome in outcomes)
     for line in [*problems, *missing]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
     console.print(f"{counted(pictures, 'figure')} of {counted(len(everything.runs), 'run')}", highlight=False)
     console.print(str(page), highlight=False, markup=False, soft_wrap=True)
     return page

@@ -319,6 +319,8 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
         )
     several, fixed = [dict(toml.dotted(sweep)) for sweep in sweeps], {}
     for override in overrides:
+        if not toml.is_text(override):
+            raise ValueError(f"--set wants text in UTF-8, got '{override[:80]}'")
         key, equals, text = (part.strip() for part in override.partition("="))
         if not equals or not all(key.split(".")) or key.count(".") > toml.DEEP:
             raise ValueError(f"--set wants key=value, for example local.lr=0.1; got '{override[:80]}'")
@@ -329,27 +331,38 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
             fixed[key] = toml.parse(text)
             for axes in several:
                 axes.pop(key, None)
-    count = sum(map(combinations, several))
+    count = sum(combinations(axes, str(path)) for axes in several)
     if count > MOST_RUNS:
         sizes = ", ".join(f"{key} {len(values)}" for axes in several[:3] for key, values in axes.items())
-        raise ValueError(f"sweep: {count:,} combinations ({sizes}), at most {MOST_RUNS:,} at a time; split the sweep")
-    return [validate(single, str(path)) for axes in several for single in swept(content, axes, fixed)]
+        raise ValueError(
+            f"{path}: sweep: {count:,} combinations ({sizes}), at most {MOST_RUNS:,} at a time; split the sweep"
+        )
+    return [validate(single, str(path)) for axes in several for single in swept(content, axes, fixed, str(path))]
 
 
-def combinations(axes: Mapping[str, Any]) -> int:
-    """How many runs the lists in `axes` make, if they are lists."""
+def combinations(axes: Mapping[str, Any], source: str = "recipe") -> int:
+    """How many runs the lists in `axes` make, if they are lists. source: where they come from, for messages."""
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
-            raise ValueError(f"sweep.{key} must be a list of values such as [0.1, 0.2], got {toml.written(values)}")
+            example = "must be a list of values such as [0.1, 0.2]"
+            raise ValueError(f"{source}: sweep.{key} {example}, got {toml.written(values)}")
     return math.prod(len(values) for values in axes.values())
 
 
-def swept(content: Mapping[str, Any], axes: Mapping[str, Any], fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every combination of the lists in `axes`, named by dotted keys: "local.lr" -> [0.1, 0.01]; `fixed` wins."""
+def swept(
+    content: Mapping[str, Any], axes: Mapping[str, Any], fixed: Mapping[str, Any], source: str = "recipe"
+) -> Iterator[dict[str, Any]]:
+    """Every combination of the lists in `axes`, named by dotted keys: "local.lr" -> [0.1, 0.01]; `fixed` wins.
+
+    source: where the content comes from, for messages.
+    """
     for combination in itertools.product(*axes.values()):
         single = copy.deepcopy(dict(content))
         for key, value in [*zip(axes, combination, strict=True), *fixed.items()]:
-            toml.put(single, key, copy.deepcopy(value))
+            try:
+                toml.put(single, key, copy.deepcopy(value))
+            except ValueError as error:
+                raise ValueError(f"{source}: {error}") from None
         yield single
 
 

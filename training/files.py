@@ -145,7 +145,8 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     except FileNotFoundError:
         raise
     except Exception as error:  # a damaged archive raises any of a dozen types; they all mean this
-        raise DamagedError(f"{path}: not readable as an .npz of plain arrays ({error})") from None
+        reason = str(error).partition("\n")[0][:200] or type(error).__name__
+        raise DamagedError(f"{path}: not readable as an .npz of plain arrays ({reason})") from None
 
 
 def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[Any]:

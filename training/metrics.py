@@ -106,6 +106,7 @@ def _opened(path: Path, number: int, line: bytes, before: str) -> tuple[Record, 
 def _plausible(record: Mapping[str, Any], number: int) -> bool:
     measured = (value for key, value in record.items() if key.endswith(NUMBERS))
     right = all(value is None or type(value) in (int, float) for value in measured)
+    right = right and all(abs(value) < 2**63 for value in record.values() if type(value) is int)
     return right and type(record.get("round")) is int and record["round"] == number
 
 

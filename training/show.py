@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from landscape.messages import printable
 from training import catalog, checkpoint, config, metrics, partition
 from training.augment import Augment
 from training.config import Recipe
@@ -125,7 +126,7 @@ def show(run: Path, console: Console) -> None:
 
 def say(console: Console, text: str, style: str = "") -> None:
     """One line as it is: not wrapped, not coloured by its content, brackets taken literally."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _facts(run: Path, recipe: Recipe, split: Partition) -> Table:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 DEEP = 20  # tables and lists inside each other
+# more parts of a dotted key than that: tomllib takes memory in the square of their number
+ENDLESS_KEY = re.compile(r"""(?<![\w"'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){200}""", re.ASCII)
 
 
 def written(value: Any) -> str:
@@ -19,13 +21,18 @@ def written(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(written(part) for part in value) + "]"
     if isinstance(value, str):
-        if not value.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        if not is_text(value):
             raise ValueError(f"{value.encode(errors='backslashreplace').decode()}: not valid UTF-8; rename it")
         # JSON's escapes are TOML's, but for surrogate pairs (so: characters as they are) and the delete character
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def is_text(value: str) -> bool:
+    """Whether a text can be written as UTF-8; a name from the command line that is not UTF-8 cannot."""
+    return value.isprintable() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def key(name: str) -> str:
@@ -56,6 +63,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def loads(text: str) -> dict[str, Any]:
     """What a TOML document holds; ValueError if it is none, or if it nests deeper than any recipe does."""
+    if ENDLESS_KEY.search(text):
+        raise ValueError(f"nested more than {DEEP} deep")
     try:
         content = tomllib.loads(text)
     except RecursionError:

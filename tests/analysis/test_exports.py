@@ -231,3 +231,22 @@ def test_a_file_of_results_is_exported_by_the_ending_of_its_new_name(tmp_path: P
     store.write(tmp_path / "none.h5", Stored("training", {}, {}, {"notes": other}))
     with pytest.raises(ValueError, match="holds no surface, only notes"):
         export(tmp_path / "none.h5", tmp_path / "a.vts")
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [((10**6,), {"chunks": (1,)}), ((2**27,), {"chunks": (2**20,)}), (None, {})],
+    ids=["a million pieces", "more than the file can hold", "no numbers at all"],
+)
+def test_a_surface_that_nobody_measured_is_refused_before_memory_is_taken(
+    tmp_path: Path, shape: tuple[int, ...] | None, options: dict[str, Any]
+) -> None:
+    path = tmp_path / "surface.h5"
+    with h5py.File(path, "w") as file:
+        file["xcoordinates"] = X
+        if shape is None:
+            file["train_loss"] = h5py.Empty("f8")
+        else:
+            file.create_dataset("train_loss", shape=shape, dtype="f8", **options)
+    with pytest.raises(DamagedError, match=r"surface.h5: train_loss must be numbers of a surface"):
+        exports.read_goldstein(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import re
+import time
 import tomllib
 from pathlib import Path
 
@@ -499,3 +500,40 @@ def test_the_digest_of_a_recipe_never_changes():
     # runs are found by their digests: whoever changes these numbers makes every older run impossible to find
     assert validate({}).digest[:8] == "44136fa3"
     assert validate({"algorithm": {"name": "fedsam", "rho": 0.1}, "seed": 1}).digest[:8] == "d11d122c"
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        ("[sweep]\nseed = 3\n", []),
+        ("[sweep]\nseed = [1, 2]\n", ["sweep.local.lr=3"]),
+        ("local = 3\n[sweep]\n'local.lr' = [1, 2]\n", []),
+        (f"[sweep]\nseed = {[*range(200)]}\n'local.lr' = {[*range(1, 201)]}\n", []),
+    ],
+)
+def test_a_mistake_in_a_sweep_names_the_recipe(tmp_path, text, overrides):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"mine\.toml: ") as caught:
+        config.load(path, overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_setting_that_is_not_utf8_is_refused():
+    with pytest.raises(ValueError, match="--set wants text in UTF-8"):
+        config.load("digits_fedavg", ["data.name=caf\udce9"])
+
+
+@pytest.mark.parametrize("key", ["a", '"a"', "'a'"])
+def test_a_key_of_endless_parts_is_refused_before_it_takes_memory(tmp_path, key):
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[sweep]\n{' . '.join([key] * 100_000)} = [1, 2]\n")
+    start = time.process_time()
+    with pytest.raises(ValueError, match=r"mine.toml: not valid TOML: nested more than"):
+        config.load(path)
+    assert time.process_time() - start < 2  # tomllib alone takes minutes for these
+
+
+def test_long_lists_and_texts_are_no_endless_keys():
+    numbers = ", ".join(["0.25"] * 1000)
+    assert toml.loads(f"a = [{numbers}]\nb = 'x.y.z'\n")["a"][-1] == 0.25

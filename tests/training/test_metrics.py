@@ -82,6 +82,7 @@ def test_what_was_changed_is_noticed_by_every_reader(run, damage):
         {"round": 1, "accuracy": "high"},
         {"round": 1, "test_loss": [1]},
         {"round": 1, "seconds": True},
+        {"round": 1, "accuracy": 10**400},
         {"round": True},
         {"round": 1.0},
     ],

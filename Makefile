@@ -22,8 +22,9 @@ test: .venv/ready   ## run every test
 truth: .venv/ready  ## check stated errors on thousands of random problems; some ten minutes
 	$(BIN)/python -m pytest -n 2 -m truth
 
-fuzz: .venv/ready   ## let every reader of training meet 10,000 mutated files of its kind
-	FUZZ=10000 $(BIN)/python -m pytest -n 2 tests/training/test_fuzz.py
+fuzz: .venv/ready   ## give every reader 10,000 hostile files of its kind, and run directories a hard time
+	$(BIN)/python -m tests.fuzz
+	FUZZ=10000 LANDSCAPE_FUZZ=1 $(BIN)/python -m pytest -n 2 tests/training/test_fuzz.py tests/fuzz
 
 lint: .venv/ready   ## check format, style and types
 	$(BIN)/ruff format --check .

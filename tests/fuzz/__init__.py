@@ -1,0 +1,1 @@
+"""Hostile inputs: damaged and forged files for every reader, and commands that are killed, doubled and misused."""

@@ -1,0 +1,98 @@
+"""A sound directory with one file of every kind that is read, all of them small."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from analysis import store, work
+from analysis.store import Stored, Table, Variable
+from training import config, scores
+from training.rounds import train
+
+RECIPE: dict[str, Any] = {
+    "data": {"name": "digits"},
+    "model": {"name": "mlp", "hidden": [2]},
+    "algorithm": {"name": "feddyn"},
+    "partition": {"name": "dirichlet_total", "clients": 5, "alpha": 0.5},
+    "local": {"lr": 0.1, "batch_size": 32, "steps": 1},
+    "rounds": {"count": 4, "participants": 3},
+    "checkpoints": {"every": 2, "keep_locals": "all"},
+}
+LAST = "round_000004"
+
+
+class StoppedError(Exception):
+    """Training was stopped on the way."""
+
+
+def make_workspace(folder: Path) -> None:
+    """Fill a folder: runs/finished and runs/stopped, recipe.toml, own.{npz, safetensors, pt}, surface.h5, pieces/."""
+    finished = _train(folder, "finished")
+    _train(folder, "stopped", until=3)
+    (finished / "analysis").mkdir(exist_ok=True)
+    store.write(finished / "analysis" / "curvature.h5", results())
+    found = tuple(scores.ClientScore(client, 10, 0.5, 0.75) for client in range(3))
+    personal = scores.PersonalResult("finetune", 4, "server", {"epochs": 1, "lr": 0.1}, None, "0" * 64, 0, found)
+    scores.save(finished / "personal" / "finetune.json", personal)
+    (folder / "recipe.toml").write_text(config.dump(config.validate(RECIPE)) + '\n[sweep]\n"local.lr" = [0.1, 0.2]\n')
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.normal(size=(6, 1, 4, 4)).astype(np.float32), np.arange(6) % 3
+    np.savez(folder / "own.npz", x_train=inputs, y_train=labels, x_test=inputs[:3], y_test=labels[:3])
+    weights = {name: tensor.detach().contiguous() for name, tensor in own_model().state_dict().items()}
+    save_file(weights, folder / "own.safetensors")
+    torch.save(weights, folder / "own.pt")
+    with h5py.File(folder / "surface.h5", "w") as file:
+        file["xcoordinates"], file["ycoordinates"] = np.linspace(-1, 1, 5), np.linspace(-1, 1, 4)
+        file["train_loss"], file["train_acc"] = rng.random((5, 4)), rng.random((5, 4))
+    work._save(*planned(folder), {"value": np.arange(12.0).reshape(3, 4), "name": np.asarray(["a", "b"])})
+
+
+def _train(folder: Path, name: str, until: int | None = None) -> Path:
+    """A run of four rounds under a short name, or one that was stopped after some of them."""
+
+    def stop(record: dict[str, Any]) -> None:
+        if record["round"] == until:
+            raise StoppedError
+
+    recipe = config.validate(RECIPE)
+    out = folder / "runs"
+    with contextlib.suppress(StoppedError):
+        train(recipe, out, backend="serial", watch=stop, say=lambda _: None)
+    return (out / recipe.slug).rename(out / name)
+
+
+def planned(folder: Path) -> tuple[Any, Any]:
+    """As much of a plan and of its only piece as is needed to keep and find that piece."""
+    return SimpleNamespace(digest="0" * 64, parts=folder / "pieces"), SimpleNamespace(key="piece")
+
+
+def own_model() -> torch.nn.Module:
+    """A network of a user's own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+
+
+def results() -> Stored:
+    """Answers of a study with numbers, words, attributes and two tables."""
+    rounds = Variable(("round",), np.asarray([0, 2, 4]), "communication round")
+    spectrum = Table(
+        {
+            "round": rounds,
+            "model": Variable(("model",), np.asarray(["server", "mean"]), "which global model"),
+            "eigenvalue": Variable(("round", "rank"), np.arange(15.0).reshape(3, 5), "eigenvalues"),
+            "residual": Variable(("round", "rank"), np.full((3, 5), 1e-6), "residuals"),
+            "loss": Variable(("round", "model"), np.ones((3, 2), dtype=np.float32), "loss", "nats"),
+        },
+        {"objective": "train", "examples": 100, "rho": 0.1},
+    )
+    notes = Table({"round": rounds, "note": Variable(("round",), np.asarray(["a", "bc", "déf"]), "words")})
+    return Stored("curvature", {"top": 5}, {"inputs": ["x"], "packages": {}}, {"spectrum": spectrum, "notes": notes})

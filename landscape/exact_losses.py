@@ -41,9 +41,8 @@ def cross_entropy(
 ) -> Tensor | None:
     """torch's cross_entropy of class labels; None for weights, smoothing and whatever else is not plain."""
     plain = weight is None and size_average is None and reduce is None and label_smoothing == 0.0
-    if not plain or target.is_floating_point() or input.dim() != target.dim() + 1 or input.dim() < 2:
-        return None
-    if input.shape[1] < 2 or not input.is_floating_point():
+    labelled = target.dtype == torch.int64 and input.dim() == target.dim() + 1
+    if not plain or not labelled or input.dim() < 2 or input.shape[1] < 2:
         return None
     valid = target != ignore_index
     labels = torch.where(valid, target, 0).unsqueeze(1)

@@ -11,8 +11,7 @@ import io
 import json
 import math
 import os
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import Stored, Table
+from training import toml
 from training.files import read_sealed
 from training.metrics import read as read_metrics
 
@@ -83,19 +83,7 @@ def _settings(run: Path) -> Row:
     path = run / "config.toml"
     if not path.exists():
         return {}
-    try:
-        return dict(dotted(tomllib.loads(path.read_text(encoding="utf-8"))))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid TOML: {error}") from None
-
-
-def dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting by its dotted key."""
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+    return dict(toml.dotted(toml.read(path)))
 
 
 def _identity(run: Path, settings: Row) -> Row:

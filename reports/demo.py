@@ -85,8 +85,9 @@ def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, Any]], con
     from analysis import command, work
     from landscape.bars import bars
 
-    plans = command.make_plans(command.open_subjects(paths), list(studies), studies, console=console)
-    with bars(console) as bar:
+    subjects = command.open_subjects(paths)
+    with command.writing(subjects, list(studies), None), bars(console) as bar:
+        plans = command.make_plans(subjects, list(studies), studies, console=console)
         for name in studies:
             own = [plan for plan in plans if plan.study.name == name and not plan.kept]
             if own:

@@ -11,7 +11,6 @@ import json
 import multiprocessing
 import os
 import sys
-import threading
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -29,6 +28,7 @@ from reports.page.svg import inline
 from reports.plotting.style import STYLE, caption, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
+from training.parent import end_with_parent
 
 LIMIT = 400_000  # characters of SVG in the page; above it a PNG weighs less and scrolls better
 FEW = 6  # jobs that are done before a second process has started
@@ -226,21 +226,9 @@ _desk: Desk | None = None  # of a worker process
 def _sit_down(desk: Desk) -> None:
     global _desk
     _desk = desk
-    _end_with_parent()
+    end_with_parent()
     gc.freeze()
     gc.set_threshold(100_000)  # looking for garbage after every 700 objects took a quarter of the time
-
-
-def _end_with_parent() -> None:
-    """Have this process end as soon as the one that started it is gone, however that was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-
-        def wait() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=wait, name="ends with its parent", daemon=True).start()
 
 
 def _draw(job: tuple[Figure, Section]) -> Outcome:

@@ -6,7 +6,6 @@ Every reader returns what is sound, and adds a line to `problems` for what is no
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from analysis.store import Stored
 from analysis.summary import SKEWS
 from reports.personal import Personal, from_json, from_table, named_apart
 from reports.standing import Standing, standing
+from training import toml
 from training.files import read_npz, read_sealed
 
 COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
@@ -41,10 +41,7 @@ def attempt(problems: list[str], path: Path, read: Callable[..., T], *given: Any
 
 def read_settings(path: Path) -> dict[str, Any]:
     """A recipe as nested tables; an error where something that reports need is of the wrong kind."""
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: not valid TOML ({error})") from None
+    settings = toml.read(path)
     for name in TABLES:
         if not isinstance(settings.get(name, {}), Mapping):
             raise ValueError(f"{path}: [{name}] must be a table, got {settings[name]!r}")

@@ -10,10 +10,11 @@ from typing import Any
 
 from matplotlib.colors import to_hex, to_rgb
 
-from analysis.summary import differing, dotted
+from analysis.summary import differing
 from reports.plotting.style import LINES, Look, looks
 from reports.runs import Collection, Run
 from reports.standing import counted, of_runs
+from training import toml
 
 PALEST = 0.55  # share of white in the last of many variants of a method
 
@@ -69,7 +70,7 @@ def variants(runs: Sequence[Run], everything: Collection, *, apart: Sequence[str
 
 def settings_of(run: Run) -> dict[str, Any]:
     """Every setting by its dotted key."""
-    return dict(dotted(run.settings))
+    return dict(toml.dotted(run.settings))
 
 
 def titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:

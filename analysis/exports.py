@@ -12,7 +12,10 @@ from __future__ import annotations
 import base64
 import io
 import math
+import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -23,6 +26,7 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import DamagedError, Stored, Table, Variable
+from training.parent import end_with_parent, without_main
 
 Array = NDArray[np.float64]
 MISSING = -1.0
@@ -104,7 +108,21 @@ def read_goldstein(path: Path) -> Table:
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of Goldstein's layout in a file; other things in it are left alone."""
+    """The arrays of Goldstein's layout in a file; other things in it are left alone.
+
+    Others' files have no seal that tells damage, and damaged ones can make the HDF5 library overwrite its own memory:
+    so they are read in a process of their own, and its end is one line.
+    """
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), end_with_parent) as pool:
+            with without_main():
+                reading = pool.submit(_arrays_in, path)
+            return reading.result()
+    except BrokenProcessPool:
+        raise DamagedError(f"{path}: not readable as HDF5 (it makes the library crash)") from None
+
+
+def _arrays_in(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with open(path, "rb") as raw, h5py.File(raw, "r") as file:
             found = {name: store.member(file, name, h5py.Dataset) for name in GOLDSTEIN if name in file}

@@ -301,7 +301,9 @@ def _read_table(group: h5py.Group, datasets: Mapping[str, h5py.Dataset], size: i
     attributes = dict(group.attrs)
     for name, value in attributes.items():
         if not isinstance(value, (str, np.integer, np.floating)):
-            raise DamagedError(f"attribute {name} of '{group.name}' must be a text or a number, got {value!r}"[:300])
+            raise DamagedError(
+                f"attribute {name} of '{group.name}' must be a text or a number, got {type(value).__name__}"
+            )
     return Table(variables, attributes)
 
 

@@ -53,7 +53,7 @@ def collect(paths: Sequence[str | Path], *, last: int | None = None) -> list[Row
         if own:
             row |= finals(metrics(run), last or int(own.get("evaluation.last", 10)))
         for path in sorted(results):
-            row |= numbers(store.read(path))
+            row |= _numbers_in(path)
         rows.append(row)
     columns = dict.fromkeys(key for row in rows for key in row)
     return [{key: row.get(key) for key in columns} for row in rows]
@@ -146,6 +146,14 @@ def finals(records: Sequence[Row], last: int) -> Row:
             row[f"{name}final_accuracy"] = float(np.mean(known))
             row[f"{name}final_accuracy_over_rounds"] = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
     return row
+
+
+def _numbers_in(path: Path) -> Row:
+    stored = store.read(path)
+    try:
+        return numbers(stored)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: not results of {stored.study} as this version writes them ({error})") from None
 
 
 def numbers(stored: Stored) -> Row:

@@ -10,12 +10,9 @@ import gc
 import json
 import multiprocessing
 import os
-import sys
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +25,7 @@ from reports.page.svg import inline
 from reports.plotting.style import STYLE, caption, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
-from training.parent import end_with_parent
+from training.parent import end_with_parent, without_main
 
 LIMIT = 400_000  # characters of SVG in the page; above it a PNG weighs less and scrolls better
 FEW = 6  # jobs that are done before a second process has started
@@ -113,7 +110,7 @@ def draw_all(
     done = 0
     try:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _sit_down, (desk,)) as pool:
-            with _without_main():  # a pool that spawns starts all its processes at the first call
+            with without_main():  # a pool that spawns starts all its processes at the first call
                 outcomes = pool.map(_draw, jobs)
             for outcome in outcomes:
                 done += 1
@@ -234,14 +231,3 @@ def _sit_down(desk: Desk) -> None:
 def _draw(job: tuple[Figure, Section]) -> Outcome:
     assert _desk is not None
     return _desk.draw(job)
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Start processes that do not import the caller's script: ours would bring torch, a user's would run again."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

@@ -94,6 +94,8 @@ def read_partition(path: Path, problems: list[str]) -> NDArray[np.int64] | None:
 def _partition(path: Path) -> NDArray[np.int64] | None:
     stored = read_npz(path)
     sizes, labels = stored["sizes"], stored["labels"]
+    if sizes.dtype.kind not in "iu" or sizes.max(initial=0) > len(stored["indices"]):
+        raise ValueError(f"{path}: the sizes of its clients do not fit its examples")
     owner = np.repeat(np.arange(len(sizes)), sizes)
     classes = int(labels.max()) + 1
     if len(sizes) * classes > COUNTED:

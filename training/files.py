@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -164,6 +165,8 @@ def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[Any]:
     data = member.read()
     if len(data) != size:
         raise ValueError(f"{info.filename} ends early")
+    if dtype.kind == "U" and np.frombuffer(data, dtype=f"{dtype.byteorder}u4").max(initial=0) > sys.maxunicode:
+        raise ValueError(f"{info.filename} holds letters that do not exist")  # numpy makes texts of them that crash
     array: NDArray[Any] = np.frombuffer(bytearray(data), dtype=dtype) if size else np.empty(math.prod(shape), dtype)
     return array.reshape(shape, order="F" if fortran else "C")
 

@@ -1,10 +1,14 @@
-"""Worker processes that end with their parent, however it ends. This file imports no torch."""
+"""Worker processes that begin without their parent's script and end with their parent. This file imports no torch."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 
 
@@ -19,6 +23,17 @@ def end_with_parent() -> None:
     if parent is None:
         raise RuntimeError("end_with_parent must be called in a process that multiprocessing has started")
     threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True, name="watch the parent").start()
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes that do not import the caller's script: ours would bring torch, a user's would run again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _watch(sentinel: int) -> None:

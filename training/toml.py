@@ -62,7 +62,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def loads(text: str) -> dict[str, Any]:
-    """What a TOML document holds; ValueError if it is none, or if it nests deeper than any recipe does."""
+    """What a TOML document holds; ValueError if it is none, or if it nests deeper than any recipe does.
+
+    Whole numbers have 64 bits, as TOML says; tomllib alone would take more.
+    """
     if ENDLESS_KEY.search(text):
         raise ValueError(f"nested more than {DEEP} deep")
     try:
@@ -72,6 +75,8 @@ def loads(text: str) -> dict[str, Any]:
     level: list[Any] = [content]
     for _ in range(DEEP):
         level = [part for one in level for part in (one.values() if isinstance(one, dict) else one)]
+        if any(isinstance(part, int) and not -(2**63) <= part < 2**63 for part in level):
+            raise ValueError("a whole number of more than 64 bits, which TOML does not have")
         level = [part for part in level if isinstance(part, (dict, list))]
     if level:
         raise ValueError(f"nested more than {DEEP} deep")
@@ -84,6 +89,8 @@ def parse(text: str) -> Any:
         found = loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    except ValueError as error:
+        raise ValueError(f"--set: '{text[:80]}': {error}") from None
     return found["value"] if len(found) == 1 else text
 
 

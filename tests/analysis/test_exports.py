@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -250,3 +251,10 @@ def test_a_surface_that_nobody_measured_is_refused_before_memory_is_taken(
             file.create_dataset("train_loss", shape=shape, dtype="f8", **options)
     with pytest.raises(DamagedError, match=r"surface.h5: train_loss must be numbers of a surface"):
         exports.read_goldstein(path)
+
+
+def test_a_file_that_makes_the_library_crash_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit = exports.ProcessPoolExecutor.submit  # the process gets a function that ends it, instead of the reader
+    monkeypatch.setattr(exports.ProcessPoolExecutor, "submit", lambda pool, read, path: submit(pool, os._exit, 134))
+    with pytest.raises(DamagedError, match=r"surface.h5: not readable as HDF5 \(it makes the library crash\)"):
+        exports.read_goldstein(tmp_path / "surface.h5")

@@ -13,11 +13,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+
+from training.parent import without_main
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0  # seconds for one command; they take less than one
@@ -96,7 +97,7 @@ def start_server() -> None:
     os.environ.pop("COLUMNS", None)
     try:
         multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.fuzz.preloaded"])
-        with _without_main():
+        with without_main():
             forkserver.ensure_running()
     finally:
         for name, value in before.items():
@@ -104,17 +105,6 @@ def start_server() -> None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide the main module: it is pytest's, and children have no use for it."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = type(sys)("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def _run(folder: Path, words: tuple[str, ...], out: Path, err: Path, kill_at: int | None) -> None:

@@ -98,8 +98,9 @@ class Directory:
         """Every checkpoint is what an undisturbed run has, to the byte."""
         wanted, found = reference(self.method), hashes(self.run)
         damaged = self.still_damaged()
+        passed_over = {str(Path(name).parent) for name in damaged if name.startswith("checkpoints/")}
         for name in sorted({*wanted, *found}):
-            if name not in damaged and Path(name).parts[1] not in {Path(other).parts[-2] for other in damaged}:
+            if name not in damaged and str(Path(name).parent) not in passed_over:
                 assert found.get(name) == wanted.get(name), f"{name} is another one after {done}"
 
     def still_damaged(self) -> list[str]:
@@ -155,12 +156,8 @@ def read(path: Path) -> bytes | None:
 def hashes(run: Path) -> dict[str, str]:
     """SHA-256 of every file of every checkpoint, and of the settings and the partition."""
     paths = [*run.glob("checkpoints/*/*"), run / "config.toml", run / "partition.npz"]
-    paths = [path for path in paths if path.parent == run or not path.parent.name.startswith(".")]
-    return {
-        f"checkpoints/{path.parent.name}/{path.name}" if path.parent != run else f"run/{path.name}": digest(path)
-        for path in paths
-        if path.is_file()
-    }
+    found = [path for path in paths if path.is_file() and not path.parent.name.startswith(".")]
+    return {str(path.relative_to(run)): digest(path) for path in found}
 
 
 def digest(path: Path) -> str:

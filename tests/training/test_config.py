@@ -537,3 +537,13 @@ def test_a_key_of_endless_parts_is_refused_before_it_takes_memory(tmp_path, key)
 def test_long_lists_and_texts_are_no_endless_keys():
     numbers = ", ".join(["0.25"] * 1000)
     assert toml.loads(f"a = [{numbers}]\nb = 'x.y.z'\n")["a"][-1] == 0.25
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
+def test_whole_numbers_have_64_bits(tmp_path, number):
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[partition]\nname = 'dirichlet_total'\nalpha = {number}\n")
+    with pytest.raises(ValueError, match=r"mine\.toml: .* more than 64 bits"):
+        config.load(path)
+    with pytest.raises(ValueError, match=r"^--set: .* more than 64 bits"):
+        config.load("digits_fedavg", [f"local.lr={number}"])

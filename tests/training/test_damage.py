@@ -444,3 +444,13 @@ def test_a_made_up_personal_result_is_one_line(run, content):
     assert checkpoint.check(run) == []
     reseal(path, **content)
     assert checkpoint.check(run) == [f"{path}: not a personalised evaluation; remove it"]
+
+
+def test_letters_that_do_not_exist_are_refused(tmp_path):
+    words = np.asarray(["abc"])
+    np.savez(tmp_path / "words.npz", words=words)
+    assert files.read_npz(tmp_path / "words.npz")["words"] == words
+    words.view(np.uint32)[1] = 0x110000
+    np.savez(tmp_path / "words.npz", words=words)
+    with pytest.raises(files.DamagedError, match=r"words\.npz: .* letters that do not exist"):
+        files.read_npz(tmp_path / "words.npz")

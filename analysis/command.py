@@ -16,7 +16,7 @@ from analysis import work
 from analysis.advice import advise
 from analysis.catalog import STUDIES
 from analysis.study import About, Study, about, choose_settings
-from analysis.subjects import Limits, Run, Subject, printable
+from analysis.subjects import Limits, Run, Subject
 from analysis.work import Plan
 from landscape import messages
 from landscape.bars import bars
@@ -86,7 +86,7 @@ def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
                 )
             )
     for path in paths:
-        say(console, printable(str(path)))
+        say(console, str(path))
     return paths
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from landscape import Objective
 from landscape.errors import choose, whole
 from landscape.layout import running_statistics
 from landscape.memory import parse_bytes
+from landscape.messages import printable
 from landscape.replica import NORM
 from training import checkpoint, config, datasets, partition
 from training.federation import Federation
@@ -133,11 +133,6 @@ class Subject(ABC):
                 f"{', '.join(map(str, self.rounds))}"
             )
         return sorted({int(part) for part in parts})
-
-
-def printable(name: str) -> str:
-    """A file's name as text: bytes that are not valid UTF-8 are written as \\xff."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 @dataclass

@@ -20,6 +20,7 @@ from rich.markup import escape
 
 from landscape.bars import bars
 from landscape.errors import choose, whole
+from landscape.messages import printable
 from landscape.workers import ordered_map
 from training import files, lease, toml
 from training.client_tests import (
@@ -167,7 +168,7 @@ def report(
                 for way in ways:
                     watch = bar(f"{run.name} {way}") if console.is_terminal else lambda done, total: None
                     found = evaluate(subject, way, chosen[way], sample=sample, watch=watch, say=tell)
-                    table.add_row(escape(str(run)), *_cells(found))
+                    table.add_row(escape(printable(run)), *_cells(found))
                     notes.update(dict.fromkeys(_notes(subject, found)))
     console.print(noted(table, *notes) if notes else table)
 

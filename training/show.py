@@ -89,7 +89,7 @@ def show_all(runs: Sequence[Path], console: Console) -> list[str]:
                 table.add_row(*map(escape, row))
         except (OSError, ValueError) as error:
             problems.append(str(error))
-            table.add_row(escape(str(run)), "not readable")
+            table.add_row(escape(printable(run)), "not readable")
     console.print(table, "")
     return problems
 
@@ -98,7 +98,7 @@ def _lines(run: Path) -> Iterator[tuple[str, ...]]:
     """A run in a line, with one more for every further model that was evaluated."""
     recipe = config.load(run / "config.toml")[0]
     state, done = status(run)["state"], len(metrics.read(run))
-    head = (str(run), "stopped" if state == "running" else state, f"{done} of {recipe.rounds.count}")
+    head = (printable(run), "stopped" if state == "running" else state, f"{done} of {recipe.rounds.count}")
     for score in scores(run, recipe.evaluation.last):
         yield *head, score.model, f"{100 * score.accuracy:.2f} %", f"{100 * score.mean:.2f} % (last {score.count})"
         head = ("", "", "")
@@ -134,7 +134,7 @@ def _facts(run: Path, recipe: Recipe, split: Partition) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in facts(run, recipe, split).items():
-        table.add_row(name, escape(text))
+        table.add_row(name, escape(printable(text)))
     return table
 
 

@@ -54,7 +54,8 @@ def test_words_that_are_not_known_are_named() -> None:
         settings_listed("curvatur")
 
 
-def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_them(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     list_("studies", "curvature")
     assert "how many of the largest eigenvalues" in capsys.readouterr().out
     with pytest.raises(ValueError, match="only studies have a list of settings each"):

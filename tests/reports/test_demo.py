@@ -24,8 +24,8 @@ STUDIES = {
     "plane": {"steps": 3, "limit": 50},
     "interpolation": {"steps": 3, "low": 0.0, "high": 1.0, "clients": 2, "limit": 50},
 }
-# these compare settings of runs, or need surfaces of clients, which the demo has not
-ABSENT = {"setting", "two_settings", "local_surfaces", "flatness"}
+# these compare settings of runs, or need surfaces of clients or recorded quantities, which the demo has not
+ABSENT = {"setting", "two_settings", "local_surfaces", "flatness", "recorded"}
 
 
 @pytest.fixture(scope="module")

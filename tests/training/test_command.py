@@ -18,6 +18,7 @@ from rich.console import Console
 
 from analysis import store
 from landscape import cli
+from landscape.messages import printable
 from training import (
     catalog,
     checkpoint,
@@ -450,7 +451,7 @@ def test_of_two_that_train_the_same_at_once_one_is_told(tmp_path):
 def test_odd_names_of_folders(command, tmp_path):
     for name in ("a[/b]", "x[red]y", "caf\udce9"):
         code, out, err = command("train", "digits_fedavg", *QUICK, "--out", name)
-        shown = name.encode(errors="backslashreplace").decode()
+        shown = printable(name)
         assert (code, err) == (0, "")
         assert f"next: landscape show {shown}/digits_fedavg" in out
         (path,) = (tmp_path / name).iterdir()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.training.federations import NAMES, batches, derivative, federation, gradient, play, scores
-from training import catalog, checkpoint, config, recording, rounds
+from training import catalog, config, metrics, recording, rounds
 from training.executor import Processes, Serial
 from training.local import DivergenceError, StepSlope
 from training.parts import Visit
@@ -253,6 +253,6 @@ def test_recorded_quantities_are_in_the_metrics_of_a_resumed_run(tmp_path: Path)
     with pytest.raises(Stop):
         rounds.train(recipe, tmp_path / "pieces", backend="serial", watch=watch, say=lambda line: None)
     pieces = rounds.train(recipe, tmp_path / "pieces", backend="serial", say=lambda line: None)
-    one, two = ([record["recorded"] for record in checkpoint.read_metrics(path)] for path in (whole, pieces))
+    one, two = ([record["recorded"] for record in metrics.read(path)] for path in (whole, pieces))
     assert one == two
     assert all(a != b for a, b in pairwise(one))

@@ -31,6 +31,7 @@ FORMAT = 2  # of the files; a reader that meets a higher number says so. Files o
 SEAL = b"\nfl-landscape results, sha256 %s\n"
 SEAL_SIZE = len(SEAL % hashlib.sha256().hexdigest().encode())
 AT_ONCE = 2**20  # bytes hashed at once
+AXES = "DIMENSION_LIST"  # the attribute in which HDF5 keeps the scales of a dataset's axes
 WORD = 16  # bytes that a word takes beside its letters, which lie elsewhere in the file
 WORDS = 16  # read at once
 
@@ -213,7 +214,7 @@ def _check_seal(raw: BinaryIO) -> None:
 def _read_file(file: h5py.File, size: int) -> Stored:
     found = file.attrs["format"]
     if not isinstance(found, np.integer):
-        raise DamagedError(f"not readable as results (format must be a number, got {found!r})")
+        raise DamagedError(f"not readable as results (format must be a number, got {type(found).__name__})")
     if found > FORMAT:
         raise DamagedError(f"written by a newer version (format {found}); update fl-landscape")
     groups = {name: member(file, name, h5py.Group) for name in file}
@@ -294,6 +295,7 @@ def _json(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _read_table(group: h5py.Group, datasets: Mapping[str, h5py.Dataset], size: int) -> Table:
     variables = {}
     for name, dataset in datasets.items():
+        _check_axes(dataset)
         dims = (name,) if dataset.is_scale else tuple(_axis(group, dim) for dim in dataset.dims)
         values = _read_words(dataset, size) if _holds_words(dataset) else dataset[()]
         about = _text(dataset.attrs, "long_name", name), _text(dataset.attrs, "units", "1")
@@ -305,6 +307,17 @@ def _read_table(group: h5py.Group, datasets: Mapping[str, h5py.Dataset], size: i
                 f"attribute {name} of '{group.name}' must be a text or a number, got {type(value).__name__}"
             )
     return Table(variables, attributes)
+
+
+def _check_axes(dataset: h5py.Dataset) -> None:
+    """Verify the type of what names the axes: HDF5 takes it for granted, and overwrites memory where it is another."""
+    if AXES not in dataset.attrs:
+        return
+    about = dataset.attrs.get_id(AXES)
+    kind = about.get_type()
+    lists = isinstance(kind, h5py.h5t.TypeVlenID) and kind.get_super() == h5py.h5t.STD_REF_OBJ
+    if not lists or about.shape != (dataset.ndim,):
+        raise DamagedError(f"attribute {AXES} of '{dataset.name}' must be a list of scales for every axis")
 
 
 def _axis(group: h5py.Group, dim: Any) -> str:

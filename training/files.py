@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,7 @@ from training import lease
 
 FORMAT = 1  # of run directories; see checkpoint.py. Later versions read it, and count up where they write another
 LONGEST = 2**28  # bytes of a small file; what is longer was not written by us
+MOST_PACKED = 1100  # bytes that one byte of a packed file can stand for; zlib's limit is 1032
 MESSAGE = 4096  # bytes of an .npy header
 
 
@@ -137,7 +138,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-            _require_memory(path, sum(info.file_size for info in members))
+            _require_sizes(members, os.stat(path).st_size)
             found = {}
             for info in members:
                 with archive.open(info) as member:
@@ -171,8 +172,12 @@ def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[Any]:
     return array.reshape(shape, order="F" if fortran else "C")
 
 
-def _require_memory(path: Path, size: int) -> None:
-    """Refuse what a packed file would unpack to, if that is more than the machine has."""
+def _require_sizes(members: Sequence[zipfile.ZipInfo], whole: int) -> None:
+    """Refuse members that cannot be in an archive of `whole` bytes, or that unpack to more than the machine has."""
+    for info in members:
+        if info.compress_size > whole or info.file_size > MOST_PACKED * info.compress_size:
+            raise ValueError(f"{info.filename} would have {info.file_size} bytes, which the file cannot hold")
+    size = sum(info.file_size for info in members)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise ValueError(f"it unpacks to {size / 2**30:.1f} GB, and this machine has {memory / 2**30:.1f} GB")

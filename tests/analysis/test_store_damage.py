@@ -245,3 +245,16 @@ def test_other_programs_read_sealed_files(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert found.stdout == "1.0\n", found.stderr
     assert h5py.File(io.BytesIO((tmp_path / "a.h5").read_bytes()))["spectrum/loss"][2, 1] == 1.0
+
+
+@pytest.mark.parametrize("axes", [np.zeros((2, 2)), np.zeros(64), 7, "round"], ids=lambda axes: str(np.shape(axes)))
+def test_axes_of_another_type_are_refused_before_hdf5_overwrites_memory(tmp_path: Path, axes: Any) -> None:
+    path = tmp_path / "a.h5"
+    store.write(path, example())
+
+    def change(file: h5py.File) -> None:
+        file["spectrum/loss"].attrs["DIMENSION_LIST"] = axes
+
+    forge(path, change)
+    with pytest.raises(DamagedError, match=r"DIMENSION_LIST of '/spectrum/loss' must be a list of scales"):
+        store.read(path)

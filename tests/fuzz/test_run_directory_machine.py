@@ -13,8 +13,8 @@ from tests.fuzz.directory import METHODS, TRAIN, Directory
 
 LONG = "LANDSCAPE_FUZZ" in os.environ  # `make fuzz` sets it
 PROFILE = settings(
-    max_examples=300 if LONG else 10,
-    stateful_step_count=30 if LONG else 10,
+    max_examples=40 if LONG else 10,
+    stateful_step_count=25 if LONG else 10,
     deadline=None,
     derandomize=not LONG,
     database=None,
@@ -94,8 +94,8 @@ class RunDirectory(RuleBasedStateMachine):
         for one in done:
             assert "Traceback" not in one.out + one.err, one
             assert one.code in (0, 1, 2), one
-        if not self.directory.still_damaged():
-            assert 0 in [one.code for one in done if one.words == TRAIN], done
+            if one.words == TRAIN and not self.directory.still_damaged():
+                assert one.code == 0 or "is being written by" in one.err, one
 
     if LONG:
 

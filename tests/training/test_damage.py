@@ -454,3 +454,16 @@ def test_letters_that_do_not_exist_are_refused(tmp_path):
     np.savez(tmp_path / "words.npz", words=words)
     with pytest.raises(files.DamagedError, match=r"words\.npz: .* letters that do not exist"):
         files.read_npz(tmp_path / "words.npz")
+
+
+@pytest.mark.parametrize("offset", [20, 24], ids=["packed", "unpacked"])
+def test_an_archive_that_says_it_is_larger_than_its_file_is_refused_before_memory_is_taken(tmp_path, offset):
+    path = tmp_path / "data.npz"
+    np.savez_compressed(path, x=np.zeros((200, 200)))  # packed as far as zlib can
+    assert files.read_npz(path)["x"].shape == (200, 200)
+    data = bytearray(path.read_bytes())
+    place = data.index(b"PK\x01\x02") + offset
+    data[place : place + 4] = (2**31).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(DamagedError, match=r"data\.npz: .*x\.npy would have \d+ bytes, which the file cannot hold"):
+        files.read_npz(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 CACHE = 32 * 2**20  # bytes of saved activations per chunk: 32-64 images of LeNet64, where its throughput peaks
 DROPOUTS = (nn.modules.dropout._DropoutNd, nn.RReLU)
 FEW = 32  # examples that are looked at
+SMALL = 1e-2  # a sum of losses below this is compared by its absolute size: rounding of the outputs may be all of it
 
 
 def look(objective: Objective, batches: Sequence[Batch], most: int | None) -> int | None:
@@ -137,31 +139,77 @@ def _try(objective: Objective, replica: Replica, batch: Batch) -> float:
 def _check_loss(objective: Objective, replica: Replica, batch: Batch) -> None:
     """Refuse a loss that is not the sum over examples that it is taken for, and a model that mixes examples."""
     predicted, count = objective.terms.sample, examples(batch)
-    sums = objective.terms.judge(predicted, batch)
-    _check_reduction(objective, predicted, batch, sums)
-    if count < 2 or not nests.can_be_cut(batch):
+    for outputs_of_all in (predicted, *_telling(objective, predicted, batch)):
+        _check_reduction(objective, outputs_of_all, batch)
+        _check_parts(objective, replica, outputs_of_all, batch)
+    if count < 2 or objective.batchnorm == "batch" or not _cut_alike(predicted, batch):
         return
-    halves = (slice(0, count // 2), slice(count // 2, count))
-    pieces = [nests.take(batch, half) for half in halves]
-    if nests.can_be_cut(predicted) and nests.lengths(predicted)[0] == count:
-        cut = [nests.take(predicted, half) for half in halves]
-        parts = [objective.terms.judge(*pair) for pair in zip(cut, pieces, strict=True)]
-    elif objective.batchnorm != "batch":
-        parts = [objective.terms.sums(replica, piece) for piece in pieces]
-    else:
-        return
-    if not _equal(objective, sums, parts):
-        raise ValueError(_not_a_sum(predicted, split_pair(batch)[1]))
-    if objective.batchnorm != "batch" and not _equal(objective, parts[0], [objective.terms.sums(replica, pieces[0])]):
+    half = slice(0, count // 2)
+    first = nests.take(batch, half)
+    alone, among_others = (
+        objective.terms.sums(replica, first),
+        objective.terms.judge(nests.take(predicted, half), first),
+    )
+    if not _equal(objective, alone, [among_others]):
         raise ValueError(
             "the model gives an example other outputs when the rest of its batch changes, so the loss would depend on "
             "chunk_size: make the model treat examples one by one, or give batch_loss with the batches that are meant"
         )
 
 
-def _check_reduction(objective: Objective, predicted: Any, batch: Batch, sums: Sums) -> None:
+def _telling(objective: Objective, predicted: Any, batch: Batch) -> list[Any]:
+    """Other outputs for a model that fits its data, whose losses are too near zero to tell a sum from a mean.
+
+    Each is a part of what it was: probabilities stay probabilities, and logarithms of them below zero.
+    """
+    if not _cut_alike(predicted, batch) or abs(_value(objective.terms.judge(predicted, batch))) > SMALL:
+        return []
+    generator = torch.Generator().manual_seed(0)
+
+    def shrink(tensor: Tensor) -> Tensor:
+        part = 1 - 0.5 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
+        return tensor * part.to(tensor) if tensor.is_floating_point() else tensor
+
+    smaller = nests.map_tensors(shrink, predicted)
+    try:
+        value = _value(objective.terms.judge(smaller, batch))
+    except (RuntimeError, ValueError, TypeError):  # a loss that takes only what the model gives
+        return []
+    return [smaller] if math.isfinite(value) else []
+
+
+def _cut_alike(predicted: Any, batch: Batch) -> bool:
+    """Whether the outputs have the examples of the batch on their first axes."""
+    return (
+        nests.can_be_cut(batch) and nests.can_be_cut(predicted) and nests.lengths(predicted)[0] == examples(batch) > 1
+    )
+
+
+def _check_parts(objective: Objective, replica: Replica, predicted: Any, batch: Batch) -> None:
+    """Compare the loss of a batch with those of its parts.
+
+    Parts are pairs where that needs no further pass: those of a few examples are more unlike than halves, which may
+    agree by chance for a root of a mean or a ratio of sums.
+    """
+    count = examples(batch)
+    if count < 2 or not nests.can_be_cut(batch):
+        return
+    if _cut_alike(predicted, batch):
+        edges = [*range(0, count - 1, 2), count] if count > 3 else [0, 1, count]
+        places = [slice(*ends) for ends in pairwise(edges)]
+        parts = [objective.terms.judge(nests.take(predicted, place), nests.take(batch, place)) for place in places]
+    elif objective.batchnorm != "batch":
+        halves = (slice(0, count // 2), slice(count // 2, count))
+        parts = [objective.terms.sums(replica, nests.take(batch, half)) for half in halves]
+    else:
+        return
+    if not _equal(objective, objective.terms.judge(predicted, batch), parts):
+        raise ValueError(_not_a_sum(predicted, split_pair(batch)[1]))
+
+
+def _check_reduction(objective: Objective, predicted: Any, batch: Batch) -> None:
     """Compare with what the loss itself says of the batch: some that take a reduction do not follow torch's."""
-    loss = objective.terms.loss
+    loss, sums = objective.terms.loss, objective.terms.judge(predicted, batch)
     if not loss.known or sums.count == 0:
         return
     with warnings.catch_warnings():
@@ -184,7 +232,7 @@ def _not_a_sum(predicted: Any, targets: Any) -> str:
             shapes += f", and may have been compared all with all: {advise_shapes(predicted, targets)}"
         shapes += "."
     return (
-        "the loss of a batch is not the mean of its two halves, so it is no mean over examples (a sum, a mean over "
+        "the loss of a batch is not the mean of its parts, so it is no mean over examples (a sum, a mean over "
         f"tokens or weights that differ in number, or a comparison between examples).{shapes} Return one value per "
         "example, use torch's loss itself (its reduction, weight and ignore_index are understood), or give batch_loss"
     )
@@ -220,7 +268,7 @@ def _equal(objective: Objective, whole: Sums, parts: Sequence[Sums]) -> bool:
 
 def _close(objective: Objective, first: float, second: float) -> bool:
     tolerance = max(1e-4, 100 * torch.finfo(objective.dtype).eps)
-    return not math.isfinite(first) or abs(first - second) <= tolerance * max(abs(first), abs(second), 1e-2)
+    return not math.isfinite(first) or abs(first - second) <= tolerance * max(abs(first), abs(second), SMALL)
 
 
 def check_same(objective: Objective, module: nn.Module, theta: Tensor) -> None:

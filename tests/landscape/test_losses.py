@@ -129,10 +129,10 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("targets", "loss", "message"),
     [
-        (REAL[:, 0], lambda o, t: functional.mse_loss(o[:, 0], t, reduction="sum"), "not the mean of its two halves"),
-        (SOME, lambda o, t: functional.cross_entropy(o, t), "not the mean of its two halves"),
-        (LABELS, lambda o, t: functional.cross_entropy(o, t, weight=WEIGHT), "not the mean of its two halves"),
-        (REAL[:, 0], lambda o, t: (o[:, :1] - t).square().mean(), "not the mean of its two halves"),
+        (REAL[:, 0], lambda o, t: functional.mse_loss(o[:, 0], t, reduction="sum"), "not the mean of its parts"),
+        (SOME, lambda o, t: functional.cross_entropy(o, t), "not the mean of its parts"),
+        (LABELS, lambda o, t: functional.cross_entropy(o, t, weight=WEIGHT), "not the mean of its parts"),
+        (REAL[:, 0], lambda o, t: (o[:, :1] - t).square().mean(), "not the mean of its parts"),
         (
             REAL,
             lambda o, t: (o - t).square().mean().reshape(1),
@@ -149,6 +149,50 @@ class Odd(nn.Module):
 def test_what_cannot_be_known_is_refused(targets: Tensor, loss: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Objective(network(), (INPUTS, targets), loss)
+
+
+def overlap(outputs: Tensor, targets: Tensor) -> Tensor:
+    shares = outputs.softmax(1)
+    return 1 - 2 * (shares * targets).sum() / (shares.sum() + targets.sum())
+
+
+@pytest.mark.parametrize("loss", [lambda o, t: (o - t).square().mean().sqrt(), overlap], ids=["root", "dice"])
+def test_a_function_of_means_is_refused_though_halves_of_the_data_agree(loss: Any) -> None:
+    model, halves = network(), slice(0, 11)
+    inputs, targets = (torch.cat([values[halves], values[halves]]) for values in (INPUTS, BITS))
+    outputs = model(inputs)
+    first, second = (loss(outputs[part], targets[part]) for part in (slice(0, 11), slice(11, 22)))
+    torch.testing.assert_close(loss(outputs, targets), (first + second) / 2)
+    with pytest.raises(ValueError, match="not the mean of its parts"):
+        Objective(model, (inputs, targets), loss)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 0.0])
+def test_a_sum_is_refused_though_the_model_fits_its_data(scale: float) -> None:
+    model = network()
+    targets = model(INPUTS).detach() + scale * REAL
+    with pytest.raises(ValueError, match="not the mean of its parts"):
+        Objective(model, (INPUTS, targets), lambda o, t: functional.mse_loss(o, t, reduction="sum"))
+    objective = Objective(model, (INPUTS, targets), lambda o, t: functional.mse_loss(o, t))
+    assert objective.loss(objective.theta) == pytest.approx(scale**2 * float(REAL.square().mean()))
+
+
+@pytest.mark.parametrize(
+    ("last", "loss"),
+    [
+        (nn.Sigmoid(), lambda o, t: functional.binary_cross_entropy(o, t)),
+        (nn.LogSoftmax(1), lambda o, t: functional.nll_loss(o, t.argmax(1))),
+        (nn.Identity(), lambda o, t: functional.cross_entropy(o, t.argmax(1), reduction="none")),
+    ],
+)
+def test_a_fitted_model_is_measured_with_losses_of_limited_range(last: nn.Module, loss: Any) -> None:
+    inputs = torch.eye(OUTPUTS, dtype=torch.float64).repeat(5, 1)
+    first = nn.Linear(OUTPUTS, OUTPUTS).double()
+    with torch.no_grad():
+        first.weight.copy_(30 * torch.eye(OUTPUTS) - 15)
+        first.bias.zero_()
+    objective = Objective(nn.Sequential(first, last), (inputs, inputs), loss)
+    assert 0 < objective.loss(objective.theta) < 1e-6
 
 
 @pytest.mark.parametrize("loss", [functional.mse_loss, nn.L1Loss(), nn.HuberLoss(), lambda o, t: (o - t) ** 2])

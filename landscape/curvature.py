@@ -156,7 +156,7 @@ class _Curvature(Operator):
         for start in range(0, len(rows), BLOCK):
             block = rows[start : start + BLOCK]
             count = 0.0
-            with _differentiable():
+            with _differentiable(), _explained():
                 for part, weight in self._parts(block):
                     total[start : start + BLOCK, : self._leaves_end] += part
                     count += weight
@@ -364,3 +364,15 @@ class _Kernels:
 
 
 _differentiable = _Kernels()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say in words when an operation has no second derivative in torch."""
+    try:
+        yield
+    except NotImplementedError as error:
+        raise ValueError(
+            f"an operation of the model has no second derivative in torch ({error}): replace it, for example an "
+            "EmbeddingBag by an Embedding and a mean"
+        ) from error

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from landscape import nests
 from landscape.nests import Nest
@@ -24,7 +24,10 @@ def read(data: Any, device: torch.device, dtype: torch.dtype) -> list[Batch]:
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
         batches = list(_in_order(data))
     else:
-        raise ValueError(f"data must be (inputs, targets), a list of batches or a loader, got {type(data).__name__}")
+        advice = ": write DataLoader(data, batch_size=256)" if isinstance(data, Dataset) else ""
+        raise ValueError(
+            f"data must be (inputs, targets), a list of batches or a loader, got {type(data).__name__}{advice}"
+        )
     batches = [batch for batch in (move(batch, device, dtype) for batch in batches) if examples(batch) != 0]
     if not batches:
         raise ValueError("data is empty: there is nothing to average over")
@@ -49,9 +52,10 @@ def move(value: Nest, device: torch.device, dtype: torch.dtype) -> Nest:
 
 
 def examples(batch: Batch) -> int:
-    """Number of examples in a batch: the leading length of its first tensor; -1 if it holds none."""
-    found = nests.tensors(batch)
-    return -1 if not found else len(found[0]) if found[0].ndim else 1
+    """Number of examples in a batch: the leading length of its first tensor that has one, else 1; -1: no tensors."""
+    if found := nests.lengths(batch):
+        return found[0]
+    return 1 if nests.tensors(batch) else -1
 
 
 def split_pair(batch: Batch) -> tuple[Nest, Nest]:
@@ -62,9 +66,16 @@ def split_pair(batch: Batch) -> tuple[Nest, Nest]:
         got = nests.describe(batch) if nests.tensors(batch) else type(batch).__name__
         raise ValueError(
             "each batch must be a pair (inputs, targets), or a mapping whose 'labels' are the targets; for anything "
-            f"else give batch_loss=(model, batch) -> (sum, count). Got {got}"
+            f"else give batch_loss=(model, batch) -> (sum, count). Got {got}{_advise_batch(batch)}"
         )
     return batch[0], batch[1]
+
+
+def _advise_batch(batch: Any) -> str:
+    """What to write instead of a batch that is no pair."""
+    if isinstance(batch, Tensor):
+        return ": write data=(inputs, targets), a tuple of two; a list is taken for a list of batches"
+    return ": write torch.from_numpy(array)" if isinstance(batch, np.ndarray) else ""
 
 
 def check_pair(batch: Batch) -> None:

@@ -66,9 +66,9 @@ def eigenpairs(
 
     Wu & Simon 2000 (thick restart); Parlett 1998, ch. 13 (block Lanczos).
     """
-    whole("k", k, most=operator.dimension)
+    k = whole("k", k, most=operator.dimension)
     positive("tol", tol)
-    whole("block", block, most=operator.dimension)
+    block = whole("block", block, most=operator.dimension)
     choose("which", which, WHICH)
     budget = whole("max_products", max_products, least=k) if max_products is not None else 100 + 20 * k
     scaled = ScaledOperator(operator)

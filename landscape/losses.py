@@ -79,6 +79,13 @@ class SummedLoss:
     """
 
     def __init__(self, loss: Loss, device: torch.device, dtype: torch.dtype):
+        if isinstance(loss, type):
+            raise ValueError(f"loss is the class {loss.__name__}, not a loss: write {loss.__name__}()")
+        if not callable(loss):
+            raise ValueError(
+                "loss must be a torch loss such as torch.nn.functional.cross_entropy, or a callable (outputs, "
+                f"targets), got {loss!r}"
+            )
         self.loss = _on(loss, device, dtype)
         self.elementwise: Loss | None = None  # the same with reduction="none"
         self.reduction = "mean"

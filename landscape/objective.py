@@ -88,6 +88,8 @@ class Objective:
     ):
         if not (weight_decay >= 0 and math.isfinite(weight_decay)):
             raise ValueError(f"weight_decay must be zero or positive, got {weight_decay}")
+        if dtype is not None and not dtype.is_floating_point:
+            raise ValueError(f"dtype must be a floating-point one such as torch.float64, got {dtype}")
         check_model(model)
         self.layout = Layout.of(model, parameters, statistics=batchnorm == "interpolated")
         own = self.layout.flatten(model)

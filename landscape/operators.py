@@ -81,6 +81,10 @@ class MatrixOperator(Operator):
     """An explicit symmetric matrix."""
 
     def __init__(self, matrix: Tensor):
+        if not isinstance(matrix, Tensor) or matrix.layout != torch.strided:
+            raise ValueError(
+                f"matrix must be a dense tensor, got {_kind(matrix)}: write torch.as_tensor(...) or .to_dense()"
+            )
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"matrix must be square, got shape {tuple(matrix.shape)}")
         if not matrix.numel():
@@ -95,6 +99,10 @@ class MatrixOperator(Operator):
 
     def _product(self, rows: Tensor) -> Tensor:
         return rows @ self.matrix
+
+
+def _kind(matrix: object) -> str:
+    return f"one of layout {matrix.layout}" if isinstance(matrix, Tensor) else type(matrix).__name__
 
 
 class ScaledOperator(Operator):

@@ -25,7 +25,7 @@ def chooser(outputs: Choice) -> Callable[[Any], Any]:
     if outputs is None:
         return lambda answer: answer
     if callable(outputs):
-        return outputs
+        return lambda answer: _apply(outputs, answer)
     if isinstance(outputs, bool) or not isinstance(outputs, (str, int)):
         raise ValueError(
             "outputs must be a key or an attribute ('logits'), an index (0) or a function of what the model returns, "
@@ -41,6 +41,15 @@ def _pick(answer: Any, name: str | int) -> Any:
         return getattr(answer, name)
     except (KeyError, IndexError, TypeError, AttributeError):
         raise ValueError(f"outputs={name!r}: the model returns {kind(answer)}, which has none") from None
+
+
+def _apply(function: Callable[[Any], Any], answer: Any) -> Any:
+    try:
+        return function(answer)
+    except (KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"the function given as outputs= does not take what the model returns, {kind(answer)}: {error}"
+        ) from error
 
 
 def kind(answer: Any) -> str:

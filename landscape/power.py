@@ -47,8 +47,7 @@ def power_iteration(
     Converged means ||A v - t v|| <= tol |t|, rounding included; never that no larger eigenvalue was missed, so
     `verified` stays False. With 20 steps that is often not reached: look at `residuals`.
     """
-    whole("k", k, most=operator.dimension)
-    whole("max_iter", max_iter)
+    k, max_iter = whole("k", k, most=operator.dimension), whole("max_iter", max_iter)
     positive("tol", tol)
     if momentum < 0:
         raise ValueError(f"momentum must be zero or positive, got {momentum}")

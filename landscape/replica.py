@@ -97,7 +97,9 @@ class Replicas:
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse a model without numbers."""
+    """Refuse what is no model, and a model without numbers."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name, tensor in model.named_parameters():
         if isinstance(tensor, nn.parameter.UninitializedParameter):
             raise ValueError(f"'{name}' has no shape yet: pass one batch through the lazy layers first")

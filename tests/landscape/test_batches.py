@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 from landscape import Objective, eigenpairs, plane
 from landscape.nests import describe
@@ -36,10 +37,10 @@ class Reader(nn.Module):
         self.answer = answer
         self.double()
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, scale: Tensor | float = 1.0) -> Any:
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         weights = mask.double() / mask.double().sum(dim=1, keepdim=True)
-        return self.answer(self.head((torch.tanh(self.embed(input_ids)) * weights[..., None]).sum(dim=1)))
+        return self.answer(self.head((torch.tanh(self.embed(input_ids)) * scale * weights[..., None]).sum(dim=1)))
 
 
 def scores(model: nn.Module) -> Tensor:
@@ -65,6 +66,7 @@ DATA: dict[str, Any] = {
         {"input_ids": IDS[:9], "attention_mask": MASK[:9], "labels": LABELS[:9]},
         {"input_ids": IDS[9:], "attention_mask": MASK[9:], "labels": LABELS[9:]},
     ],
+    "pair with a number for all": ({"scale": torch.tensor(1.0), "input_ids": IDS, "attention_mask": MASK}, LABELS),
     "list of pairs of lists": [([IDS[:4], MASK[:4]], LABELS[:4]), ([IDS[4:], MASK[4:]], LABELS[4:])],
 }
 
@@ -195,6 +197,17 @@ def test_an_answer_that_is_no_tensor_is_explained(answer: Callable[[Tensor], Any
             {"data": (torch.tensor(3), LABELS)},
             r"inputs must be tensors with the examples on their first axis, got \(\)",
         ),
+        (
+            {"outputs": lambda scores: scores.logits},
+            r"outputs= does not take what the model returns, a tensor of shape",
+        ),
+        ({"outputs": lambda scores: scores["logits"]}, "outputs= does not take what the model returns"),
+        ({"data": [IDS, LABELS]}, "a tuple of two; a list is taken for a list of batches"),
+        ({"data": (IDS.numpy(), LABELS.numpy())}, r"Got ndarray: write torch.from_numpy\(array\)"),
+        ({"data": TensorDataset(IDS, LABELS)}, r"got TensorDataset: write DataLoader\(data, batch_size=256\)"),
+        ({"loss": nn.CrossEntropyLoss}, r"the class CrossEntropyLoss, not a loss: write CrossEntropyLoss\(\)"),
+        ({"loss": "mse"}, "loss must be a torch loss .* got 'mse'"),
+        ({"dtype": torch.int32}, "dtype must be a floating-point one"),
         ({"data": (IDS + 3, LABELS)}, "index that is out of range.*integers from 3 to 9: is an Embedding too small"),
     ],
 )
@@ -216,6 +229,20 @@ def test_sparse_embeddings_have_derivatives() -> None:
     theta = plain.theta
     assert torch.equal(plain.gradient(theta), sparse.gradient(theta))
     assert torch.equal(plain.hessian(theta).matvec(theta), sparse.hessian(theta).matvec(theta))
+
+
+def test_what_has_no_second_derivative_is_explained() -> None:
+    model = nn.Sequential(nn.EmbeddingBag(WORDS, 4), nn.Linear(4, 3))
+    objective = Objective(model, (IDS, LABELS))
+    assert objective.gradient(objective.theta).norm() > 0
+    for operator in (objective.hessian(objective.theta), objective.gauss_newton(objective.theta)):
+        with pytest.raises(ValueError, match=r"no second derivative in torch.*EmbeddingBag"):
+            operator.matvec(objective.theta)
+
+
+def test_a_function_is_no_model() -> None:
+    with pytest.raises(ValueError, match=r"model must be a torch.nn.Module, got function"):
+        Objective(lambda x: x, (IDS, LABELS))  # type: ignore[arg-type]
 
 
 def test_models_without_numbers_are_refused() -> None:

@@ -330,3 +330,15 @@ def test_half_precision_is_refused_with_advice(dtype):
     for measure in (eigenpairs, power_iteration, trace, spectral_density):
         with pytest.raises(ValueError, match=r"cannot be measured in torch\..*dtype=torch.float32"):
             measure(operator)
+
+
+@pytest.mark.parametrize("matrix", [np.eye(3), torch.eye(3).to_sparse()], ids=["array", "sparse"])
+def test_a_matrix_that_is_no_dense_tensor_is_refused(matrix):
+    with pytest.raises(ValueError, match="matrix must be a dense tensor, got"):
+        MatrixOperator(matrix)
+
+
+def test_a_count_may_be_a_float_that_is_whole():
+    operator = MatrixOperator(torch.diag(torch.tensor([3.0, 2.0, 1.0])))
+    for found in (eigenpairs(operator, k=2.0), power_iteration(operator, k=2.0, max_iter=200)):
+        assert found.values == pytest.approx([3, 2], rel=1e-2)

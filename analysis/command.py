@@ -129,13 +129,16 @@ def make_plans(
                 f"--out {out} takes the results of one run, and {study.name} is asked of {len(groups)}: "
                 "give one run, or leave --out away"
             )
+        refused: list[ValueError] = []
         for group in groups:
             try:
                 plans.append(work.plan(study, own, group, folder_of(group, out)))
             except ValueError as error:
-                if studies:  # asked for by name: the user wants to know
-                    raise
-                say(console, f"{study.name} left out: {error}")
+                refused.append(error)
+        if studies and len(refused) == len(groups):  # asked for by name, and nobody has it
+            raise refused[0]
+        for error in refused:
+            say(console, f"{study.name} left out: {error}")
     return plans
 
 

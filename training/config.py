@@ -220,14 +220,16 @@ class Recipe(Settings):
     def name(self, keys: Iterable[str] = ()) -> str:
         """The run's directory: readable, one path component, different whenever anything that matters differs.
 
-        keys: dotted keys of settings to be told beside data, method, partition and seed, as far as there is room.
+        keys: dotted keys of settings to be told beside data, method, partition and seed, as far as there is room. Of a
+        whole table only what differs from its defaults is told.
         """
         pieces = [self.data.name, self.algorithm.name, self._skew()]
         pieces += ["swa"] if self.swa else []
-        flat = dict(toml.dotted(self.model_dump(mode="json")))
-        usual = catalog.values(catalog.method(self.algorithm.name, {}))
-        told = [f"algorithm.{key}" for key, value in self.algorithm.settings.items() if value != usual.get(key)]
-        told += [key for wanted in keys for key in flat if f"{key}.".startswith(f"{wanted}.")]
+        flat, usual = (dict(toml.dotted(table)) for table in (self.model_dump(mode="json"), self._usual()))
+        unusual = [key for key, value in flat.items() if key not in usual or value != usual[key]]
+        told = [key for key in unusual if key.startswith("algorithm.")]
+        for wanted in keys:
+            told += [wanted] if wanted in flat else [key for key in unusual if key.startswith(f"{wanted}.")]
         pieces += [self._piece(key, flat[key]) for key in dict.fromkeys(told) if key in flat and not self._named(key)]
         words = [words for words in map(slugged, pieces) if words]
         while len("_".join(words)) > LONGEST_NAME:

@@ -177,8 +177,7 @@ def _accuracy(score: Score) -> str:
 
 
 def _tell_all(paths: Sequence[Path], recipes: Sequence[Recipe], told: Sequence[str], console: Console) -> None:
-    last = recipes[0].evaluation.last
-    table = framed("what differs", "state", "model", "accuracy", f"mean of\nlast {last}", "run")
+    table = framed("what differs", "state", "model", "accuracy", "mean accuracy", "run")
     for column in table.columns:
         column.no_wrap = column.header != "what differs"
     diverged = 0
@@ -188,7 +187,8 @@ def _tell_all(paths: Sequence[Path], recipes: Sequence[Recipe], told: Sequence[s
         head, tail = (difference, state), f"*{recipe.digest[:8]}"
         for score in _reported(path, recipe):
             model = "SWA" if score.model.startswith("SWA") else "server's"
-            cells = (*head, model, f"{100 * score.accuracy:.2f} %", f"{100 * score.mean:.2f} %", tail)
+            mean = f"{100 * score.mean:.2f} % (last {score.count})"
+            cells = (*head, model, f"{100 * score.accuracy:.2f} %", mean, tail)
             table.add_row(*map(escape, cells))
             head, tail = ("", ""), ""
         if tail:

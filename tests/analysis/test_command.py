@@ -169,3 +169,16 @@ def test_a_folder_of_runs_and_patterns(place: Callable[[str], Run], tmp_path: Pa
         found(tmp_path / "fedprox_*")
     with pytest.raises(ValueError, match="analysis is no run"):
         found(tmp_path / "analysis")
+
+
+def test_a_run_that_cannot_be_measured_does_not_keep_others_from_it(place: Callable[[str], Run]) -> None:
+    good, bad = place("good"), place("bad")
+    for path in (bad.path / "checkpoints").iterdir():
+        if not path.name.endswith("00000"):
+            shutil.rmtree(path)
+    bad, page = Run(bad.path, limits=Limits(workers=1)), console()
+    paths = command.analyze([bad, good], ["sensitivity"], [], console=page)
+    assert paths == [good.path / "analysis" / "sensitivity.h5"]
+    assert "sensitivity left out: bad: round 0 keeps no local models" in page.export_text()
+    with pytest.raises(ValueError, match="bad: round 0 keeps no local models"):
+        command.analyze([bad], ["sensitivity"], [], console=console())

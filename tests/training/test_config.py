@@ -440,6 +440,9 @@ def test_the_name_tells_what_was_asked_for():
     assert re.fullmatch(
         r"digits_fedasam_alpha0\.5_swa_mlp_hidden-5-3_swa-cycle\d+_pooled_no-clip_seed0_[0-9a-f]{8}", told
     )
+    (recipe,) = config.load("digits_fedavg", ["algorithm={name='fedsam', rho=0.2}"])
+    assert re.fullmatch(r"digits_fedsam_alpha0\.5_rho0\.2_seed0_[0-9a-f]{8}", recipe.name(["algorithm"]))  # no eta_g
+    assert "rho_start0.001" in recipe.name(["algorithm.rho_start"])  # asked for, and the default all the same
     everything = recipe.name(key for key in recipe.model_dump())
     assert len(everything) < 160
     assert everything.endswith(f"_seed0_{recipe.digest[:8]}")

@@ -137,8 +137,8 @@ def make_plans(
                 refused.append(error)
         if studies and len(refused) == len(groups):  # asked for by name, and nobody has it
             raise refused[0]
-        for error in refused:
-            say(console, f"{study.name} left out: {error}")
+        for reason in refused:
+            say(console, f"{study.name} left out: {reason}")
     return plans
 
 

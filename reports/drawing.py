@@ -24,7 +24,7 @@ from reports.files import slug, slugs
 from reports.page.svg import inline
 from reports.plotting.style import STYLE, caption, mark
 from reports.runs import Collection, Run
-from reports.variants import variants
+from reports.variants import full_titles, variants
 from training.parent import end_with_parent, without_main
 
 LIMIT = 400_000  # characters of SVG in the page; above it a PNG weighs less and scrolls better
@@ -185,7 +185,8 @@ def _shown(drawn: Drawn, everything: Collection) -> tuple[str, ...]:
 def _with_standing(drawn: Drawn, runs: Sequence[Run], everything: Collection) -> str:
     """The caption, and which of the runs that are shown diverged or are unfinished."""
     shown = set(_shown(drawn, everything)) or {run.name for run in runs}
-    open_ = [f"{run.title}: {run.standing.said}" for run in runs if run.name in shown and run.standing.said]
+    named = full_titles(everything.runs, everything)
+    open_ = [f"{named[run.name]}: {run.standing.said}" for run in runs if run.name in shown and run.standing.said]
     return caption([drawn.caption, f"not final: {'; '.join(open_)}" if open_ else ""])
 
 

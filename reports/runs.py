@@ -73,10 +73,9 @@ class Run:
         """Accuracy of guessing, in per cent; NaN where the number of classes is not on record."""
         return 100.0 / self.dealt.shape[1] if self.dealt is not None and self.dealt.shape[1] else math.nan
 
-    @property
-    def title(self) -> str:
-        """What it is, in words that tell it from other runs of a report."""
-        known = [self.algorithm, self.data, self.heterogeneity, f"seed {self.seed}" if self.settings else ""]
+    def titled(self, method: str) -> str:
+        """What it is, in words. method: its method, and the settings that tell it from other runs of that."""
+        known = [method, self.data, self.heterogeneity, f"seed {self.seed}" if self.settings else ""]
         return ", ".join(one for one in known if one)
 
     def series(self, key: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -16,6 +16,7 @@ from reports.runs import Collection, Run
 from reports.standing import counted, of_runs
 from training import toml
 
+WORDS = {"rounds.count": "rounds"}  # settings whose last part says too little
 PALEST = 0.55  # share of white in the last of many variants of a method
 
 
@@ -83,6 +84,15 @@ def titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
     return found
 
 
+def full_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
+    """What each run is, in words that tell it from the others: its variant, data, partition and seed."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.data, run.heterogeneity), []).append(run)
+    found = [variant for same in groups.values() for variant in variants(same, everything)]
+    return {run.name: run.titled(variant.name) for variant in found for run in variant.runs}
+
+
 def ordered(runs: Sequence[Run], named: Mapping[str, str]) -> list[Run]:
     """Runs in the order of their titles."""
     places = {name: place for place, name in enumerate(named)}
@@ -115,8 +125,9 @@ def seeds_said(variants: Iterable[Variant]) -> str:
 
 def _said(settings: dict[str, Any], keys: Sequence[str]) -> list[str]:
     """Settings in a few words: the last part of their names, where that tells them apart."""
-    short = Counter(key.rpartition(".")[2] for key in keys)
-    names = {key: key if short[key.rpartition(".")[2]] > 1 else key.rpartition(".")[2] for key in keys}
+    last = {key: WORDS.get(key, key.rpartition(".")[2]) for key in keys}
+    short = Counter(last.values())
+    names = {key: key if short[last[key]] > 1 else last[key] for key in keys}
     return [
         str(settings[key]) if key.endswith(".name") else f"{names[key]} {_plain(settings[key])}"
         for key in keys

@@ -13,7 +13,7 @@ from reports.measures import Measure, final_accuracy
 from reports.runs import Collection, Run
 from reports.standing import CROSS, DAGGER, counted
 from reports.tables.table import GUESSING, Cell, Column
-from reports.variants import Variant
+from reports.variants import Variant, full_titles
 
 Found = tuple[Column, Callable[[Variant], Cell]]  # a column, and where its cells come from
 
@@ -77,11 +77,11 @@ def measured(measure: Measure, title: str, section: str, runs: Sequence[Run] = (
 def footnotes(everything: Collection, names: Sequence[str], measures: Sequence[Measure] = ()) -> tuple[str, ...]:
     """What the marks of a table mean: which of these runs diverged or are unfinished, and on what numbers rest."""
     runs = [run for run in everything.runs if run.name in set(names)]
-    lines = []
+    named, lines = full_titles(everything.runs, everything), []
     for state, mark in (("diverged", CROSS), ("unfinished", DAGGER)):
         those = [run for run in runs if run.standing.state == state]
         if those:
-            told = "; ".join(f"{run.title}: {_how_far(run)}" for run in those)
+            told = "; ".join(f"{named[run.name]}: {_how_far(run)}" for run in those)
             lines.append(f"{mark} {state}, and left out of means over other seeds: {told}.")
     subsets = {
         f"{measure.label}: {one.said}"

@@ -124,6 +124,20 @@ def test_the_page_says_it(mixed: Collection) -> None:
     assert f"{CROSS} diverged, and left out of means over other seeds" in text
 
 
+def test_footnotes_and_captions_name_the_very_run(tmp_path: Path) -> None:
+    """Two runs of one method that differ in their rounds: "fedavg diverged" would leave open which one."""
+    runs = [make_run(tmp_path / name, "fedavg") for name in ("good", "bad")]
+    set_status(runs[1], "diverged", 1)
+    config = runs[1] / "config.toml"
+    config.write_text(config.read_text().replace("count = 3", "count = 30"))
+    found = read_runs(runs)
+    (table,) = [table for table in made(found) if table.name == "accuracy"]
+    said = "fedavg, rounds 30, digits, dirichlet_total 0.5, seed 0"
+    assert table.footnotes == (f"{CROSS} diverged, and left out of means over other seeds: {said}: in round 2.",)
+    (picture,) = Desk(found, tmp_path, ("svg",), True).draw((FIGURES["accuracy"], sections(found)[0])).pictures
+    assert f"{said}: diverged in round 2" in picture.caption
+
+
 def test_a_damaged_status_is_a_problem_and_the_run_is_not_called_finished(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
     (run / "status.json").write_text((run / "status.json").read_text().replace("finished", "Finished"))

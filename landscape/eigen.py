@@ -13,7 +13,7 @@ from torch import Tensor
 from landscape.errors import choose, finite, positive, whole
 from landscape.krylov import Space, norm, orthonormal, random_rows
 from landscape.memory import allowance
-from landscape.operators import Operator, ScaledOperator
+from landscape.operators import Operator, ScaledOperator, check_operator
 from landscape.results import Array, Eigenpairs, Outcome, Progress
 
 WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
@@ -66,6 +66,7 @@ def eigenpairs(
 
     Wu & Simon 2000 (thick restart); Parlett 1998, ch. 13 (block Lanczos).
     """
+    check_operator(operator)
     k = whole("k", k, most=operator.dimension)
     positive("tol", tol)
     block = whole("block", block, most=operator.dimension)

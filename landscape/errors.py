@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections.abc import Iterable
 
 import torch
@@ -33,7 +34,8 @@ def positive(name: str, value: float) -> float:
 
 def whole(name: str, value: int, least: int = 1, most: int | None = None) -> int:
     """Return `value` if it is an integer within [least, most]."""
-    if isinstance(value, bool) or int(value) != value or value < least or (most is not None and value > most):
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or value % 1 != 0 or value < least or (most is not None and value > most):
         span = f"at least {least}" if most is None else f"between {least} and {most}"
         raise ValueError(f"{name} must be a whole number, {span}; got {value}")
     return int(value)

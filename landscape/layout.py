@@ -122,6 +122,11 @@ class Layout:
 
     def check(self, vector: Tensor, what: str = "theta") -> Tensor:
         """Return `vector` if its last axis fits this layout."""
+        if not isinstance(vector, Tensor):
+            raise ValueError(
+                f"{what} must be a flat tensor of parameters, got {type(vector).__name__}: "
+                "write objective.flatten(model)"
+            )
         if vector.ndim == 0 or vector.shape[-1] != self.size:
             raise ValueError(f"{what} must have {self.size} entries on its last axis, got shape {tuple(vector.shape)}")
         return vector

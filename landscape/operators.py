@@ -77,6 +77,15 @@ class Operator(ABC):
         return LinearOperator((self.dimension, self.dimension), matvec=multiply, dtype=np.float64)
 
 
+def check_operator(operator: object) -> None:
+    """Refuse what has no products, such as the objective or the matrix itself."""
+    if not isinstance(operator, Operator):
+        raise ValueError(
+            f"expected an operator, got {type(operator).__name__}: write objective.hessian(theta), or "
+            "MatrixOperator(matrix)"
+        )
+
+
 class MatrixOperator(Operator):
     """An explicit symmetric matrix."""
 

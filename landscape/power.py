@@ -17,7 +17,7 @@ from landscape.curvature import HessianOperator
 from landscape.errors import finite, positive, whole
 from landscape.krylov import norm, random_rows
 from landscape.objective import Objective
-from landscape.operators import Operator, ScaledOperator
+from landscape.operators import Operator, ScaledOperator, check_operator
 from landscape.results import Eigenpairs, Outcome, Progress
 from landscape.rng import numpy_generator, torch_generator
 
@@ -47,6 +47,7 @@ def power_iteration(
     Converged means ||A v - t v|| <= tol |t|, rounding included; never that no larger eigenvalue was missed, so
     `verified` stays False. With 20 steps that is often not reached: look at `residuals`.
     """
+    check_operator(operator)
     k, max_iter = whole("k", k, most=operator.dimension), whole("max_iter", max_iter)
     positive("tol", tol)
     if momentum < 0:

@@ -186,9 +186,9 @@ def vector(objective: Objective, theta: Point, name: str) -> Tensor:
     """A finite flat vector in the objective's precision, or an error that says what it was; a model is flattened."""
     if isinstance(theta, nn.Module):
         return finite(name, objective.flatten(theta))
+    own = objective.layout.check(theta, name).detach().to(objective.device, objective.dtype)
     if theta.ndim != 1:
         raise ValueError(f"{name} must be one flat vector, got shape {tuple(theta.shape)}")
-    own = objective.layout.check(theta.detach(), name).to(objective.device, objective.dtype)
     return finite(name, own)
 
 

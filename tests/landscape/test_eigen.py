@@ -342,3 +342,21 @@ def test_a_count_may_be_a_float_that_is_whole():
     operator = MatrixOperator(torch.diag(torch.tensor([3.0, 2.0, 1.0])))
     for found in (eigenpairs(operator, k=2.0), power_iteration(operator, k=2.0, max_iter=200)):
         assert found.values == pytest.approx([3, 2], rel=1e-2)
+
+
+@pytest.mark.parametrize("k", [None, "two", 1.5, float("nan"), True])
+def test_a_count_that_is_no_whole_number_is_refused(k):
+    with pytest.raises(ValueError, match="k must be a whole number, between 1 and 3; got"):
+        eigenpairs(MatrixOperator(torch.eye(3)), k=k)
+
+
+@pytest.mark.parametrize("find", [eigenpairs, power_iteration])
+def test_a_matrix_or_an_objective_is_no_operator(find):
+    model = torch.nn.Linear(2, 2)
+    objective = Objective(model, (torch.ones(3, 2), torch.tensor([0, 1, 0])))
+    for given_instead in (objective, torch.eye(3)):
+        with pytest.raises(ValueError, match=r"expected an operator, .* write objective.hessian\(theta\)"):
+            find(given_instead)
+    for theta in (model, model.state_dict(), objective.theta.numpy()):
+        with pytest.raises(ValueError, match=r"theta must be a flat tensor .* write objective.flatten\(model\)"):
+            objective.hessian(theta)

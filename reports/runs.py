@@ -128,7 +128,8 @@ def read_runs(paths: Sequence[Path]) -> Collection:
             problems.append(f"{path}: neither a run directory (no {CONFIG}) nor a folder of answers (no .h5)")
         for name, stored in read_results(folder, problems).items():
             _take_in(runs, together, folder / f"{name}.h5", stored, problems)
-    return Collection(_named_apart(runs), together, problems)
+    named = _named_apart(runs)
+    return Collection(named, together, [*problems, *_twins(named)])
 
 
 def holds_answers(folder: Path) -> bool:
@@ -160,6 +161,26 @@ def _named_apart(runs: Sequence[Run]) -> list[Run]:
             called += "'"
         found[called] = replace(run, called=called)
     return list(found.values())
+
+
+def _twins(runs: Sequence[Run]) -> list[str]:
+    """A line for every run that repeats another, seed and all: it would be counted as one more seed."""
+    first: list[Run] = []
+    lines = []
+    for run in runs:
+        twin = next((other for other in first if run.settings and _recipe(other) == _recipe(run)), None)
+        if twin is None:
+            first.append(run)
+        else:
+            lines.append(
+                f"{run.name}: has every setting and the seed of {twin.name}, so it is no further seed, though it is "
+                "counted as one: leave one of them out"
+            )
+    return lines
+
+
+def _recipe(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in run.settings.items() if key != "name"}
 
 
 def _take_in(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,13 @@ def test_a_method_keeps_its_look_whatever_else_is_drawn() -> None:
     assert few["fedavg"] == many["fedavg"]
     assert len({(look.color, look.line) for look in many.values()}) == len(many)
     assert len({(look.color, look.marker) for look in looks(["a", "b", "c", "fedavg"]).values()}) == 4
+
+
+def test_a_copy_of_a_run_is_no_further_seed(tmp_path: Path) -> None:
+    first = make_run(tmp_path / "first", "fedavg")
+    shutil.copytree(first, tmp_path / "copy")
+    (problem,) = read_runs([first, tmp_path / "copy"]).problems
+    assert problem.startswith("copy: has every setting and the seed of first")
 
 
 def test_reports_leave_torch_alone() -> None:

@@ -36,6 +36,10 @@ participants = 3
 every = 2
 """
 TRAIN = ("train", "recipe.toml", "--backend", "serial")
+ANSWERS = (
+    "analysis/",
+    "personal/",
+)  # nobody says which there should be: one that was removed is made again if asked for
 LEFTOVERS = ("**/.*.tmp", "**/.lock*", "lock")
 
 
@@ -122,7 +126,8 @@ class Directory:
             (self.run / name).unlink()
         else:
             (self.run / name).write_bytes(spoilt)
-        self.damaged[name] = spoilt
+        if spoilt is not None or not name.startswith(ANSWERS):
+            self.damaged[name] = spoilt
         return name
 
     def check(self) -> Done:

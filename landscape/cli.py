@@ -251,7 +251,7 @@ def check(runs: Runs) -> None:
 
 @app.command()
 def personal(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    runs: Runs,
     way: Annotated[
         list[str] | None,
         typer.Option(

@@ -316,6 +316,8 @@ def newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def check(run: Path) -> list[str]:
     """Every problem of a run directory in words; none if it is sound, be it finished or stopped on the way."""
+    if _stopped_at_once(run):
+        return [f"{run}: stopped before its first round; the same landscape train goes on"]
     problems: list[str] = []
     status: dict[str, Any] = {}
     try:
@@ -340,6 +342,13 @@ def check(run: Path) -> list[str]:
         text = problem(path) if path.name in named else f"{path}: not a checkpoint"
         problems += [text] if text else []
     return problems or list(_gaps(run, status, found))
+
+
+def _stopped_at_once(run: Path) -> bool:
+    """Whether a run was killed so early that it has no status yet, and nothing that could be lost."""
+    begun = (run / "config.toml").is_file() and not (run / "status.json").exists()
+    recorded = run / metrics.NAME
+    return begun and max(rounds(run), default=0) == 0 and not (recorded.exists() and recorded.stat().st_size)
 
 
 def _gaps(run: Path, status: Mapping[str, Any], found: list[int]) -> Iterator[str]:

@@ -33,7 +33,7 @@ from training.client_tests import (
 )
 from training.local import DivergenceError
 from training.parts import within
-from training.runs import require_run
+from training.runs import find_runs
 from training.scores import ClientScore, PersonalResult, load, save
 from training.show import say
 from training.tables import framed, noted, settings
@@ -161,8 +161,8 @@ def report(
         say(console, text)
 
     with bars(console) as bar:
-        for run in runs:
-            with lease.hold(require_run(run), "personal"):
+        for run in find_runs(runs):
+            with lease.hold(run, "personal"):
                 files.remove_leftovers(run / "personal")
                 subject = open_subject(run, round=round, model=model, data_root=data_root, say=tell)
                 for way in ways:

@@ -481,6 +481,20 @@ def test_check_finds_what_is_damaged(command, run):
     assert str(second) in lines[1]
 
 
+def test_check_of_a_run_that_was_killed_before_its_first_round(command, run):
+    shutil.rmtree(run / "checkpoints")
+    (run / "metrics.jsonl").unlink()
+    (run / "status.json").unlink()
+    code, out, _ = command("check", run)
+    assert (code, out) == (1, f"{run}: stopped before its first round; the same landscape train goes on\n")
+
+
+def test_personal_takes_a_folder_of_runs(command, run):
+    code, out, err = command("personal", run.parent, "--way", "global")
+    assert (code, err) == (0, "")
+    assert run.name in out
+
+
 def test_check_of_a_run_without_settings(command, run):
     (run / "config.toml").unlink()
     code, out, _ = command("check", run)

@@ -128,8 +128,7 @@ def read_runs(paths: Sequence[Path]) -> Collection:
             problems.append(f"{path}: neither a run directory (no {CONFIG}) nor a folder of answers (no .h5)")
         for name, stored in read_results(folder, problems).items():
             _take_in(runs, together, folder / f"{name}.h5", stored, problems)
-    named = _named_apart(runs)
-    return Collection(named, together, [*problems, *_twins(named)])
+    return Collection(_without_copies(_named_apart(runs), problems), together, problems)
 
 
 def holds_answers(folder: Path) -> bool:
@@ -163,20 +162,16 @@ def _named_apart(runs: Sequence[Run]) -> list[Run]:
     return list(found.values())
 
 
-def _twins(runs: Sequence[Run]) -> list[str]:
-    """A line for every run that repeats another, seed and all: it would be counted as one more seed."""
-    first: list[Run] = []
-    lines = []
+def _without_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
+    """The runs but for those that repeat another, seed and all: they would count as further seeds."""
+    kept: list[Run] = []
     for run in runs:
-        twin = next((other for other in first if run.settings and _recipe(other) == _recipe(run)), None)
+        twin = next((other for other in kept if run.settings and _recipe(other) == _recipe(run)), None)
         if twin is None:
-            first.append(run)
+            kept.append(run)
         else:
-            lines.append(
-                f"{run.name}: has every setting and the seed of {twin.name}, so it is no further seed, though it is "
-                "counted as one: leave one of them out"
-            )
-    return lines
+            problems.append(f"{run.name}: left out, it has every setting and the seed of {twin.name}")
+    return kept
 
 
 def _recipe(run: Run) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def test_folders_patterns_and_what_lies_beside_runs(tmp_path: Path, monkeypatch:
 
 
 def test_runs_of_the_same_name_stay_apart(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / folder / "run", "fedavg", studies=()) for folder in ("x", "y")]
+    runs = [make_run(tmp_path / f / "run", "fedavg", seed=seed, studies=()) for seed, f in enumerate(("x", "y"))]
     assert [run.name for run in read_runs(runs).runs] == ["x/run", "y/run"]
 
 

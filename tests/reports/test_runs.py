@@ -74,8 +74,9 @@ def test_a_method_keeps_its_look_whatever_else_is_drawn() -> None:
 def test_a_copy_of_a_run_is_no_further_seed(tmp_path: Path) -> None:
     first = make_run(tmp_path / "first", "fedavg")
     shutil.copytree(first, tmp_path / "copy")
-    (problem,) = read_runs([first, tmp_path / "copy"]).problems
-    assert problem.startswith("copy: has every setting and the seed of first")
+    found = read_runs([first, tmp_path / "copy"])
+    assert [run.name for run in found.runs] == ["first"]
+    assert found.problems == ["copy: left out, it has every setting and the seed of first"]
 
 
 def test_reports_leave_torch_alone() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.runner import Plan
 from analysis.study import about
-from analysis.work import Plan
 
 LONG = 3600.0  # seconds: beyond them advice is given
 SOON = 900.0  # what is aimed at

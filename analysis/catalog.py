@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis import (
+from analysis.studies import (
     curvature,
     drift,
     features,

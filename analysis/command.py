@@ -12,20 +12,20 @@ from typing import Any, get_args, get_origin, get_type_hints
 from rich.console import Console, RenderableType
 from rich.markup import escape
 
-from analysis import work
+from analysis import runner
 from analysis.advice import advise
 from analysis.catalog import STUDIES
+from analysis.runner import Plan
 from analysis.study import About, Study, about, choose_settings
 from analysis.subjects import Limits, Run, Subject
-from analysis.work import Plan
-from landscape import messages
-from landscape.bars import bars
 from landscape.errors import choose
-from landscape.memory import allowance, parse_bytes
-from training import lease, toml
-from training.files import remove_leftovers
-from training.runs import find_runs
-from training.tables import framed
+from landscape.runtime.memory import allowance, parse_bytes
+from training.console import messages
+from training.console.listings import framed
+from training.console.progress import bars
+from training.storage import lease, toml
+from training.storage.files import remove_leftovers
+from training.storage.runs import find_runs
 
 FOLDER = "analysis"  # beside a run's checkpoints
 
@@ -79,7 +79,7 @@ def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
         for planned in plans:
             move = bar(f"{planned.study.name}, {of_whom(planned)}")
             paths.append(
-                work.carry_out(
+                runner.carry_out(
                     planned,
                     step=lambda done, total, _, move=move: move(done, total),  # type: ignore[misc]
                     say=partial(say, console),
@@ -132,7 +132,7 @@ def make_plans(
         refused: list[ValueError] = []
         for group in groups:
             try:
-                plans.append(work.plan(study, own, group, folder_of(group, out)))
+                plans.append(runner.plan(study, own, group, folder_of(group, out)))
             except ValueError as error:
                 refused.append(error)
         if studies and len(refused) == len(groups):  # asked for by name, and nobody has it
@@ -172,7 +172,7 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
         subject = planned.subjects[0]
         seconds = 0.0
         if left:
-            rates.setdefault(id(subject), work.rate(subject))
+            rates.setdefault(id(subject), runner.rate(subject))
             seconds = sum(piece.passes for piece in left) / rates[id(subject)]
             advice += [f"{planned.study.name}, {of_whom(planned)}: {line}" for line in shortening(planned, rates)]
         vectors = max((piece.vectors for piece in left), default=0)
@@ -236,7 +236,7 @@ def open_subjects(
             raise ValueError(
                 f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing"
             )
-        from analysis.own import open_own
+        from analysis.own_models import open_own
 
         assert model is not None
         assert weights is not None
@@ -259,7 +259,7 @@ def studies_listed() -> RenderableType:
     """Every study, what it measures, and its settings."""
     table = framed("name", "what it measures", "settings", "in the papers")
     for study in STUDIES.values():
-        table.add_row(study.name, study.about, escape(work.described(study.settings())), study.papers)
+        table.add_row(study.name, study.about, escape(runner.described(study.settings())), study.papers)
     return table
 
 

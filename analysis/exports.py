@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import DamagedError, Stored, Table, Variable
-from training.parent import end_with_parent, without_main
+from training.executors.parent import end_with_parent, without_main
 
 Array = NDArray[np.float64]
 MISSING = -1.0

@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from training import lease
+from training.storage import lease
 
 FORMAT = 2  # of the files; a reader that meets a higher number says so. Files of format 1 have no seal
 SEAL = b"\nfl-landscape results, sha256 %s\n"

@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from landscape import Objective
 from landscape.errors import choose, whole
 from landscape.layout import running_statistics
-from landscape.memory import parse_bytes
-from landscape.messages import printable
-from landscape.replica import NORM
-from training import checkpoint, config, datasets, partition
-from training.federation import Federation
+from landscape.runtime.memory import parse_bytes
+from landscape.runtime.replica import NORM
+from training import config
+from training.console.messages import printable
+from training.data import datasets, partition
+from training.engine.federation import Federation
+from training.storage import checkpoint
 
 MODELS = ("server", "mean", "swa")  # those of a checkpoint
 # "final" is what a run is judged by: the average of rounds where there is one by then, the server's model elsewhere

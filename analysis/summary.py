@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import Stored, Table
-from training import toml
-from training.files import read_sealed
-from training.metrics import read as read_metrics
+from training.storage import toml
+from training.storage.files import read_sealed
+from training.storage.metrics import read as read_metrics
 
 Row = dict[str, Any]
 FOLDER = "analysis"  # of results, in a run directory

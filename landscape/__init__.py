@@ -6,20 +6,52 @@ Spectrum              eigenpairs, power_iteration, minibatches, spectral_density
 Flatness              sharpness, adaptive_operator
 Pictures              directions, line, plane, curvature_extent
 Paths                 interpolate, barrier, curve
-What comes back       results: frozen records, each number with its doubt
+What comes back       results: frozen records, each number with its error
+
+Names are loaded when they are first used (PEP 562), so that `import landscape` needs no torch.
 """
 
-from landscape import directions, results
-from landscape.density import spectral_density
-from landscape.eigen import eigenpairs
-from landscape.layout import Layout
-from landscape.objective import Objective
-from landscape.operators import MatrixOperator, Operator, RescaledOperator, ShiftedOperator, SumOperator
-from landscape.paths import barrier, curve, interpolate
-from landscape.power import minibatches, power_iteration
-from landscape.sharpness import adaptive_operator, sharpness
-from landscape.surface import curvature_extent, line, plane
-from landscape.trace import trace
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from landscape import results
+    from landscape.geometry import directions
+    from landscape.geometry.paths import barrier, curve, interpolate
+    from landscape.geometry.sharpness import adaptive_operator, sharpness
+    from landscape.geometry.surface import curvature_extent, line, plane
+    from landscape.layout import Layout
+    from landscape.objectives.objective import Objective
+    from landscape.operators import MatrixOperator, Operator, RescaledOperator, ShiftedOperator, SumOperator
+    from landscape.spectrum.density import spectral_density
+    from landscape.spectrum.lanczos import eigenpairs
+    from landscape.spectrum.power import minibatches, power_iteration
+    from landscape.spectrum.trace import trace
+
+MODULES = {"directions": "landscape.geometry.directions", "results": "landscape.results"}
+HOMES = {  # where every other public name is defined
+    "Layout": "landscape.layout",
+    "MatrixOperator": "landscape.operators",
+    "Objective": "landscape.objectives.objective",
+    "Operator": "landscape.operators",
+    "RescaledOperator": "landscape.operators",
+    "ShiftedOperator": "landscape.operators",
+    "SumOperator": "landscape.operators",
+    "adaptive_operator": "landscape.geometry.sharpness",
+    "barrier": "landscape.geometry.paths",
+    "curvature_extent": "landscape.geometry.surface",
+    "curve": "landscape.geometry.paths",
+    "eigenpairs": "landscape.spectrum.lanczos",
+    "interpolate": "landscape.geometry.paths",
+    "line": "landscape.geometry.surface",
+    "minibatches": "landscape.spectrum.power",
+    "plane": "landscape.geometry.surface",
+    "power_iteration": "landscape.spectrum.power",
+    "sharpness": "landscape.geometry.sharpness",
+    "spectral_density": "landscape.spectrum.density",
+    "trace": "landscape.spectrum.trace",
+}
 
 __all__ = [
     "Layout",
@@ -45,3 +77,23 @@ __all__ = [
     "spectral_density",
     "trace",
 ]
+
+try:
+    __version__ = version("fl-landscape")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module when it is first used."""
+    if name in MODULES:
+        return import_module(MODULES[name])
+    if name not in HOMES:
+        raise AttributeError(f"module 'landscape' has no attribute '{name}'")
+    found: object = getattr(import_module(HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

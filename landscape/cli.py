@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from landscape.messages import printable
+from training.console.messages import printable
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -66,7 +66,7 @@ def train(
     """Train a recipe: one run, or every combination of its sweep. Goes on with what is there."""
     import training
     from training.config import load
-    from training.sweep import train_all
+    from training.console.sweep import train_all
 
     _import_from_here(training.__file__)
     loaded = load(recipe, settings or [])
@@ -193,7 +193,7 @@ def list_(
 ) -> None:
     """List what a recipe, or a command, can name, or every setting of a study."""
     from landscape.errors import choose
-    from training.tables import LISTS, listing
+    from training.console.listings import LISTS, listing
 
     if choose("list", kind, [*LISTS, "studies", "figures"]) == "studies":
         from analysis.command import settings_listed, studies_listed
@@ -213,10 +213,10 @@ def list_(
 @app.command()
 def show(runs: Runs) -> None:
     """Show what is in a run: settings, status, results, and who holds which class. Of several runs, a line each."""
-    from training import show
-    from training.runs import find_runs
+    from training.console import summaries
+    from training.storage.runs import find_runs
 
-    problems = show.show_all(find_runs(runs), _console())
+    problems = summaries.show_all(find_runs(runs), _console())
     for problem in problems:
         print(printable(problem))
     if problems:
@@ -227,8 +227,8 @@ def show(runs: Runs) -> None:
 def check(runs: Runs) -> None:
     """Verify every file of runs, and of their results, against the hashes that were written with them."""
     from analysis import store
-    from training import checkpoint
-    from training.runs import find_runs
+    from training.storage import checkpoint
+    from training.storage.runs import find_runs
 
     found = find_runs(runs)
     shared = [path for path in runs if path.is_dir() and path not in found]  # results that compare their runs
@@ -277,7 +277,7 @@ def personal(
 ) -> None:
     """Test runs on every client's own data, with a model made for each client. Keeps what is there."""
     import training
-    from training.personal import report
+    from training.personal.evaluation import report
 
     _import_from_here(training.__file__)
     report(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from landscape.layout import Layout
 from landscape.results import Array
-from landscape.workers import ordered_map
+from landscape.runtime.workers import ordered_map
 
 ROUNDING = 8  # products carry a few units of rounding relative to the largest eigenvalue: no residual is below that
 ORDINARY = 40  # products between 2^-40 and 2^40 need no scaling: their squares and sums stay in any range

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.summary import FOLDER
-from landscape.messages import printable
 from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
 from reports.figure import FORMATS, QUESTIONS, USUAL, Figure
@@ -20,6 +19,7 @@ from reports.page.page import counted, write_page
 from reports.runs import CONFIG, Collection, read_runs
 from reports.tables import catalog as tables
 from reports.tables.table import BOLD
+from training.console.messages import printable
 
 PAGE = "index.html"
 

@@ -58,10 +58,11 @@ def run(
 
 def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
     """Every run, a bar each."""
-    from landscape.bars import bars
-    from training import checkpoint, rounds
     from training.config import load
-    from training.sweep import settled
+    from training.console.progress import bars
+    from training.console.sweep import settled
+    from training.engine import run as rounds
+    from training.storage import checkpoint
 
     paths = []
     with bars(console) as bar:
@@ -82,8 +83,8 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
 
 def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, Any]], console: Console) -> None:
     """Every study of every run, a bar for each study."""
-    from analysis import command, work
-    from landscape.bars import bars
+    from analysis import command, runner
+    from training.console.progress import bars
 
     subjects = command.open_subjects(paths)
     with command.writing(subjects, list(studies), None), bars(console) as bar:
@@ -93,7 +94,7 @@ def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, Any]], con
             if own:
                 move, total, done = bar(name), sum(len(plan.pieces) for plan in own), 0
                 for plan in own:
-                    work.carry_out(plan, say=lambda line: console.print(line, highlight=False, markup=False))
+                    runner.carry_out(plan, say=lambda line: console.print(line, highlight=False, markup=False))
                     done += len(plan.pieces)
                     move(done, total)
 

@@ -25,7 +25,7 @@ from reports.page.svg import inline
 from reports.plotting.style import STYLE, caption, mark
 from reports.runs import Collection, Run
 from reports.variants import full_titles, variants
-from training.parent import end_with_parent, without_main
+from training.executors.parent import end_with_parent, without_main
 
 LIMIT = 400_000  # characters of SVG in the page; above it a PNG weighs less and scrolls better
 FEW = 6  # jobs that are done before a second process has started

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.store import Stored
 
-FORMAT = "personal 1"  # of the files of `landscape personal`; see training/scores.py
+FORMAT = "personal 1"  # of the files of `landscape personal`; see training/personal/scores.py
 GLOBAL = "global"  # the way that makes no model: the global one as it is
 
 

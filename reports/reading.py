@@ -18,8 +18,8 @@ from analysis.store import Stored
 from analysis.summary import SKEWS
 from reports.personal import Personal, from_json, from_table, named_apart
 from reports.standing import Standing, standing
-from training import toml
-from training.files import read_npz, read_sealed
+from training.storage import toml
+from training.storage.files import read_npz, read_sealed
 
 COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
 TABLES = ("algorithm", "data", "partition", "model", "rounds", "evaluation", "swa")  # of a recipe, that reports read
@@ -87,7 +87,7 @@ def read_standing(run: Path, settings: Mapping[str, Any], done: int | None, prob
 
 
 def read_partition(path: Path, problems: list[str]) -> NDArray[np.int64] | None:
-    """Examples by client and class (clients, classes); see training/partition.py for the file."""
+    """Examples by client and class (clients, classes); see training/data/partition.py for the file."""
     return attempt(problems, path, _partition, path) if path.exists() else None
 
 

@@ -14,7 +14,7 @@ from analysis.summary import differing
 from reports.plotting.style import LINES, Look, looks
 from reports.runs import Collection, Run
 from reports.standing import counted, of_runs
-from training import toml
+from training.storage import toml
 
 WORDS = {"rounds.count": "rounds"}  # settings whose last part says too little
 PALEST = 0.55  # share of white in the last of many variants of a method

@@ -8,7 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from landscape.bars import bars
+from training.console.progress import bars
 
 COMMAND = [sys.executable, "-c", "from landscape.cli import main; main()"]
 

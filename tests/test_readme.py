@@ -52,14 +52,14 @@ def test_files_that_the_readme_names_exist():
     ):
         assert (ROOT / path).exists(), path
     for table, path in [
-        ("KINDS", "landscape/sharpness.py"),
-        ("METHODS", "landscape/trace.py"),
-        ("CURVES", "landscape/paths.py"),
+        ("KINDS", "landscape/geometry/sharpness.py"),
+        ("METHODS", "landscape/spectrum/trace.py"),
+        ("CURVES", "landscape/geometry/paths.py"),
         ("CASES", "tests/landscape/cases.py"),
-        ("ALGORITHMS", "training/catalog.py"),
-        ("PARTITIONS", "training/partition.py"),
-        ("MODELS", "training/models.py"),
-        ("DATASETS", "training/datasets.py"),
+        ("ALGORITHMS", "training/methods/catalog.py"),
+        ("PARTITIONS", "training/data/partition.py"),
+        ("MODELS", "training/models/networks.py"),
+        ("DATASETS", "training/data/datasets.py"),
         ("GROUPS", "tests/benchmarks/__main__.py"),
         ("STUDIES", "analysis/catalog.py"),
         ("FIGURES", "reports/catalog.py"),

@@ -16,8 +16,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from landscape.errors import choose
-from training import catalog, datasets, models, partition, recording, toml
-from training.augment import Augment
+from training.data import datasets, partition
+from training.data.augment import Augment
+from training.engine import recording
+from training.methods import catalog
+from training.models import networks
+from training.storage import toml
 
 RECIPES = Path(__file__).parent / "recipes"
 MOST_RUNS = 10_000  # of one sweep: each is checked before the first is trained
@@ -106,7 +110,7 @@ class Model(OpenSettings):
     name: str = "digits_cnn"
 
     def settled(self, given: dict[str, Any]) -> dict[str, Any]:
-        return _known("model", self.name, given, models.MODELS, brought={"classes", "channels", "size"})
+        return _known("model", self.name, given, networks.MODELS, brought={"classes", "channels", "size"})
 
 
 class Algorithm(OpenSettings):

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from analysis.subjects import Limits, Run
-from training import checkpoint, config
-from training.rounds import train
+from training import config
+from training.engine.run import train
+from training.storage import checkpoint
 
 RECIPE: dict[str, Any] = {
     "dtype": "float64",

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from analysis import command, work
+from analysis import command, runner
 from analysis.advice import LONG, SOON, advise
 from analysis.catalog import STUDIES
 from analysis.subjects import Run
 
 
-def plan(run: Run, study: str, out: Path, **settings: object) -> work.Plan:
-    return work.plan(STUDIES[study], STUDIES[study].settings(**settings), [run], out)
+def plan(run: Run, study: str, out: Path, **settings: object) -> runner.Plan:
+    return runner.plan(STUDIES[study], STUDIES[study].settings(**settings), [run], out)
 
 
 def test_a_short_plan_needs_no_advice(run: Run, tmp_path: Path) -> None:
@@ -56,6 +56,6 @@ def test_fewer_clients(run: Run, tmp_path: Path) -> None:
 def test_it_is_printed_with_the_plan(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(width=400, file=io.StringIO(), record=True)
     planned = plan(run, "curvature", tmp_path)
-    monkeypatch.setattr(work, "rate", lambda subject: planned.passes / (2 * LONG))
+    monkeypatch.setattr(runner, "rate", lambda subject: planned.passes / (2 * LONG))
     command.show_plans([planned], console)
     assert "--set curvature.limit=200 takes 19.5 min: numbers from 200 of" in console.export_text()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from analysis import command, store, work
+from analysis import command, runner, store
 from analysis.subjects import Limits, Run
-from training import lease
+from training.storage import lease
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_full_disk_names_the_file_and_loses_nothing(
     assert not (run.path / "lock").exists()
     monkeypatch.undo()
     (path,) = command.analyze([run], ["training"], [], console=console())
-    assert work.plan(command.STUDIES["training"], command.STUDIES["training"].settings(), [run], path.parent).kept
+    assert runner.plan(command.STUDIES["training"], command.STUDIES["training"].settings(), [run], path.parent).kept
 
 
 def test_a_folder_of_runs_and_patterns(place: Callable[[str], Run], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis import store, work
+from analysis import runner, store
 from analysis.catalog import STUDIES
 from analysis.store import Table
 from analysis.subjects import Limits, Run, Subject
@@ -34,7 +34,7 @@ def dense(run: Subject, theta: Tensor, inputs: Tensor, labels: Tensor) -> Tensor
 
 def ask(name: str, subjects: Sequence[Subject], out: Path, **settings: Any) -> dict[str, Table]:
     study = STUDIES[name]
-    return store.read(work.carry_out(work.plan(study, study.settings(**settings), subjects, out))).tables
+    return store.read(runner.carry_out(runner.plan(study, study.settings(**settings), subjects, out))).tables
 
 
 def test_against_dense_hessians(run: Run, tmp_path: Path) -> None:

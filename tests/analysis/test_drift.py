@@ -17,14 +17,15 @@ import torch
 import xarray
 from torch import Tensor
 
-from analysis import drift, store, work
+from analysis import runner, store
 from analysis.store import Table
+from analysis.studies import drift
 from analysis.study import Study
 from analysis.subjects import Limits, Own, Run, Subject
 
 
 def answer(study: Study, subjects: Sequence[Subject], out: Path, **settings: Any) -> dict[str, Table]:
-    return store.read(work.carry_out(work.plan(study, study.settings(**settings), subjects, out))).tables
+    return store.read(runner.carry_out(runner.plan(study, study.settings(**settings), subjects, out))).tables
 
 
 def outputs(run: Subject, theta: Tensor, inputs: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ def gradient_at(run: Subject, theta: Tensor, client: int | None = None) -> Tenso
 
 def check_reading(study: Study, run: Run, out: Path, **settings: Any) -> None:
     """Every axis of every array has a name, in xarray too, and every array words and units."""
-    path = work.carry_out(work.plan(study, study.settings(**settings), [run], out))
+    path = runner.carry_out(runner.plan(study, study.settings(**settings), [run], out))
     for group, table in store.read(path).tables.items():
         data = xarray.open_dataset(path, group=group, engine="h5netcdf")
         assert {str(name) for name in data.variables} == set(table.variables)
@@ -67,7 +68,7 @@ def check_reading(study: Study, run: Run, out: Path, **settings: Any) -> None:
 def check_interruption(study: Study, run: Run, out: Path, **settings: Any) -> None:
     """Stopped in the middle and asked again, or asked of two workers: the same content."""
     chosen = study.settings(**settings)
-    whole = store.read(work.carry_out(work.plan(study, chosen, [run], out / "whole"))).tables
+    whole = store.read(runner.carry_out(runner.plan(study, chosen, [run], out / "whole"))).tables
     calls = []
 
     def failing(*given: Any) -> Any:
@@ -78,12 +79,12 @@ def check_interruption(study: Study, run: Run, out: Path, **settings: Any) -> No
 
     broken = dataclasses.replace(study, measure=failing)
     with pytest.raises(KeyboardInterrupt):
-        work.carry_out(work.plan(broken, chosen, [run], out / "broken"))
-    again = work.plan(study, chosen, [run], out / "broken")
+        runner.carry_out(runner.plan(broken, chosen, [run], out / "broken"))
+    again = runner.plan(study, chosen, [run], out / "broken")
     assert again.done == 1
-    resumed = store.read(work.carry_out(again)).tables
+    resumed = store.read(runner.carry_out(again)).tables
     two = Run(run.path, limits=Limits(workers=2))
-    beside = store.read(work.carry_out(work.plan(study, chosen, [two], out / "two"))).tables
+    beside = store.read(runner.carry_out(runner.plan(study, chosen, [two], out / "two"))).tables
     for group, table in whole.items():
         for name in table.variables:
             np.testing.assert_array_equal(resumed[group][name], table[name])

@@ -14,8 +14,9 @@ import h5py
 import numpy as np
 import pytest
 
-from analysis import exports, plane, store, surface, work
+from analysis import exports, runner, store
 from analysis.store import DamagedError, Table, Variable
+from analysis.studies import plane, surface
 from analysis.subjects import Run
 
 X, Y = np.array([-1.0, 0.25, 2.0, 3.0]), np.array([0.0, 0.5, 7.0])  # not square, not even
@@ -151,7 +152,7 @@ def test_vtk_holds_the_same_numbers(tmp_path: Path) -> None:
 
 def test_stored_surfaces_and_planes_go_out(run: Run, tmp_path: Path) -> None:
     def stored(study: Any, settings: Any) -> store.Stored:
-        return store.read(work.carry_out(work.plan(study, settings, [run], tmp_path)))
+        return store.read(runner.carry_out(runner.plan(study, settings, [run], tmp_path)))
 
     drawn = stored(surface.STUDY, surface.Settings(steps=3, extent=0.5, clients=1)).tables
     through = stored(plane.STUDY, plane.Settings(steps=3)).tables["plane_0"]

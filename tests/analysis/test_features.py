@@ -8,7 +8,8 @@ import torch
 import xarray
 from torch import nn
 
-from analysis import features, work
+from analysis import runner
+from analysis.studies import features
 from analysis.subjects import Limits, Own
 
 
@@ -52,7 +53,7 @@ def test_running_statistics_travel_with_the_point(tmp_path):
 
 def test_stored_with_named_axes(run, tmp_path):
     settings = features.Settings(rounds="all", models=("server",), count=60, perplexity=5.0)
-    path = work.carry_out(work.plan(features.STUDY, settings, [run], tmp_path))
+    path = runner.carry_out(runner.plan(features.STUDY, settings, [run], tmp_path))
     with xarray.open_dataset(path, group="features", engine="h5netcdf") as found:
         assert dict(found.sizes) == {"model": 1, "round": 3, "axis": 2, "example": 60, "unit": 4}
         _, labels = run.examples("test")
@@ -72,7 +73,7 @@ def test_stored_with_named_axes(run, tmp_path):
 
 def test_the_same_picture_every_time(run, tmp_path):
     settings = features.Settings(count=50, perplexity=4.0, keep=False)
-    first, again = (work.carry_out(work.plan(features.STUDY, settings, [run], tmp_path / name)) for name in "ab")
+    first, again = (runner.carry_out(runner.plan(features.STUDY, settings, [run], tmp_path / name)) for name in "ab")
     one, two = (xarray.load_dataset(path, group="features", engine="h5netcdf") for path in (first, again))
     xarray.testing.assert_identical(one, two)
     assert "feature" not in one
@@ -105,7 +106,7 @@ def test_a_dead_network_gives_no_picture():
 
 def test_interrupted_and_run_again(run, tmp_path, monkeypatch):
     settings = features.Settings(rounds="all", count=40, perplexity=4.0)
-    whole = work.carry_out(work.plan(features.STUDY, settings, [run], tmp_path / "whole"))
+    whole = runner.carry_out(runner.plan(features.STUDY, settings, [run], tmp_path / "whole"))
     real, calls = features.tsne, []
 
     def once(*args, **kwargs):
@@ -116,10 +117,10 @@ def test_interrupted_and_run_again(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(features, "tsne", once)
     with pytest.raises(KeyboardInterrupt):
-        work.carry_out(work.plan(features.STUDY, settings, [run], tmp_path))
-    planned = work.plan(features.STUDY, settings, [run], tmp_path)
+        runner.carry_out(runner.plan(features.STUDY, settings, [run], tmp_path))
+    planned = runner.plan(features.STUDY, settings, [run], tmp_path)
     assert planned.done == 1
-    again = work.carry_out(planned)
+    again = runner.carry_out(planned)
     assert len(calls) == 4  # three rounds, one of them tried twice
     one, two = (xarray.load_dataset(path, group="features", engine="h5netcdf") for path in (whole, again))
     xarray.testing.assert_identical(one, two)
@@ -131,9 +132,9 @@ def test_bad_settings(run, tmp_path):
     with pytest.raises(ValueError, match="models must name at least one of final, server, mean, swa"):
         features.Settings(models=())
     with pytest.raises(ValueError, match="perplexity must be below the number of examples, 20; got 30"):
-        work.plan(features.STUDY, features.Settings(count=20), [run], tmp_path)
+        runner.plan(features.STUDY, features.Settings(count=20), [run], tmp_path)
     with pytest.raises(ValueError, match="round 4 has no swa model, only server, mean"):
-        work.plan(features.STUDY, features.Settings(models=("swa",)), [run], tmp_path)
+        runner.plan(features.STUDY, features.Settings(models=("swa",)), [run], tmp_path)
 
 
 def test_one_feature_is_no_picture(tmp_path):
@@ -143,4 +144,4 @@ def test_one_feature_is_no_picture(tmp_path):
     own = Own("own", tmp_path, model, theta, {"test": (X, y)}, "print", Limits(workers=1, dtype=torch.float64))
     settings = features.Settings(count=8, perplexity=2.0)
     with pytest.raises(ValueError, match="own: a picture needs 2 features or more"):
-        work.carry_out(work.plan(features.STUDY, settings, [own], tmp_path))
+        runner.carry_out(runner.plan(features.STUDY, settings, [own], tmp_path))

@@ -7,7 +7,8 @@ import pytest
 import torch
 import xarray
 
-from analysis import forgetting, work
+from analysis import runner
+from analysis.studies import forgetting
 from analysis.subjects import Limits, Own
 
 
@@ -21,7 +22,7 @@ def forward(w, inputs):
 @pytest.fixture(scope="module")
 def path(run, tmp_path_factory):
     out = tmp_path_factory.mktemp("forgetting")
-    return work.carry_out(work.plan(forgetting.STUDY, forgetting.Settings(), [run], out))
+    return runner.carry_out(runner.plan(forgetting.STUDY, forgetting.Settings(), [run], out))
 
 
 def group(path, name):
@@ -120,7 +121,7 @@ def test_a_class_without_examples_is_unknown_not_zero():
 
 def test_limits_are_kept(run, tmp_path):
     settings = forgetting.Settings(rounds="last", limit=25, clients=2, local=False)
-    path = work.carry_out(work.plan(forgetting.STUDY, settings, [run], tmp_path))
+    path = runner.carry_out(runner.plan(forgetting.STUDY, settings, [run], tmp_path))
     assert int(group(path, "global_model")["total"].sum()) == 25
     assert list(group(path, "clients")["client"].values) == [0, 1]
     assert set(group(path, "clients")["total"].values) == {25}
@@ -139,10 +140,10 @@ def test_interrupted_and_run_again(run, path, tmp_path, monkeypatch):
 
     monkeypatch.setattr(forgetting, "everyone", once)
     with pytest.raises(KeyboardInterrupt):
-        work.carry_out(work.plan(forgetting.STUDY, forgetting.Settings(), [run], tmp_path))
-    planned = work.plan(forgetting.STUDY, forgetting.Settings(), [run], tmp_path)
+        runner.carry_out(runner.plan(forgetting.STUDY, forgetting.Settings(), [run], tmp_path))
+    planned = runner.plan(forgetting.STUDY, forgetting.Settings(), [run], tmp_path)
     assert planned.done == 1
-    again = work.carry_out(planned)
+    again = runner.carry_out(planned)
     for name in ("global_model", "clients", "local_models"):
         xarray.testing.assert_identical(group(again, name), group(path, name))
 
@@ -154,8 +155,8 @@ def test_a_single_model(tmp_path):
     theta = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     own = Own("own", tmp_path, model, theta, {"train": (X, y)}, "print", Limits(workers=1, dtype=torch.float64))
     with pytest.raises(ValueError, match="own: there is no test data, only train"):
-        work.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path)
-    path = work.carry_out(work.plan(forgetting.STUDY, forgetting.Settings(split="train"), [own], tmp_path))
+        runner.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path)
+    path = runner.carry_out(runner.plan(forgetting.STUDY, forgetting.Settings(split="train"), [own], tmp_path))
     assert int(group(path, "global_model")["correct"].sum()) == int((model(X).argmax(1) == y).sum())
 
 
@@ -168,4 +169,4 @@ def test_bad_settings():
 
 def test_clients_without_tests_of_their_own(run, tmp_path):
     with pytest.raises(ValueError, match="clients have no test data of their own"):
-        work.plan(forgetting.STUDY, forgetting.Settings(client_split="test"), [run], tmp_path)
+        runner.plan(forgetting.STUDY, forgetting.Settings(client_split="test"), [run], tmp_path)

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from torch import Tensor
 
-from analysis import friendly, search
-from analysis import incompatibility as study
+from analysis.shared import friendly, search
+from analysis.studies import incompatibility as study
 from analysis.subjects import Limits, Own, Run, Subject
 from landscape import Objective
-from landscape.data import join
+from landscape.objectives.batches import join
 from landscape.rng import numpy_generator
 from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
-from training.parts import Visit
+from training.rules.base import Visit
 
 
 class Quadratic(Subject):

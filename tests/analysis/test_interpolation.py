@@ -13,16 +13,17 @@ import xarray
 from torch import Tensor
 from torch.nn import functional
 
-from analysis import interpolation, store, work
+from analysis import runner, store
 from analysis.store import Stored, Table
+from analysis.studies import interpolation
 from analysis.subjects import Limits, Run
 from tests.analysis.test_plane import flat, several
 from tests.analysis.test_surface import assert_same, normed, plain
 
 
 def go(subjects: list[Any], out: Path, **settings: Any) -> Stored:
-    planned = work.plan(interpolation.STUDY, interpolation.Settings(**settings), subjects, out)
-    return store.read(work.carry_out(planned, say=lambda _: None))
+    planned = runner.plan(interpolation.STUDY, interpolation.Settings(**settings), subjects, out)
+    return store.read(runner.carry_out(planned, say=lambda _: None))
 
 
 def named(table: Table) -> list[tuple[str, str, str]]:
@@ -174,7 +175,7 @@ def test_interrupted_and_with_two_workers_it_is_the_same(
     monkeypatch.setattr(interpolation, "barrier", stop)
     with pytest.raises(KeyboardInterrupt):
         go([run], tmp_path / "broken", **settings)
-    assert work.plan(interpolation.STUDY, interpolation.Settings(**settings), [run], tmp_path / "broken").done == 2
+    assert runner.plan(interpolation.STUDY, interpolation.Settings(**settings), [run], tmp_path / "broken").done == 2
     assert_same(straight, go([run], tmp_path / "broken", **settings))
     assert len(asked) == 3 + len(straight.tables["lines"]["kind"]) - 2
 

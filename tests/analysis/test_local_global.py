@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.local_global import Settings, client_operators
+from analysis.studies.local_global import Settings, client_operators
 from analysis.subjects import Run
 from landscape.operators import SumOperator
 from tests.analysis.test_curvature import ask, dense

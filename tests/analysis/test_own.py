@@ -13,8 +13,9 @@ import xarray
 from safetensors.torch import save_file
 from torch import nn
 
-from analysis import forgetting, work
-from analysis.own import load_weights, open_own
+from analysis import runner
+from analysis.own_models import load_weights, open_own
+from analysis.studies import forgetting
 from analysis.subjects import Limits
 
 
@@ -119,11 +120,11 @@ def test_every_kind_of_file_gives_the_same_model(tmp_path, trained, write, suffi
 def test_studies_work_on_it(tmp_path, trained):
     as_state(trained, tmp_path / "w.pt")
     own, _ = opened(tmp_path / "w.pt", limits=Limits(workers=1))
-    path = work.carry_out(work.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path))
+    path = runner.carry_out(runner.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path))
     found = xarray.load_dataset(path, group="global_model", engine="h5netcdf")
     inputs, labels = own.examples("test")
     assert int(found["correct"].sum()) == int((trained.eval()(inputs).argmax(1) == labels).sum())
-    assert work.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path).kept
+    assert runner.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path).kept
 
 
 def test_the_fingerprint_follows_weights_and_data(tmp_path, trained, mine):
@@ -163,9 +164,9 @@ def test_arrays_from_an_npz(tmp_path, trained):
 
 
 def test_a_data_set_and_a_model_by_name(tmp_path):
-    from training import models
+    from training.models import networks
 
-    model = models.build("mlp", classes=10, channels=1, size=8, seed=5, hidden=(200, 200))
+    model = networks.build("mlp", classes=10, channels=1, size=8, seed=5, hidden=(200, 200))
     as_state(model, tmp_path / "w.pt")
     own, _ = opened(tmp_path / "w.pt", model="mlp", data="digits")
     assert own.examples("train")[0].shape == (1437, 1, 8, 8)

@@ -10,9 +10,10 @@ import torch
 import xarray
 from torch import nn
 
-from analysis import personal, work
+from analysis import runner
+from analysis.studies import personal
 from analysis.subjects import Limits, Own
-from training.client_tests import client_examples, client_test, look, open_subject
+from training.personal.client_tests import client_examples, client_test, look, open_subject
 
 
 def group(path):
@@ -20,7 +21,7 @@ def group(path):
 
 
 def stored(run, out, **settings):
-    return work.carry_out(work.plan(personal.STUDY, personal.Settings(**settings), [run], out))
+    return runner.carry_out(runner.plan(personal.STUDY, personal.Settings(**settings), [run], out))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_means_spreads_and_worst(path):
 
 
 def test_ways_agree_with_training_personal(run, path):
-    from training.personal import evaluate
+    from training.personal.evaluation import evaluate
 
     subject = open_subject(run.path, round=4)
     result = evaluate(subject, "finetune", {"epochs": 1, "draw": 100})
@@ -108,4 +109,4 @@ def test_bad_settings(tmp_path):
     )
     own.limits = Limits(workers=1)
     with pytest.raises(ValueError, match="own: a single model has no clients"):
-        work.plan(personal.STUDY, personal.Settings(), [own], tmp_path)
+        runner.plan(personal.STUDY, personal.Settings(), [own], tmp_path)

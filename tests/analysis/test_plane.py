@@ -14,15 +14,17 @@ import xarray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from analysis import grids, plane, store, work
+from analysis import runner, store
+from analysis.shared import grids
 from analysis.store import Stored, Table
+from analysis.studies import plane
 from analysis.subjects import Limits, Own, Run
 from tests.analysis.test_surface import assert_same, normed, plain
 
 
 def go(subjects: list[Any], out: Path, **settings: Any) -> Stored:
-    planned = work.plan(plane.STUDY, plane.Settings(**settings), subjects, out)
-    return store.read(work.carry_out(planned, say=lambda _: None))
+    planned = runner.plan(plane.STUDY, plane.Settings(**settings), subjects, out)
+    return store.read(runner.carry_out(planned, say=lambda _: None))
 
 
 @dataclass
@@ -135,7 +137,7 @@ def test_models_that_span_no_plane(run: Run, make_run: Callable[..., Run], tmp_p
     a, b = flat(normed(0)), flat(normed(1))
     for points, message in (([a, a, b], "a and b are equal"), ([a, b, 0.5 * (a + b)], "lie on one line")):
         with pytest.raises(ValueError, match=rf"{message}.*c = mine round 2\)"):
-            work.plan(  # before any work is done
+            runner.plan(  # before any work is done
                 plane.STUDY, plane.Settings(models="rounds", rounds="all"), [several(tmp_path, points)], tmp_path
             )
     other = make_run(model={"name": "mlp", "hidden": [3]})
@@ -199,7 +201,7 @@ def test_interrupted_and_with_two_workers_it_is_the_same(
     monkeypatch.setattr(plane, "measure_rows", stop)
     with pytest.raises(KeyboardInterrupt):
         go([run], tmp_path / "broken", steps=4)
-    planned = work.plan(plane.STUDY, plane.Settings(steps=4), [run], tmp_path / "broken")
+    planned = runner.plan(plane.STUDY, plane.Settings(steps=4), [run], tmp_path / "broken")
     assert planned.done == 3  # the models, and two rows
     assert_same(straight, go([run], tmp_path / "broken", steps=4))
     assert len(asked) == 3 + 2 + 4

@@ -14,9 +14,11 @@ import xarray
 from PIL import Image
 from scipy import ndimage
 
-from analysis import corruptions, robustness, work
-from analysis.corruptions import CORRUPTIONS, corrupt
+from analysis import runner
+from analysis.shared import corruptions
+from analysis.shared.corruptions import CORRUPTIONS, corrupt
 from analysis.store import read
+from analysis.studies import robustness
 from analysis.subjects import Limits, Own
 
 
@@ -283,7 +285,7 @@ def group(path):
 
 
 def stored(subject, out, **settings):
-    return work.carry_out(work.plan(robustness.STUDY, robustness.Settings(**settings), [subject], out))
+    return runner.carry_out(runner.plan(robustness.STUDY, robustness.Settings(**settings), [subject], out))
 
 
 def test_the_study_by_hand(run, tmp_path):
@@ -363,9 +365,9 @@ def test_interrupted_and_run_again(run, tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "corrupt", once)
     with pytest.raises(KeyboardInterrupt):
         stored(run, tmp_path, **settings)
-    planned = work.plan(robustness.STUDY, robustness.Settings(**settings), [run], tmp_path)
+    planned = runner.plan(robustness.STUDY, robustness.Settings(**settings), [run], tmp_path)
     assert planned.done == 2
-    xarray.testing.assert_identical(group(work.carry_out(planned)), group(whole))
+    xarray.testing.assert_identical(group(runner.carry_out(planned)), group(whole))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import sensitivity
+from analysis.studies import sensitivity
 from analysis.subjects import Run
 from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis import drift, local_global, sensitivity
+from analysis.studies import drift, local_global, sensitivity
 from analysis.subjects import Run
 from tests.analysis.test_curvature import dense
 from tests.analysis.test_drift import answer, gradient_at, loss_at, outputs

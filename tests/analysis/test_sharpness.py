@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import sharpness
+from analysis.studies import sharpness
 from analysis.subjects import Limits, Own, Run
-from landscape.data import join
-from landscape.sharpness import KINDS
+from landscape.geometry.sharpness import KINDS
+from landscape.objectives.batches import join
 from tests.analysis.test_curvature import dense
 from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import spread
-from analysis.local_global import everyones_errors
+from analysis.shared import spread
+from analysis.studies.local_global import everyones_errors
 from analysis.subjects import Run
 from landscape import Objective, eigenpairs
 from tests.analysis.test_curvature import ask

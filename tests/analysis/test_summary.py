@@ -13,10 +13,11 @@ import sys
 import numpy as np
 import pytest
 
-from analysis import curvature, forgetting, incompatibility, interpolation, local_global, store, summary, training, work
+from analysis import runner, store, summary
 from analysis.store import Stored, Table, Variable
+from analysis.studies import curvature, forgetting, incompatibility, interpolation, local_global, training
 from analysis.subjects import Limits, Run
-from training import metrics
+from training.storage import metrics
 
 
 def test_torch_stays_unloaded():
@@ -43,7 +44,7 @@ def analysed(runs, tmp_path_factory):
             (incompatibility.STUDY, incompatibility.Settings(steps=0, batches=0, limit=30)),
             (interpolation.STUDY, interpolation.Settings(pairs=("client-global",), steps=3, clients=2, limit=40)),
         ):
-            work.carry_out(work.plan(study, settings, [run], folder))
+            runner.carry_out(runner.plan(study, settings, [run], folder))
     return copies
 
 

@@ -15,16 +15,18 @@ import xarray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from analysis import grids, store, surface, work
+from analysis import runner, store
+from analysis.shared import grids
 from analysis.store import Stored
+from analysis.studies import surface
 from analysis.subjects import Limits, Own, Run, Subject
 from landscape import directions
 from landscape import plane as whole_plane
 
 
 def go(subjects: list[Any], out: Path, **settings: Any) -> Stored:
-    planned = work.plan(surface.STUDY, surface.Settings(**settings), subjects, out)
-    return store.read(work.carry_out(planned, say=lambda _: None))
+    planned = runner.plan(surface.STUDY, surface.Settings(**settings), subjects, out)
+    return store.read(runner.carry_out(planned, say=lambda _: None))
 
 
 def assert_same(one: Stored, other: Stored) -> None:
@@ -93,10 +95,10 @@ def test_the_same_bits_as_landscape_plane_in_blocks_of_rows_or_whole(
     assert whole.tables["global_models"]["loss"][0, 1, 2, 2] == objective.loss(theta)
 
     monkeypatch.setattr(grids, "AT_ONCE", 2 * 5 * len(run.examples("train")[1]))
-    planned = work.plan(surface.STUDY, surface.Settings(steps=5, extent=0.5), [run], tmp_path / "rows")
+    planned = runner.plan(surface.STUDY, surface.Settings(steps=5, extent=0.5), [run], tmp_path / "rows")
     train = [piece.key for piece in planned.pieces if ", train" in piece.key]
     assert [key.partition(", train")[2] for key in train] == [", rows 0 to 2", ", rows 2 to 4", ", rows 4 to 5"]
-    assert_same(store.read(work.carry_out(planned)), whole)
+    assert_same(store.read(runner.carry_out(planned)), whole)
 
 
 def test_one_and_two_workers_agree_to_the_bit(run: Run, tmp_path: Path) -> None:
@@ -264,9 +266,9 @@ def test_interrupted_it_goes_on(runs: list[Run], tmp_path: Path, monkeypatch: py
         go(runs, tmp_path / "broken", **settings)
     assert not (tmp_path / "broken" / "surface.h5").exists()
     monkeypatch.setattr(surface, "measure_rows", real)
-    planned = work.plan(surface.STUDY, surface.Settings(**settings), runs, tmp_path / "broken")
+    planned = runner.plan(surface.STUDY, surface.Settings(**settings), runs, tmp_path / "broken")
     assert planned.done == 3  # two pairs of axes, one surface
-    assert_same(store.read(work.carry_out(planned)), straight)
+    assert_same(store.read(runner.carry_out(planned)), straight)
 
 
 def test_xarray_reads_it_with_every_axis_named(runs: list[Run], tmp_path: Path) -> None:

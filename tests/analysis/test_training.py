@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import xarray
 
-from analysis import training, work
+from analysis import runner
+from analysis.studies import training
 from analysis.subjects import Limits, Run
-from training import metrics, recording
+from training.engine import recording
+from training.storage import metrics
 
 
 def stored(run, tmp_path, **settings):
-    return work.carry_out(work.plan(training.STUDY, training.Settings(**settings), [run], tmp_path))
+    return runner.carry_out(runner.plan(training.STUDY, training.Settings(**settings), [run], tmp_path))
 
 
 def opened(path, group):
@@ -112,8 +114,8 @@ def test_records_after_the_newest_checkpoint_wait(run, tmp_path):
 
 def test_a_second_look_is_kept(run, tmp_path):
     stored(run, tmp_path)
-    assert work.plan(training.STUDY, training.Settings(), [run], tmp_path).kept
-    assert not work.plan(training.STUDY, training.Settings(last=2), [run], tmp_path).kept
+    assert runner.plan(training.STUDY, training.Settings(), [run], tmp_path).kept
+    assert not runner.plan(training.STUDY, training.Settings(last=2), [run], tmp_path).kept
 
 
 @pytest.mark.parametrize("target", [0, 1.5, 80, float("nan"), True, "0.5"])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import store, work
+from analysis import runner, store
 from analysis.catalog import STUDIES
 from analysis.command import parse, spoken
 from analysis.store import Table, Variable
@@ -64,10 +64,10 @@ class Counted:
         )
 
 
-def go(counted: Counted, run: Run, out: Path, said: list[str] | None = None, **settings: Any) -> work.Plan:
+def go(counted: Counted, run: Run, out: Path, said: list[str] | None = None, **settings: Any) -> runner.Plan:
     say = (said if said is not None else []).append
-    planned = work.plan(counted.study, Settings(**settings), [run], out)
-    work.carry_out(planned, say=say)
+    planned = runner.plan(counted.study, Settings(**settings), [run], out)
+    runner.carry_out(planned, say=say)
     return planned
 
 
@@ -89,7 +89,7 @@ def test_an_interrupted_study_finishes_the_rest(run: Run, tmp_path: Path) -> Non
         go(counted, run, tmp_path)
     assert not (tmp_path / "counted.h5").exists()
     counted.fail_at = None
-    planned = work.plan(counted.study, Settings(), [run], tmp_path)
+    planned = runner.plan(counted.study, Settings(), [run], tmp_path)
     assert (planned.kept, planned.done) == (False, 2)
     go(counted, run, tmp_path)
     assert counted.asked == ["round 0", "round 2", "round 4"]
@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_tried_in_smaller_chunks(run: Run, tmp_path: Path, 
             counted.fail_at = None
 
     try:
-        work.carry_out(work.plan(counted.study, Settings(), [run], tmp_path), say=give_in)
+        runner.carry_out(runner.plan(counted.study, Settings(), [run], tmp_path), say=give_in)
     finally:
         run.limits = before
     assert said == [f"round 2: out of memory; trying again with {size} examples at once" for size in (256, 128)]
@@ -218,7 +218,7 @@ def test_every_study_answers_stores_and_reloads(name: str, runs: list[Run], tmp_
 
     study = STUDIES[name]
     subjects = runs if study.together else runs[:1]
-    path = work.carry_out(work.plan(study, study.settings(), subjects, tmp_path))
+    path = runner.carry_out(runner.plan(study, study.settings(), subjects, tmp_path))
     found = store.read(path)
     assert found.settings == json.loads(json.dumps(dataclasses.asdict(study.settings())))
     for group, table in found.tables.items():
@@ -227,7 +227,7 @@ def test_every_study_answers_stores_and_reloads(name: str, runs: list[Run], tmp_
             for variable in table.variables:
                 assert data[variable].attrs["long_name"]
                 assert "units" in data[variable].attrs
-    assert work.plan(study, study.settings(), subjects, tmp_path).kept
+    assert runner.plan(study, study.settings(), subjects, tmp_path).kept
 
 
 @pytest.mark.parametrize("content", [b"", hashlib.sha256(b"").digest(), b"\x00" * 100], ids=["empty", "hash", "zeros"])
@@ -258,7 +258,7 @@ def test_a_piece_under_the_name_of_another_is_measured_again(run: Run, tmp_path:
 
 def test_a_plan_changes_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "counted.h5").write_text("precious")
-    planned = work.plan(Counted().study, Settings(), [run], tmp_path)
+    planned = runner.plan(Counted().study, Settings(), [run], tmp_path)
     assert "not readable as results" in planned.damage
     assert [path.name for path in tmp_path.iterdir()] == ["counted.h5"]
     assert (tmp_path / "counted.h5").read_text() == "precious"

@@ -81,7 +81,7 @@ def prepare(*, folder: str, clients: int, rounds: int) -> Numbers:
 
     from analysis.subjects import Run
     from training import config
-    from training.rounds import train
+    from training.engine.run import train
 
     settings = {
         "data": {
@@ -128,14 +128,15 @@ def _run(folder: str) -> Any:
 
 def warm_start(*, folder: str) -> Numbers:
     """Products of every round, warm and cold."""
-    from analysis import curvature, store, work
+    from analysis import runner, store
+    from analysis.studies import curvature
 
     run = _run(folder)
     found: Numbers = {}
     for name in ("cold", "warm"):
         settings = curvature.Settings(rounds=",".join(map(str, run.rounds[1:])), warm=name == "warm")
         start = time.perf_counter()
-        path = work.carry_out(work.plan(curvature.STUDY, settings, [run], Path(folder) / name))
+        path = runner.carry_out(runner.plan(curvature.STUDY, settings, [run], Path(folder) / name))
         found[f"{name}_seconds"] = time.perf_counter() - start
         table = store.read(path).tables["spectrum"]
         assert table["converged"].all()

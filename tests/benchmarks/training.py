@@ -133,8 +133,8 @@ def measure_rounds(*, looks: int, steps: int) -> Numbers:
     import torch
 
     from training import config
-    from training.executor import Processes
-    from training.rounds import Federation
+    from training.engine.run import Federation
+    from training.executors.executor import Processes
 
     ways: dict[str, Callable[[], object]] = {}
     images: dict[str, int] = {}
@@ -165,7 +165,7 @@ class Bare:
     def __init__(self, settings: Numbers):
         from tests.benchmarks.problem import FORMATS
         from training import config
-        from training.rounds import Federation
+        from training.engine.run import Federation
 
         shop = Federation(config.validate(settings)).shop
         batches = [
@@ -229,9 +229,9 @@ def _labour(pipe: Any, settings: Numbers, place: int, size: int) -> None:
 def measure_stacked(*, looks: int) -> Numbers:
     """Seconds of a round with clients one by one and stacked, in this process."""
     from training import config
-    from training.executor import Serial
-    from training.rounds import Federation
-    from training.stacked import Stacked
+    from training.engine.run import Federation
+    from training.executors.executor import Serial
+    from training.executors.stacked import Stacked
 
     quiet = ("rounds.count=1000", "evaluation.every=1000")
     small = ("partition.clients=100", "local.batch_size=10", "local.epochs=5")
@@ -256,8 +256,8 @@ def measure_stacked(*, looks: int) -> Numbers:
 def measure_sam(*, looks: int) -> Numbers:
     """Seconds of a round of FedAvg and FedSAM, in this process."""
     from training import config
-    from training.executor import Serial
-    from training.rounds import Federation
+    from training.engine.run import Federation
+    from training.executors.executor import Serial
 
     found: Numbers = {}
     digits = {**lenet64(2, 4), "data": {"name": "digits"}, "model": {"name": "digits_cnn"}, "partition": {"clients": 5}}
@@ -275,8 +275,8 @@ def measure_crowd(*, clients: int, examples: int) -> Numbers:
     """Seconds of a round and peak memory with so many clients, of which ten take part."""
     from tests.benchmarks.worker import peak_bytes
     from training import config
-    from training.executor import Serial
-    from training.rounds import Federation
+    from training.engine.run import Federation
+    from training.executors.executor import Serial
 
     settings = {
         "data": {"name": "synthetic", "examples": max(examples, clients), "test_examples": 0},

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from landscape.messages import printable
+from training.console.messages import printable
 
 SLOW = 5.0  # seconds of computing for one input
 

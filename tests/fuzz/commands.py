@@ -18,7 +18,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from training.parent import without_main
+from training.executors.parent import without_main
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0  # seconds for one command; they take less than one

@@ -9,8 +9,8 @@ import torch
 import analysis.command
 import landscape.cli
 import reports.command
+import training.console.summaries
+import training.console.sweep
 import training.personal
-import training.show
-import training.sweep
 
 torch.set_num_threads(1)

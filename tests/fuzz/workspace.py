@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from analysis import store, work
+from analysis import runner, store
 from analysis.store import Stored, Table, Variable
-from training import config, scores
-from training.rounds import train
+from training import config
+from training.engine.run import train
+from training.personal import scores
 
 RECIPE: dict[str, Any] = {
     "data": {"name": "digits"},
@@ -52,7 +53,7 @@ def make_workspace(folder: Path) -> None:
     with h5py.File(folder / "surface.h5", "w") as file:
         file["xcoordinates"], file["ycoordinates"] = np.linspace(-1, 1, 5), np.linspace(-1, 1, 4)
         file["train_loss"], file["train_acc"] = rng.random((5, 4)), rng.random((5, 4))
-    work._save(*planned(folder), {"value": np.arange(12.0).reshape(3, 4), "name": np.asarray(["a", "b"])})
+    runner._save(*planned(folder), {"value": np.arange(12.0).reshape(3, 4), "name": np.asarray(["a", "b"])})
 
 
 def _train(folder: Path, name: str, until: int | None = None) -> Path:

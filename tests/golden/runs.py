@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from analysis import catalog, store, work
+from analysis import catalog, runner, store
 from analysis.subjects import Limits, Run
 from training import config
-from training.rounds import train
+from training.engine.run import train
 
 BATCHNORM = {"name": "tests.golden.networks:batchnorm_cnn"}
 COMMON: dict[str, Any] = {
@@ -212,8 +212,8 @@ def study_all(runs: Mapping[str, Path], out: Path) -> dict[str, dict[str, NDArra
         for name, case in CASES.items():
             study = catalog.STUDIES[case.study]
             subjects = [Run(runs[run], limits=Limits(workers=1)) for run in case.runs]
-            planned = work.plan(study, study.settings(**case.settings), subjects, out / name)
-            values = read_values(work.carry_out(planned, say=lambda _: None))
+            planned = runner.plan(study, study.settings(**case.settings), subjects, out / name)
+            values = read_values(runner.carry_out(planned, say=lambda _: None))
             found[name] = {RENAMED.get(key, key): array for key, array in values.items()}
     return found
 

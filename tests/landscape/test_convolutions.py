@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from landscape.convolutions import Direct, Fourier, Geometry, _fourier, wants_channels_last, way
-from landscape.derivatives import CheapSecond
+from landscape.kernels.convolutions import Direct, Fourier, Geometry, _fourier, wants_channels_last, way
+from landscape.kernels.derivatives import CheapSecond
 
 SHAPES = {  # images, input channels and size; output channels, kernel; padding
     "even": ((3, 2, 8, 6), (4, 3, 3), (0, 0)),

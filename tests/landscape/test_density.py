@@ -8,11 +8,12 @@ from torch.autograd.functional import hessian
 from torch.func import functional_call
 from torch.nn import functional
 
-from landscape import Objective, density
-from landscape.density import quadrature, spectral_density
+from landscape import Objective
 from landscape.operators import MatrixOperator, Operator, ShiftedOperator
 from landscape.results import Density
-from landscape.trace import trace
+from landscape.spectrum import density
+from landscape.spectrum.density import quadrature, spectral_density
+from landscape.spectrum.trace import trace
 
 
 def symmetric(size: int, seed: int) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from landscape.derivatives import REPLACEMENTS, CheapSecond
+from landscape.kernels.derivatives import REPLACEMENTS, CheapSecond
 
 CASES = {
     "plain": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)), (5, 3, 8, 8)),

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from landscape import Objective, eigenpairs, power_iteration, spectral_density, trace
-from landscape.eigen import CHEAP
 from landscape.operators import MatrixOperator, Operator
 from landscape.results import Outcome
+from landscape.spectrum.lanczos import CHEAP
 from tests.landscape.cases import make
 
 

@@ -10,7 +10,7 @@ from torch.autograd.functional import hessian
 from torch.nn import functional
 
 from landscape import Objective, eigenpairs
-from landscape.exact_losses import ExactLosses
+from landscape.objectives.exact_losses import ExactLosses
 
 
 def draw(*shape):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from landscape.machine import Machine, Memory
+from landscape.runtime.machine import Machine, Memory
 
 GB = 2**30
 FIRST = "35 31 0:32 {root} {mount} rw,relatime - cgroup cgroup rw,memory"

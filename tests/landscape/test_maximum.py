@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from landscape import Objective
-from landscape.ascent import ascend, climb_corners, move_coordinates
-from landscape.sharpness import sharpness
+from landscape.geometry.ascent import ascend, climb_corners, move_coordinates
+from landscape.geometry.sharpness import sharpness
 from tests.landscape.cases import Case
 from tests.landscape.test_sharpness import Point, data, network, numbers, quadratic
 

@@ -17,10 +17,11 @@ import pytest
 import torch
 from torch import nn
 
-from landscape import Objective, eigenpairs, memory
-from landscape.curvature import HessianOperator
-from landscape.machine import Memory
-from landscape.memory import LEDGER, Ledger, allowance, parse_bytes
+from landscape import Objective, eigenpairs
+from landscape.hessian import HessianOperator
+from landscape.runtime import memory
+from landscape.runtime.machine import Memory
+from landscape.runtime.memory import LEDGER, Ledger, allowance, parse_bytes
 
 GB = 2**30
 CHUNKS = 24
@@ -242,7 +243,7 @@ def test_budgets_are_written_with_units(text: str | int, size: int) -> None:
 
 COUNT = """
 import resource, torch
-from landscape.memory import keep_freed
+from landscape.runtime.memory import keep_freed
 {call}
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -269,6 +270,6 @@ def test_pages_are_not_cleared_again_and_again() -> None:
 
 
 def test_a_tuned_allocator_is_left_alone() -> None:
-    code = "from landscape.memory import keep_freed; print(keep_freed())"
+    code = "from landscape.runtime.memory import keep_freed; print(keep_freed())"
     assert output(code, MALLOC_ARENA_MAX="4") == "False"
     assert output(code, GLIBC_TUNABLES="glibc.malloc.arena_max=4") == "False"

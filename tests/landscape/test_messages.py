@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from landscape.messages import LONGEST, printable
+from training.console.messages import LONGEST, printable
 
 
 def test_letters_that_act_on_a_terminal_are_spelled_out():

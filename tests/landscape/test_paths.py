@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from landscape.objective import Objective
-from landscape.paths import barrier, curve, interpolate
+from landscape.geometry.paths import barrier, curve, interpolate
+from landscape.geometry.surface import plane
+from landscape.objectives.objective import Objective
 from landscape.rng import normal, torch_generator
-from landscape.surface import plane
 
 LABELS = torch.randint(0, 3, (37,), generator=torch_generator(0, "labels"))
 INPUTS = normal((37, 4), 0, "inputs")

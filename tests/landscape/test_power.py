@@ -8,8 +8,8 @@ import torch
 
 from landscape import Objective, eigenpairs, power_iteration
 from landscape.operators import MatrixOperator
-from landscape.power import minibatches
 from landscape.results import Outcome
+from landscape.spectrum.power import minibatches
 from tests.landscape.cases import make
 from tests.landscape.test_eigen import check, matrix
 

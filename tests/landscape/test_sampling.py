@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from landscape import Objective
-from landscape.sampling import Draw, _quota, _rounding_variance, draw, ratio_error, unstratified
+from landscape.objectives.sampling import Draw, _quota, _rounding_variance, draw, ratio_error, unstratified
 from tests.truth.coverage import SETTINGS
 
 LABELS = torch.tensor([0] * 17 + [1] * 9 + [2] * 13 + [3] * 1)

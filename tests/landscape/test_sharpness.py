@@ -13,9 +13,9 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from landscape import Objective
-from landscape.ascent import ascend, checkpoints, project, steepest
+from landscape.geometry.ascent import ascend, checkpoints, project, steepest
+from landscape.geometry.sharpness import KINDS, NORMED, adaptive_operator, sharpness
 from landscape.results import Sharpness
-from landscape.sharpness import KINDS, NORMED, adaptive_operator, sharpness
 
 INF = math.inf
 

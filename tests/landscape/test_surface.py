@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from landscape import directions
-from landscape.objective import Objective
+from landscape.geometry.surface import coordinates, curvature_extent, line, plane
+from landscape.objectives.objective import Objective
 from landscape.results import Line, Plane
 from landscape.rng import normal, torch_generator
-from landscape.surface import coordinates, curvature_extent, line, plane
 
 
 def classifier(dtype: torch.dtype = torch.float64, **options: Any) -> Objective:

@@ -13,7 +13,7 @@ from torch.nn import functional
 from landscape import Objective
 from landscape.layout import Layout
 from landscape.operators import MatrixOperator, Operator, ShiftedOperator, SumOperator
-from landscape.trace import trace
+from landscape.spectrum.trace import trace
 
 
 def symmetric(size: int, seed: int) -> Tensor:

@@ -29,7 +29,7 @@ from tests.reports.results import (
     surface,
     training,
 )
-from training import metrics
+from training.storage import metrics
 
 # every study's results, as functions of the run's name and of a scale that tells runs apart
 RESULTS: dict[str, Callable[[str, float], Stored]] = {

@@ -21,8 +21,8 @@ from reports.tables.catalog import made
 from reports.tables.table import text_of
 from tests.reports.conftest import make_run
 from tests.reports.results import curvature
-from training.scores import ClientScore, PersonalResult
-from training.scores import save as save_scores
+from training.personal.scores import ClientScore, PersonalResult
+from training.personal.scores import save as save_scores
 
 
 def answer(subject: str, inputs: dict[str, object], scale: float = 1.0) -> Stored:

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from landscape.rng import numpy_generator
-from training import catalog, config, datasets
-from training.correction import Proximal
-from training.executor import Executor, Serial
-from training.partition import Partition
-from training.parts import Method, Perturbation, Report, Server, Vectors, Visit, unit
-from training.rounds import Federation, Record, State
+from training import config
+from training.data import datasets
+from training.data.partition import Partition
+from training.engine.run import Federation, Record, State
+from training.executors.executor import Executor, Serial
+from training.methods import catalog
+from training.rules.base import Method, Perturbation, Report, Server, Vectors, Visit, unit
+from training.rules.corrections import Proximal
 
 SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
 NAMES = sorted(catalog.ALGORITHMS)

@@ -26,8 +26,8 @@ from tests.training.federations import (
     named_weight,
     scores,
 )
-from training import catalog
-from training.rounds import Federation
+from training.engine.run import Federation
+from training.methods import catalog
 
 PERTURBED = {
     "fedsam": "sam",

@@ -16,14 +16,14 @@ from tests.training.federations import (
     setup,
 )
 from tests.training.papers import global_models
-from training import catalog
 from training.config import Recipe
-from training.correction import Plain, Proximal
-from training.local import local_step
-from training.parts import Method, Visit
-from training.perturbation import ASAM, SAM
-from training.rounds import Federation
-from training.server import Mean
+from training.engine.local_training import local_step
+from training.engine.run import Federation
+from training.methods import catalog
+from training.rules.base import Method, Visit
+from training.rules.corrections import Plain, Proximal
+from training.rules.perturbations import ASAM, SAM
+from training.rules.servers import Mean
 
 
 @pytest.mark.parametrize("local", [{}, {"momentum": 0.7, "weight_decay": 0.02}], ids=["plain", "momentum"])

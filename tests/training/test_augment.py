@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 from landscape.rng import torch_generator
-from training import vision
-from training.augment import Augment, augment, crop_and_flip, cut, draw, draw_mixup, mix, mixup
-from training.datasets import make, normalise
+from training.data.augment import Augment, augment, crop_and_flip, cut, draw, draw_mixup, mix, mixup
+from training.data.datasets import make, normalise
+from training.models.networks import torchvision_shim
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
@@ -33,9 +33,9 @@ def test_crop_and_flip_against_torchvision_one_by_one(shape, padding, dtype):
     chosen = draw(count, (height, width), torch_generator(1), Augment(padding=padding, flip=True))
     expected = []
     for image, (top, left), flip in zip(images, chosen.offsets.tolist(), chosen.flips.tolist(), strict=True):
-        padded = vision.functional.pad(image, [padding] * 4)
-        window = vision.functional.crop(padded, top, left, height, width)
-        expected.append(vision.functional.hflip(window) if flip else window)
+        padded = torchvision_shim.functional.pad(image, [padding] * 4)
+        window = torchvision_shim.functional.crop(padded, top, left, height, width)
+        expected.append(torchvision_shim.functional.hflip(window) if flip else window)
     found = crop_and_flip(images, chosen.offsets, chosen.flips, padding)
     assert found.dtype == dtype
     assert torch.equal(found, torch.stack(expected))
@@ -86,9 +86,11 @@ def test_the_whole_order_crop_flip_normalise_cut():
     chosen = draw(6, (8, 8), torch_generator(5), settings)
     for place in range(6):
         top, left = chosen.offsets[place].tolist()
-        image = vision.functional.crop(vision.functional.pad(images[place], [3] * 4), top, left, 8, 8)
-        image = vision.functional.hflip(image) if chosen.flips[place] else image
-        image = vision.functional.normalize(vision.functional.convert_image_dtype(image), MEAN, STD)
+        image = torchvision_shim.functional.crop(
+            torchvision_shim.functional.pad(images[place], [3] * 4), top, left, 8, 8
+        )
+        image = torchvision_shim.functional.hflip(image) if chosen.flips[place] else image
+        image = torchvision_shim.functional.normalize(torchvision_shim.functional.convert_image_dtype(image), MEAN, STD)
         row, column = chosen.centres[place].tolist()
         image[:, max(row - 2, 0) : row + 2, max(column - 2, 0) : column + 2] = 0
         assert torch.equal(found[place], image)

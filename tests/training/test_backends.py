@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from tests.training.federations import federation, play
-from training import backends, checkpoint
-from training.executor import Serial
-from training.local import DivergenceError, Result
-from training.stacked import Stacked
+from training.engine.local_training import DivergenceError, Result
+from training.executors import choice
+from training.executors.executor import Serial
+from training.executors.stacked import Stacked
+from training.storage import checkpoint
 
 
 @pytest.fixture
@@ -22,14 +23,14 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_fastest_executor_is_chosen_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation()
-    first = backends.open_executor("auto", fed.shop, fed.recipe, 1, run, pytest.fail)
+    first = choice.open_executor("auto", fed.shop, fed.recipe, 1, run, pytest.fail)
     chosen = checkpoint.read_provenance(run)["backend"]
     assert chosen == first.name in ("serial", "vmap")
     other = {"serial": "vmap", "vmap": "serial"}[chosen]
-    monkeypatch.setattr(backends, "fastest", lambda *_: other)
-    assert backends.open_executor("auto", fed.shop, fed.recipe, 1, run, pytest.fail).name == chosen
+    monkeypatch.setattr(choice, "fastest", lambda *_: other)
+    assert choice.open_executor("auto", fed.shop, fed.recipe, 1, run, pytest.fail).name == chosen
     said: list[str] = []
-    assert backends.open_executor(other, fed.shop, fed.recipe, 1, run, said.append).name == other
+    assert choice.open_executor(other, fed.shop, fed.recipe, 1, run, said.append).name == other
     assert said == [f"this run was begun with {chosen}; going on with {other} agrees to rounding only"]
 
 
@@ -38,8 +39,8 @@ def test_measured_seconds_decide(seconds: tuple[float, float], chosen: str, monk
     """Three clients of 2, 4 and 6 steps: alone 12 steps a round, together as many as the slowest takes."""
     fed = federation(sizes=(3, 7, 12), rounds={"count": 1})
     times = {"serial": seconds[0], "vmap": seconds[1]}
-    monkeypatch.setattr(backends, "_seconds", lambda executor, shop, clients: times[executor.name])
-    assert backends.fastest(fed.shop, fed.recipe, cores=2) == chosen
+    monkeypatch.setattr(choice, "_seconds", lambda executor, shop, clients: times[executor.name])
+    assert choice.fastest(fed.shop, fed.recipe, cores=2) == chosen
 
 
 def test_measuring_takes_one_step_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,14 +54,14 @@ def test_measuring_takes_one_step_and_changes_nothing(monkeypatch: pytest.Monkey
             yield result
 
     monkeypatch.setattr(Serial, "run", spy)
-    assert backends.fastest(fed.shop, fed.recipe, cores=1) in ("serial", "vmap")
+    assert choice.fastest(fed.shop, fed.recipe, cores=1) in ("serial", "vmap")
     assert steps == [1, 1]
     assert torch.equal(play(fed, 1)[0][0].w, play(federation("scaffold", local={"steps": 50}), 1)[0][0].w)
 
 
 def test_a_model_that_cannot_be_stacked_is_not_an_obstacle() -> None:
     fed = federation(sizes=(6, 7, 10), model={"name": "tests.training.federations:normed"})
-    assert backends.fastest(fed.shop, fed.recipe, cores=1) == "serial"
+    assert choice.fastest(fed.shop, fed.recipe, cores=1) == "serial"
     with pytest.raises(ValueError, match="backend vmap: BatchNorm"):
         Stacked(fed.shop)
 
@@ -72,12 +73,12 @@ def test_a_model_that_cannot_be_stacked_is_not_an_obstacle() -> None:
 def test_unknown_backends_and_workers_are_refused(backend: str, workers: int | None, message: str, run: Path) -> None:
     fed = federation()
     with pytest.raises(ValueError, match=message):
-        backends.open_executor(backend, fed.shop, fed.recipe, workers, run, pytest.fail)
+        choice.open_executor(backend, fed.shop, fed.recipe, workers, run, pytest.fail)
 
 
 def test_one_worker_needs_no_process(run: Path) -> None:
     fed = federation()
-    assert isinstance(backends.open_executor("processes", fed.shop, fed.recipe, 1, run, pytest.fail), Serial)
+    assert isinstance(choice.open_executor("processes", fed.shop, fed.recipe, 1, run, pytest.fail), Serial)
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(2, 2), (8, 3), (None, 3)])
@@ -85,15 +86,15 @@ def test_no_more_processes_than_participants(
     workers: int | None, expected: int, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(backends, "Processes", lambda shop, workers: asked.append(workers))
+    monkeypatch.setattr(choice, "Processes", lambda shop, workers: asked.append(workers))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     fed = federation(rounds={"participants": 3})
-    backends.open_executor("processes", fed.shop, fed.recipe, workers, run, pytest.fail)
+    choice.open_executor("processes", fed.shop, fed.recipe, workers, run, pytest.fail)
     assert asked == [expected]
 
 
 def test_a_first_step_that_diverges_is_left_to_the_first_round(run: Path) -> None:
     fed = federation("fedsam", algorithm={"rho": 1e200})
-    executor = backends.open_executor("auto", fed.shop, fed.recipe, 1, run, pytest.fail)
+    executor = choice.open_executor("auto", fed.shop, fed.recipe, 1, run, pytest.fail)
     with pytest.raises(DivergenceError, match="diverged in round 1, local step 1"):
         fed.advance(fed.begin(), executor)

@@ -26,9 +26,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from training import checkpoint, config, files, metrics
-from training.checkpoint import Checkpoint, DamagedError
-from training.rounds import train
+from training import config
+from training.engine.run import train
+from training.storage import checkpoint, files, metrics
+from training.storage.checkpoint import Checkpoint, DamagedError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -206,7 +207,7 @@ def in_script(what, folder):
 
 def test_worker_processes_end_with_a_killed_parent_and_another_backend_finishes(tmp_path, truth):
     script = (
-        "from pathlib import Path; import sys; from training import config; from training.rounds import train\n"
+        "from pathlib import Path; import sys; from training import config; from training.engine.run import train\n"
         "if __name__ == '__main__':\n"
         "    train(config.load(sys.argv[1])[0], Path(sys.argv[2]), backend='processes', workers=2)\n"
     )

@@ -18,20 +18,13 @@ from rich.console import Console
 
 from analysis import store
 from landscape import cli
-from landscape.messages import printable
-from training import (
-    catalog,
-    checkpoint,
-    config,
-    datasets,
-    lease,
-    metrics,
-    models,
-    partition,
-    picture,
-    sweep,
-    tables,
-)
+from training import config
+from training.console import listings, partition_picture, sweep
+from training.console.messages import printable
+from training.data import datasets, partition
+from training.methods import catalog
+from training.models import networks
+from training.storage import checkpoint, lease, metrics
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [  # -P: the current folder is ours to add; a background job of a shell has interrupts switched off
@@ -509,7 +502,7 @@ TABLES = {
     "algorithms": catalog.ALGORITHMS,
     "datasets": datasets.DATASETS,
     "partitions": partition.PARTITIONS,
-    "models": models.MODELS,
+    "models": networks.MODELS,
     "recipes": [path.stem for path in config.RECIPES.glob("*.toml")],
 }
 
@@ -565,7 +558,7 @@ def test_lists_say_what_is_behind_a_name(command):
 
 
 def test_rounds_are_spelled_short():
-    from training.show import spelled
+    from training.console.summaries import spelled
 
     assert spelled([0, 5, 7]) == "0, 5, 7"
     assert spelled(range(0, 10001, 500)) == "0, 500, 1000, ..., 10000 (21 of them)"
@@ -573,15 +566,15 @@ def test_rounds_are_spelled_short():
 
 def test_values_are_shown_as_they_are_set():
     values = {"a": 0.5, "b": True, "c": "word", "d": (1, 2.0), "e": 3}
-    assert tables.settings(values) == "a=0.5, b=true, c=word, d=[1, 2], e=3"
-    assert tables.settings({}) == "-"
+    assert listings.settings(values) == "a=0.5, b=true, c=word, d=[1, 2], e=3"
+    assert listings.settings({}) == "-"
 
 
 @pytest.mark.parametrize("clients", [1, 10, 100, 250])
 def test_the_picture_shows_the_counts(clients):
     labels = np.arange(3000) % 7
     split = partition.partition("dirichlet_total", labels, clients, seed=1, alpha=2.0)
-    figure = picture.partition_figure(split)
+    figure = partition_picture.partition_figure(split)
     top, heat = figure.axes[:2]
     shown = min(clients, 200)
     places = [int(i * (clients - 1) / max(shown - 1, 1)) for i in range(shown)]

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training import catalog, config, toml
+from training import config
 from training.config import Recipe, validate
+from training.methods import catalog
+from training.storage import toml
 
 JARGON = re.compile(r"Input should|valid (integer|string|number|dictionary)|instance of|extra|pydantic|\bloc\b|input_")
 

@@ -15,9 +15,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from training import checkpoint, config, files, lease, metrics, partition, scores, show, sweep, tensors
-from training.checkpoint import DamagedError
-from training.rounds import train
+from training import config
+from training.console import summaries, sweep
+from training.data import partition
+from training.engine.run import train
+from training.personal import scores
+from training.storage import checkpoint, files, lease, metrics, tensors
+from training.storage.checkpoint import DamagedError
 
 RECIPE = config.validate(
     {
@@ -69,7 +73,7 @@ def reseal(path, **changes):
 
 def shown(run):
     screen = io.StringIO()
-    show.show(run, Console(file=screen, width=300))
+    summaries.show(run, Console(file=screen, width=300))
     return screen.getvalue()
 
 
@@ -207,7 +211,7 @@ def test_a_record_without_a_loss_is_shown(run):
     (run / "metrics.jsonl").unlink()
     for round in (1, 2, 3):
         metrics.append(run, {"round": round, "accuracy": 0.5, "mean_accuracy": 0.25})
-    assert [score.loss for score in show.scores(run, 2)] == [None, None]
+    assert [score.loss for score in summaries.scores(run, 2)] == [None, None]
     text = shown(run)
     assert text.count("50.00 %") == 2
     assert text.count("25.00 %") == 2

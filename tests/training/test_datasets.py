@@ -12,9 +12,10 @@ import torch
 from scipy.io import savemat
 from scipy.special import ndtr
 
-from training import datasets, vision
-from training.datasets import DATASETS, Dataset, load, make, normalise, pooled
-from training.readers import COARSE, unpickle
+from training.data import datasets
+from training.data.datasets import DATASETS, Dataset, load, make, normalise, pooled
+from training.data.readers import COARSE, unpickle
+from training.models.networks import torchvision_shim
 
 REAL = os.environ.get("LANDSCAPE_DATA")
 real_data = [
@@ -254,7 +255,7 @@ def test_download_only_when_asked(tmp_path, monkeypatch):
         calls.append((url, given))
         write_cifar100(Path(folder), COARSE)
 
-    monkeypatch.setattr(vision.utils, "download_and_extract_archive", fake)
+    monkeypatch.setattr(torchvision_shim.utils, "download_and_extract_archive", fake)
     with pytest.raises(ValueError, match="no train, test in"):
         load("cifar100", root=tmp_path)
     assert calls == []
@@ -267,8 +268,8 @@ def test_download_that_fails(tmp_path, monkeypatch):
     def fake(*_, **__):
         raise OSError("no route to host")
 
-    monkeypatch.setattr(vision.utils, "download_and_extract_archive", fake)
-    monkeypatch.setattr(vision.utils, "download_url", fake)
+    monkeypatch.setattr(torchvision_shim.utils, "download_and_extract_archive", fake)
+    monkeypatch.setattr(torchvision_shim.utils, "download_url", fake)
     for name in ("cifar10", "mnist", "svhn"):
         with pytest.raises(ValueError, match=rf"{name}: the download into .* failed .no route to host"):
             load(name, root=tmp_path, download=True)
@@ -408,7 +409,9 @@ def test_pooled():
 def test_normalise_is_torchvisions_to_the_bit():
     data = load("synthetic", **SMALL)
     images = data.train_images[:5]
-    expected = vision.functional.normalize(vision.functional.convert_image_dtype(images), data.mean, data.std)
+    expected = torchvision_shim.functional.normalize(
+        torchvision_shim.functional.convert_image_dtype(images), data.mean, data.std
+    )
     assert torch.equal(normalise(images, data), expected)
     assert images.dtype == torch.uint8
     exact = (images.double() / 255 - 128 / 255) / (16 / 255)
@@ -417,7 +420,7 @@ def test_normalise_is_torchvisions_to_the_bit():
 
 USERS = """
 import numpy as np, torch
-from training.datasets import make
+from training.data.datasets import make
 IMAGES = np.arange(4 * 2 * 3 * 3, dtype=np.uint8).reshape(4, 2, 3, 3)
 LABELS = np.array([0, 1, 2, 1])
 def pairs(count=4):
@@ -518,12 +521,12 @@ class TestRealData:
     def test_cifar10(self):
         data = load("cifar10", root=REAL)
         check_real(data, 50_000, 3, 32)
-        reference = vision.datasets.CIFAR10(REAL, train=False)
+        reference = torchvision_shim.datasets.CIFAR10(REAL, train=False)
         assert torch.equal(data.test_images, torch.from_numpy(reference.data).permute(0, 3, 1, 2))
         assert data.test_labels.tolist() == reference.targets
 
     def test_fashion_mnist(self):
         data = load("fashion_mnist", root=REAL)
         check_real(data, 60_000, 1, 28)
-        reference = vision.datasets.FashionMNIST(REAL, train=True)
+        reference = torchvision_shim.datasets.FashionMNIST(REAL, train=True)
         assert torch.equal(data.train_images[:, 0], reference.data)

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.training.federations import COMPOSED, NAMES, batches, close, federation, made_up, play
-from training import executor as executor_module
-from training import stacked
-from training.executor import Broadcast, Executor, Processes, Serial, Task
-from training.local import DivergenceError
-from training.rounds import Federation
-from training.stacked import Stacked
+from training.engine.local_training import DivergenceError
+from training.engine.run import Federation
+from training.executors import executor as executor_module
+from training.executors import stacked
+from training.executors.executor import Broadcast, Executor, Processes, Serial, Task
+from training.executors.stacked import Stacked
 
 EVEN = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot learn
 

@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from landscape.rng import normal, numpy_generator
 from tests.training.federations import SIZES, examples, federation
-from training.client_tests import client_examples, client_test
-from training.fedcr import Bottleneck, Bound, FedCR, Gaussian, divergence, head_shop, merged, network, product
-from training.parts import head
+from training.personal.client_tests import client_examples, client_test
+from training.personal.fedcr import Bottleneck, Bound, FedCR, Gaussian, divergence, head_shop, merged, network, product
+from training.rules.base import head
 
 
 def gaussian(shape, seed):

@@ -22,9 +22,10 @@ from tests.training.federations import (
     loss,
     play,
 )
-from training import catalog, local
-from training.executor import Serial
-from training.rounds import Federation
+from training.engine import local_training
+from training.engine.run import Federation
+from training.executors.executor import Serial
+from training.methods import catalog
 
 EVERYONE = {"participants": 7}
 FULL_BATCH = {"batch_size": 100, "epochs": 1}
@@ -162,13 +163,13 @@ def test_the_order_of_clients_does_not_matter(name: str, monkeypatch: pytest.Mon
 def test_both_passes_of_sam_see_the_same_augmented_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation("fedsam", augment={"padding": 1, "flip": True, "cutout": 1, "mixup": 0.4})
     seen: list[tuple[Tensor, Tensor, bool]] = []
-    take = local.StepSlope.__call__
+    take = local_training.StepSlope.__call__
 
-    def spy(slope: local.StepSlope, point: Tensor, *rest: Any) -> Tensor:
+    def spy(slope: local_training.StepSlope, point: Tensor, *rest: Any) -> Tensor:
         seen.append((slope.inputs, slope.targets, slope.evaluations == 0))
         return take(slope, point, *rest)
 
-    monkeypatch.setattr(local.StepSlope, "__call__", spy)
+    monkeypatch.setattr(local_training.StepSlope, "__call__", spy)
     play(fed, 1)
     firsts, seconds = seen[0::2], seen[1::2]
     assert len(firsts) > 5

@@ -15,7 +15,10 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from training import checkpoint, config, datasets, files, metrics, partition, scores, tensors
+from training import config
+from training.data import datasets, partition
+from training.personal import scores
+from training.storage import checkpoint, files, metrics, tensors
 
 COUNT = int(os.environ.get("FUZZ", "100"))
 ODD = (

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from landscape.layout import Layout
 from tests.training.federations import federation
-from training import catalog, models
-from training.layers import comparable
-from training.local import local_step
-from training.parts import Report, Vectors, Visit
+from training.engine.local_training import local_step
+from training.methods import catalog
+from training.methods.fedfsa import comparable
+from training.models import networks
+from training.rules.base import Report, Vectors, Visit
 
 A = torch.tensor([1.0, 4.0], dtype=torch.float64)
 W = torch.tensor([3.0, 1.0], dtype=torch.float64)
@@ -58,7 +59,7 @@ def report_of(start: Tensor, end: Tensor, model: Tensor, changes: Vectors | None
 
 def test_fedfsas_code_compares_18_tensors_of_resnet18() -> None:
     """The shortcuts' convolutions move most here: the paper's measure chooses them, the code's does not know them."""
-    layout = Layout.of(models.build("resnet18_bn", classes=10, channels=3, size=32, seed=0))
+    layout = Layout.of(networks.build("resnet18_bn", classes=10, channels=3, size=32, seed=0))
     shortcuts = [place for place, entry in enumerate(layout.entries) if "downsample.0" in entry.name]
     start = torch.randn(layout.size, generator=torch.Generator().manual_seed(0))
     w = start.clone()

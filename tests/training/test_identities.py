@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.training.federations import NAMES, close, play, setup
-from training.parts import norm
+from training.rules.base import norm
 
 EXACT, ROUNDING = 0.0, 1e-11
 STEPS = {"local": {"steps": 3}}  # as many for everyone: FedVSSAM's papers know nothing else
@@ -258,7 +258,7 @@ def test_fedgf_trusts_the_server_once_clients_drift() -> None:
 
 def test_the_ramp_of_a_radius() -> None:
     fed = setup("fedsam", {"rho": 0.5, "warmup": 4, "rho_start": 0.1})
-    from training.parts import Visit
+    from training.rules.base import Visit
 
     def radius(round: int) -> float:
         visit = Visit(fed.shop.layout, fed.begin().w, {}, {}, lr=0.1, momentum=0.0, steps=1, round=round)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from training import lease
-from training.lease import BusyError, LeaseLostError
+from training.storage import lease
+from training.storage.lease import BusyError, LeaseLostError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -271,7 +271,7 @@ def test_of_many_that_take_over_a_stale_lock_one_wins(tmp_path):
 
 
 def test_torch_is_not_needed():
-    script = "import sys; import training.lease, training.parent; sys.exit('torch' in sys.modules)"
+    script = "import sys; import training.storage.lease, training.executors.parent; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode == 0
 
 

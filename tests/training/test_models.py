@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from training import models, vision
-from training.models import MODELS, build, features, head
+from training.models.networks import MODELS, build, features, head, networks, torchvision_shim
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,7 +123,7 @@ def group_norms(module: nn.Module) -> nn.Module:
 
 def test_resnet18_gn_is_torchvisions_with_its_norms_replaced():
     model = small("resnet18_gn")
-    reference = group_norms(vision.models.resnet18(weights=None, num_classes=7))
+    reference = group_norms(torchvision_shim.models.resnet18(weights=None, num_classes=7))
     reference.load_state_dict(model.state_dict())
     assert torch.equal(model(batch("resnet18_gn")), reference(batch("resnet18_gn")))
 
@@ -317,7 +316,7 @@ def test_hook_is_removed_after_an_error():
     model = small("mlp")
     with pytest.raises(RuntimeError):
         features(model, torch.zeros(2, 5))
-    assert not models.classifier(model)[1]._forward_pre_hooks
+    assert not networks.classifier(model)[1]._forward_pre_hooks
 
 
 FAKE = {
@@ -361,9 +360,9 @@ def test_other_failures_of_torchvision_are_not_hidden(fake_torchvision):
 
 
 def test_real_torchvision_works_here():
-    assert vision.datasets.CIFAR10.base_folder == "cifar-10-batches-py"
+    assert torchvision_shim.datasets.CIFAR10.base_folder == "cifar-10-batches-py"
     image = torch.arange(12, dtype=torch.uint8).view(1, 3, 4)
-    assert torch.equal(vision.functional.hflip(image), image.flip(2))
+    assert torch.equal(torchvision_shim.functional.hflip(image), image.flip(2))
     assert hasattr(torch.ops.torchvision, "nms")
 
 
@@ -378,4 +377,4 @@ def test_only_one_file_imports_torchvision():
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
             if any(name.split(".")[0] == "torchvision" for name in names):
                 importers.add(path.relative_to(ROOT).as_posix())
-    assert importers == {"training/vision.py"}
+    assert importers == {"training/models/torchvision_shim.py"}

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from training.parent import end_with_parent
+from training.executors.parent import end_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = """
 import sys, time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from training.parent import end_with_parent
+from training.executors.parent import end_with_parent
 import os
 
 def work(path):

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betaln
 
-from training import allocation
-from training import partition as module
-from training.partition import PARTITIONS, Partition, check, load, partition, save, settle, split_client
+from training.data import allocation
+from training.data import partition as module
+from training.data.partition import PARTITIONS, Partition, check, load, partition, save, settle, split_client
 
 COARSE = [0, 1, 0, 2, 1, 2, 0]
 SETTINGS = {

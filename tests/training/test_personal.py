@@ -23,25 +23,20 @@ from landscape import cli
 from landscape.layout import running_statistics
 from landscape.rng import normal
 from tests.training.federations import SIZES, batches, examples, federation, hidden, play, scores
-from training import checkpoint, client_tests, config, personal, ways
-from training import scores as kept
-from training.client_tests import (
-    Subject,
-    client_examples,
-    client_test,
-    largest_draw,
-    open_subject,
-    sampled,
-)
-from training.fedcr import Bound, FedCR, head_shop
-from training.federation import Federation
-from training.files import DamagedError, sealed
-from training.local import DivergenceError
-from training.partition import Partition
-from training.personal import PERSONAL, evaluate, options_of
-from training.rounds import train
-from training.scores import ClientScore, PersonalResult
-from training.ways import vote
+from training import config
+from training.data.partition import Partition
+from training.engine.federation import Federation
+from training.engine.local_training import DivergenceError
+from training.engine.run import train
+from training.personal import client_tests, evaluation, strategies
+from training.personal import scores as kept
+from training.personal.client_tests import Subject, client_examples, client_test, largest_draw, open_subject, sampled
+from training.personal.evaluation import PERSONAL, evaluate, options_of
+from training.personal.fedcr import Bound, FedCR, head_shop
+from training.personal.scores import ClientScore, PersonalResult
+from training.personal.strategies import vote
+from training.storage import checkpoint
+from training.storage.files import DamagedError, sealed
 
 LOCAL = {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.01, "clip": 2.0, "epochs": 3}
 
@@ -169,7 +164,7 @@ INPUTS = normal((11, 1, 2, 2), 0, "inputs")
 def test_finetuning_is_plain_sgd(part, parts):
     fed = federation("fedsam", local=LOCAL, algorithm={"rho": 0.5})
     state = play(fed, 2)[-1][0]
-    predict = ways.finetuned(subject_of(fed, state), epochs=3, lr=0.1, part=part)
+    predict = strategies.finetuned(subject_of(fed, state), epochs=3, lr=0.1, part=part)
     for client in (2, 4, 6):
         wanted = tuned_by_torch(fed, state.w, client, 2, parts)(INPUTS.flatten(1)).detach()
         torch.testing.assert_close(predict(client, INPUTS), wanted, rtol=1e-11, atol=1e-13)
@@ -178,7 +173,7 @@ def test_finetuning_is_plain_sgd(part, parts):
 def test_finetuning_is_the_local_training_of_a_next_round():
     fed = federation(local=LOCAL)
     (state, _, _), (_, _, models) = play(fed, 2)
-    predict = ways.finetuned(subject_of(fed, state), epochs=3, lr=0.1)
+    predict = strategies.finetuned(subject_of(fed, state), epochs=3, lr=0.1)
     for client, model in models.items():
         wanted = client_tests.look(fed.shop, model, state.statistics, INPUTS).outputs
         assert torch.equal(predict(client, INPUTS), wanted)
@@ -188,29 +183,29 @@ def test_the_loss_of_finetuning_is_cross_entropy_whatever_the_run_had():
     found = []
     for name in ("fedavg", "fedntd", "fedprox", "perfedavg", "fedbabu"):
         fed = federation(name, local=LOCAL)
-        found.append(ways.finetuned(subject_of(fed), epochs=2, lr=0.1)(1, INPUTS))
+        found.append(strategies.finetuned(subject_of(fed), epochs=2, lr=0.1)(1, INPUTS))
     assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_what_is_asked_for_first_changes_nothing():
     subject = subject_of(federation())
-    one = ways.finetuned(subject, epochs=2, lr=0.1)
+    one = strategies.finetuned(subject, epochs=2, lr=0.1)
     found = {client: one(client, INPUTS) for client in (4, 1, 0)}
-    two = ways.finetuned(subject, epochs=2, lr=0.1)
+    two = strategies.finetuned(subject, epochs=2, lr=0.1)
     assert all(torch.equal(two(client, INPUTS), found[client]) for client in (0, 1, 4))
     assert not torch.equal(found[0], found[1])
 
 
 def test_a_step_to_infinity_is_noticed_though_it_is_the_last():
     fed = federation(local={"weight_decay": 1000.0})
-    predict = ways.finetuned(subject_of(fed), epochs=1, lr=1e308)
+    predict = strategies.finetuned(subject_of(fed), epochs=1, lr=1e308)
     with pytest.raises(DivergenceError, match="client 6 diverged in round 1, local step 1"):
         predict(6, INPUTS)
 
 
 def test_fedcr_ends_with_the_heads():
     fed = federation()
-    predict = ways.common_representation(subject_of(fed), rounds=2, epochs=2, lr=0.2, dim=4, beta=0.01, samples=3)
+    predict = strategies.common_representation(subject_of(fed), rounds=2, epochs=2, lr=0.2, dim=4, beta=0.01, samples=3)
     state = FedCR.begin(fed, epochs=2, lr=0.2, dim=4, bound=Bound(0.01, 3))
     state.advance()
     state.advance()
@@ -238,7 +233,7 @@ def test_norm_layers_go_on_from_the_runs_statistics():
     fed = federation(sizes=(6, 7, 10, 8), model=normed, local={"lr": 0.1, "epochs": 2})
     state = play(fed, 2)[-1][0]
     subject = subject_of(fed, state)
-    predict, before = ways.finetuned(subject, epochs=2, lr=0.1), ways.as_it_is(subject)
+    predict, before = strategies.finetuned(subject, epochs=2, lr=0.1), strategies.as_it_is(subject)
     plain = before(0, INPUTS)
     for client in (2, 0, 3):
         torch.testing.assert_close(predict(client, INPUTS), normed_by_torch(fed, state, client), rtol=1e-11, atol=1e-13)
@@ -248,8 +243,8 @@ def test_norm_layers_go_on_from_the_runs_statistics():
 def test_dropout_is_off_in_testing_and_keyed_in_training():
     fed = federation(model={"name": "tests.training.federations:dropping"})
     subject = subject_of(fed)
-    torch.testing.assert_close(ways.as_it_is(subject)(0, INPUTS), scores(subject.w, INPUTS.flatten(1)))
-    predict = ways.finetuned(subject, epochs=2, lr=0.1)
+    torch.testing.assert_close(strategies.as_it_is(subject)(0, INPUTS), scores(subject.w, INPUTS.flatten(1)))
+    predict = strategies.finetuned(subject, epochs=2, lr=0.1)
     state = torch.get_rng_state()
     first = predict(2, INPUTS)
     torch.manual_seed(5)
@@ -284,21 +279,21 @@ def test_knn_mixes_the_vote_of_features_with_the_model():
     near = vote(hidden(subject.w, inputs), hidden(subject.w, own[0]), own[1], k=5, scale=2.0, classes=3)
     plain = scores(subject.w, inputs).softmax(1)
     for lam in (0.0, 0.3, 1.0):
-        found = ways.neighbours(subject, k=5, lam=lam, scale=2.0, lr=0.1)(2, INPUTS)
+        found = strategies.neighbours(subject, k=5, lam=lam, scale=2.0, lr=0.1)(2, INPUTS)
         torch.testing.assert_close(found, lam * near + (1 - lam) * plain, rtol=1e-11, atol=1e-13)
 
 
 def test_knn_after_finetuning():
     fed = federation(local=LOCAL)
     subject = subject_of(fed)
-    tuned = ways.finetuned(subject, epochs=3, lr=0.1)(2, INPUTS).softmax(1)
-    found = ways.neighbours(subject, lam=0.0, epochs=3, lr=0.1)(2, INPUTS)
+    tuned = strategies.finetuned(subject, epochs=3, lr=0.1)(2, INPUTS).softmax(1)
+    found = strategies.neighbours(subject, lam=0.0, epochs=3, lr=0.1)(2, INPUTS)
     torch.testing.assert_close(found, tuned)
     model = tuned_by_torch(fed, subject.w, 2, 0)
     own, labels = examples(fed, fed.parts[2])
     features, known = (model[:2](x).detach() for x in (INPUTS.flatten(1), own))
     wanted = vote(features, known, labels, k=3, scale=1.0, classes=3)
-    found = ways.neighbours(subject, k=3, lam=1.0, epochs=3, lr=0.1)(2, INPUTS)
+    found = strategies.neighbours(subject, k=3, lam=1.0, epochs=3, lr=0.1)(2, INPUTS)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 
 
@@ -353,7 +348,7 @@ def test_before_and_after_count_what_is_right(run):
     subject = open_subject(run, model="mean", round=2)
     result = evaluate(subject, "finetune", {"epochs": 2, "draw": 20})
     state = checkpoint.load(checkpoint.at(run, 2))
-    predict = ways.finetuned(subject, epochs=2, lr=0.1)
+    predict = strategies.finetuned(subject, epochs=2, lr=0.1)
     for score in result.clients:
         inputs, labels = client_examples(subject.federation, client_test(subject.federation, score.client, draw=20))
         before = scores(state.models["mean"], inputs.flatten(1)).argmax(1)
@@ -366,7 +361,7 @@ def test_before_and_after_count_what_is_right(run):
 def test_local_models_start_from_the_first_checkpoint(run):
     subject = open_subject(run)
     fed, start = subject.federation, checkpoint.load(checkpoint.at(run, 0)).models["server"]
-    predict = ways.alone(subject, epochs=3, lr=0.1, lr_decay=0.5)
+    predict = strategies.alone(subject, epochs=3, lr=0.1, lr_decay=0.5)
     for client in (0, 3, 5):
         wanted = tuned_by_torch(fed, start, client, 0, decay=0.5)(INPUTS.flatten(1)).detach()
         torch.testing.assert_close(predict(client, INPUTS), wanted, rtol=1e-11, atol=1e-13)
@@ -374,16 +369,16 @@ def test_local_models_start_from_the_first_checkpoint(run):
 
 def test_options_come_from_the_run_where_none_are_given(run):
     subject = open_subject(run)
-    assert personal.settle(subject, "local", {}) == {"draw": 1000, "epochs": 5, "lr": 0.1, "lr_decay": 0.99}  # 36 / 7
+    assert evaluation.settle(subject, "local", {}) == {"draw": 1000, "epochs": 5, "lr": 0.1, "lr_decay": 0.99}  # 36 / 7
     fading = Subject(run, federation(local={"lr": 0.5, "lr_decay": 0.5}), *vars_of(subject))
-    assert personal.settle(fading, "finetune", {"part": "head"})["lr"] == 0.5 * 0.5**3
-    assert personal.settle(fading, "knn", {})["lr"] == 0.0625
-    found = personal.settle(fading, "fedcr", {"rounds": 2, "beta": 0})
+    assert evaluation.settle(fading, "finetune", {"part": "head"})["lr"] == 0.5 * 0.5**3
+    assert evaluation.settle(fading, "knn", {})["lr"] == 0.0625
+    found = evaluation.settle(fading, "fedcr", {"rounds": 2, "beta": 0})
     assert (found["rounds"], found["epochs"], found["lr"], found["beta"]) == (2, 2, 0.5, 0.0)
-    assert personal.settle(fading, "local", {})["epochs"] == 9  # 10 rounds of 2 epochs, 3 of 7 clients
+    assert evaluation.settle(fading, "local", {})["epochs"] == 9  # 10 rounds of 2 epochs, 3 of 7 clients
     stepping = Subject(run, federation(local={"steps": 5}), *vars_of(subject))  # 41 examples: 41 / 28 steps an epoch
-    assert personal.settle(stepping, "local", {})["epochs"] == round(5 * 28 / 41 * 10 * 3 / 7)
-    assert personal.settle(stepping, "fedcr", {})["epochs"] == 3
+    assert evaluation.settle(stepping, "local", {})["epochs"] == round(5 * 28 / 41 * 10 * 3 / 7)
+    assert evaluation.settle(stepping, "fedcr", {})["epochs"] == 3
 
 
 def vars_of(subject):
@@ -394,13 +389,13 @@ def test_a_rate_that_floats_cannot_hold_is_refused(run):
     subject = open_subject(run)
     single = Subject(run, federation(dtype="float32"), *vars_of(subject))
     with pytest.raises(ValueError, match=r"lr must lie in \(0, 3\.40282e\+38\], got 1e\+39"):
-        personal.settle(single, "finetune", {"lr": 1e39})
-    assert personal.settle(subject, "finetune", {"lr": 1e39})["lr"] == 1e39
+        evaluation.settle(single, "finetune", {"lr": 1e39})
+    assert evaluation.settle(subject, "finetune", {"lr": 1e39})["lr"] == 1e39
 
 
 def test_a_way_wants_a_rate():
     with pytest.raises(ValueError, match="lr must be positive and finite"):
-        ways.finetuned(subject_of(federation()))
+        strategies.finetuned(subject_of(federation()))
 
 
 def test_own_models_are_the_newest_that_were_kept(run):
@@ -424,7 +419,7 @@ def test_own_models_of_fedala_are_what_it_remembers(tmp_path):
     run = trained(tmp_path, "fedala", checkpoints={"keep_locals": "none", "every": 1})
     remembered = checkpoint.load(checkpoint.at(run, 4)).clients
     subject = open_subject(run)
-    predict = ways.last_own(subject)
+    predict = strategies.last_own(subject)
     for client in range(7):
         if client in remembered:
             wanted = scores(remembered[client]["personal"], INPUTS.flatten(1))
@@ -435,7 +430,7 @@ def test_own_models_of_fedala_are_what_it_remembers(tmp_path):
     with pytest.raises(
         ValueError, match=r"after round 1; rounds that do: 3, 4\. Train with checkpoints\.keep_clients=all"
     ):
-        ways.last_own(open_subject(run, round=1))
+        strategies.last_own(open_subject(run, round=1))
 
 
 def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
@@ -448,7 +443,7 @@ def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
     d = subject.w.numel()
     assert own.numel() == d + 10
     wanted = client_tests.look(subject.federation.shop, own[:d], own[d:], INPUTS).outputs
-    found = ways.last_own(subject)(client, INPUTS)
+    found = strategies.last_own(subject)(client, INPUTS)
     assert torch.equal(found, wanted)
     assert not torch.equal(
         found, client_tests.look(subject.federation.shop, own[:d], subject.statistics, INPUTS).outputs
@@ -650,7 +645,7 @@ def test_the_command_tells_when_a_draw_cannot_be_followed(command, run):
 
 def test_a_terminal_gets_a_bar_and_the_same_table(run):
     screen = io.StringIO()
-    personal.report([run], ["global"], [], console=Console(file=screen, force_terminal=True, width=250))
+    evaluation.report([run], ["global"], [], console=Console(file=screen, force_terminal=True, width=250))
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert re.search(rf"{run.name} global +\S+ 7/7", shown)
     assert "mean ± std" in shown

@@ -7,11 +7,13 @@ import re
 
 import pytest
 
-from training import catalog, config, partition
-from training.executor import Serial
-from training.federation import Federation
-from training.personal import options_of
-from training.rounds import train
+from training import config
+from training.data import partition
+from training.engine.federation import Federation
+from training.engine.run import train
+from training.executors.executor import Serial
+from training.methods import catalog
+from training.personal.evaluation import options_of
 
 NAMES = sorted(path.stem for path in config.RECIPES.glob("*.toml"))
 DIGITS = [name for name in NAMES if name.startswith("digits_")]

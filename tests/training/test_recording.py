@@ -11,12 +11,16 @@ import torch
 from torch import Tensor
 
 from tests.training.federations import NAMES, batches, derivative, federation, gradient, play, scores
-from training import catalog, config, metrics, recording, rounds
-from training.executor import Processes, Serial
-from training.local import DivergenceError, StepSlope
-from training.parts import Visit
-from training.recording import QUANTITIES, available
-from training.stacked import Stacked
+from training import config
+from training.engine import recording
+from training.engine import run as rounds
+from training.engine.local_training import DivergenceError, StepSlope
+from training.engine.recording import QUANTITIES, available
+from training.executors.executor import Processes, Serial
+from training.executors.stacked import Stacked
+from training.methods import catalog
+from training.rules.base import Visit
+from training.storage import metrics
 
 
 def cosine(a: Tensor, b: Tensor) -> float:

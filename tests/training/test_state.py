@@ -11,10 +11,13 @@ import torch
 from torch.nn import functional
 
 from tests.training.federations import NAMES, close, federation, made_up, play
-from training import checkpoint, config, datasets, metrics, partition, rounds
-from training.executor import Broadcast, Serial, Task
-from training.local import DivergenceError, Result
-from training.rounds import Federation, State
+from training import config
+from training.data import datasets, partition
+from training.engine import run as rounds
+from training.engine.local_training import DivergenceError, Result
+from training.engine.run import Federation, State
+from training.executors.executor import Broadcast, Serial, Task
+from training.storage import checkpoint, metrics
 
 
 def build(name: str, **tables: Any) -> Federation:

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from tests.training.federations import close, federation, play
-from training import checkpoint, rounds
-from training.rounds import Federation
+from training.engine import run as rounds
+from training.engine.run import Federation
+from training.storage import checkpoint
 
 
 def averaged(swa: dict, name: str = "fedavg", count: int = 12, **local: float) -> Federation:

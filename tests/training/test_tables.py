@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from training import catalog, tables
+from training.console import listings
+from training.methods import catalog
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -16,21 +17,21 @@ README = Path(__file__).parents[2] / "README.md"
 def printed(width):
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(tables.listing("algorithms"))
+        console.print(listings.listing("algorithms"))
     return capture.get().splitlines()
 
 
 def test_the_readme_holds_the_table_of_algorithms():
     text = README.read_text(encoding="utf-8")
-    assert tables.with_algorithms(text) == text, (
-        "README.md does not hold the table of algorithms as it is now; run: python -m training.tables README.md"
+    assert listings.with_algorithms(text) == text, (
+        "README.md holds an old table of algorithms; run: python -m training.console.listings README.md"
     )
-    between = text.partition(tables.BEGIN)[2].partition(tables.END)[0]
-    assert between.strip() == tables.algorithms_markdown()
+    between = text.partition(listings.BEGIN)[2].partition(listings.END)[0]
+    assert between.strip() == listings.algorithms_markdown()
 
 
 def test_markdown_has_a_row_for_every_method():
-    lines = [line for line in tables.algorithms_markdown().splitlines() if line.startswith("|")]
+    lines = [line for line in listings.algorithms_markdown().splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert {len(row) for row in cells} == {7}
     assert set(cells[1]) == {"---"}
@@ -49,8 +50,8 @@ def test_a_hundred_columns_break_no_word():
     assert max(map(len, lines)) <= 100
     words = {word.strip(",") for line in lines for word in line.split()}
     for name, method in catalog.ALGORITHMS.items():
-        assert {name, *tables.rules(method).split()} <= words
-        assert set(tables.settings(catalog.values(method)).split(", ")) <= words
+        assert {name, *listings.rules(method).split()} <= words
+        assert set(listings.settings(catalog.values(method)).split(", ")) <= words
         assert set(re.findall(r"\w+", ", ".join(method.client_vectors).replace("_", " "))) <= words
 
 
@@ -59,7 +60,7 @@ def test_a_row_is_one_line_where_there_is_room():
     rows = [line for line in wide if line.split(" ")[0] in catalog.ALGORITHMS]
     assert len(rows) == len(catalog.ALGORITHMS)
     (sol,) = (line for line in rows if line.startswith("fedsol "))
-    assert re.split(" {2,}", sol.strip())[5] == tables.settings(catalog.values(catalog.ALGORITHMS["fedsol"]))
+    assert re.split(" {2,}", sol.strip())[5] == listings.settings(catalog.values(catalog.ALGORITHMS["fedsol"]))
     assert len(printed(100)) > len(wide) + len(rows) - 3  # settings below each method; the remarks may break too
 
 
@@ -67,27 +68,27 @@ def test_a_row_is_one_line_where_there_is_room():
     ("name", "said"), [("fedsam", "SAM"), ("fedvssam", "mixed SAM"), ("fedfsa", "layer radii"), ("fedasam", "ASAM")]
 )
 def test_rules_are_named_as_people_say_them(name, said):
-    assert tables.words(catalog.ALGORITHMS[name].perturbation) == said
+    assert listings.words(catalog.ALGORITHMS[name].perturbation) == said
 
 
 def test_the_command_rewrites_what_is_between_the_markers(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"above\n\n{tables.BEGIN}\n\nstale | table\n\n{tables.END}\n\nbelow → here\n", encoding="utf-8")
-    tables.main([str(page)])
+    page.write_text(f"above\n\n{listings.BEGIN}\n\nstale | table\n\n{listings.END}\n\nbelow → here\n", encoding="utf-8")
+    listings.main([str(page)])
     text = page.read_text(encoding="utf-8")
-    assert text.startswith(f"above\n\n{tables.BEGIN}\n\n| name |")
-    assert text.endswith(f"\n\n{tables.END}\n\nbelow → here\n")
+    assert text.startswith(f"above\n\n{listings.BEGIN}\n\n| name |")
+    assert text.endswith(f"\n\n{listings.END}\n\nbelow → here\n")
     assert "stale" not in text
-    tables.main([str(page)])
+    listings.main([str(page)])
     assert page.read_text(encoding="utf-8") == text
     assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
 
 
 def test_a_page_without_markers_is_left_alone(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"nothing here but {tables.BEGIN}\n", encoding="utf-8")
+    page.write_text(f"nothing here but {listings.BEGIN}\n", encoding="utf-8")
     with pytest.raises(ValueError, match="expected the table of algorithms between two lines"):
-        tables.main([str(page)])
-    assert page.read_text(encoding="utf-8") == f"nothing here but {tables.BEGIN}\n"
+        listings.main([str(page)])
+    assert page.read_text(encoding="utf-8") == f"nothing here but {listings.BEGIN}\n"
     with pytest.raises(SystemExit, match=r"python -m training\.tables README\.md"):
-        tables.main([])
+        listings.main([])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from landscape import directions
-from landscape.eigen import eigenpairs
-from landscape.objective import Objective
-from landscape.surface import plane
+from landscape.geometry.surface import plane
+from landscape.objectives.objective import Objective
+from landscape.spectrum.lanczos import eigenpairs
 from tests.benchmarks.problem import Problem
 from tests.benchmarks.worker import Answer, Work
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis import own, work
+from analysis import own_models, runner
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes
 from tests.fuzz.workspace import planned
-from training import partition
+from training.data import partition
 
 PARTITION = f"{FINISHED}/partition.npz"
 DESCRIPTIONS = ("|O", "<f8", "<i8", ">i4", "|S5", "<U9", "<M8[D]", "|V9", "<c16", "|b1", "<f2", "x", "[('a', '<i4')]")
@@ -40,8 +40,8 @@ class Archives:
 
     def __init__(self, folder: Path) -> None:
         self.partition, self.data = (folder / PARTITION).read_bytes(), (folder / "own.npz").read_bytes()
-        self.piece = work._part(*planned(folder)).read_bytes()
-        self.place = str(work._part(*planned(folder)).relative_to(folder))
+        self.piece = runner._part(*planned(folder)).read_bytes()
+        self.place = str(runner._part(*planned(folder)).relative_to(folder))
         self.readers = {
             "partition": Reader(lambda folder: _parts(partition.load(folder / PARTITION))),
             "check": Reader(check_run, lines=MANY),
@@ -56,8 +56,8 @@ class Archives:
             return Case("own", {"own.npz": self._spoil(rng, self.data)})
         if way < 0.5:
             forged = rng.random() < 0.5
-            spoilt = self._spoil(rng, self.piece[work.SEAL_SIZE :])
-            seal = work._piece_seal(*planned(Path()), spoilt) if forged else self.piece[: work.SEAL_SIZE]
+            spoilt = self._spoil(rng, self.piece[runner.SEAL_SIZE :])
+            seal = runner._piece_seal(*planned(Path()), spoilt) if forged else self.piece[: runner.SEAL_SIZE]
             return Case("piece", {self.place: seal + spoilt}, forged=forged)
         reader = rng.choice(("partition", "partition", "check", "report"))
         return Case(reader, {PARTITION: self._spoil(rng, self.partition)})
@@ -189,13 +189,13 @@ def _parts(found: partition.Partition) -> Any:
 
 def read_own(folder: Path) -> Any:
     """Data of a user's own, to the point where the network is built."""
-    splits = own.read_data(str(folder / "own.npz"), None, torch.float32)
+    splits = own_models.read_data(str(folder / "own.npz"), None, torch.float32)
     return splits, 1 + max(int(labels.max()) for _, labels in splits.values())
 
 
 def read_piece(folder: Path) -> Any:
     """A piece of a study that was interrupted; None, which means that it is measured again, counts as refused."""
-    found = work._load(*planned(folder))
+    found = runner._load(*planned(folder))
     if found is None:
         raise ValueError(f"{folder}: measured again")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from analysis import store
 from reports.runs import read_runs
 from tests.fuzz.cases import RefusedError
-from training import checkpoint
+from training.storage import checkpoint
 
 FINISHED, STOPPED = "runs/finished", "runs/stopped"
 MANY = 20  # lines that a list of problems may have

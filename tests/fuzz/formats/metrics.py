@@ -11,7 +11,8 @@ from analysis import summary
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, STOPPED, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes, spoil_value
-from training import metrics, show
+from training.console import summaries
+from training.storage import metrics
 
 FILE = f"{FINISHED}/metrics.jsonl"
 UNSEALED = f"{STOPPED}/metrics.jsonl"  # of a run that is not over: only its lines are sealed
@@ -26,7 +27,7 @@ class Metrics:
             "read": Reader(lambda folder: metrics.read(folder / FINISHED), may_differ=is_beginning),
             "stopped": Reader(lambda folder: metrics.read(folder / STOPPED), may_differ=is_beginning),
             "summary": Reader(lambda folder: summary.metrics(folder / FINISHED), may_differ=is_beginning),
-            "scores": Reader(lambda folder: show.scores(folder / FINISHED, 10), may_differ=lambda *_: True),
+            "scores": Reader(lambda folder: summaries.scores(folder / FINISHED, 10), may_differ=lambda *_: True),
             "check": Reader(check_run, lines=MANY),
             "check stopped": Reader(lambda folder: check_run(folder, STOPPED), lines=MANY),
             "report": Reader(report_run, lines=MANY),

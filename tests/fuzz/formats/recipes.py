@@ -12,7 +12,9 @@ from typing import Any
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run, report_run
 from tests.fuzz.mutations import HOSTILE, places, spoil_bytes, spoil_value
-from training import config, show, toml
+from training import config
+from training.console import summaries
+from training.storage import toml
 
 LOOKED_AT = 3  # recipes of a sweep that are written and read again
 
@@ -92,7 +94,7 @@ def _again(folder: Path, recipes: list[config.Recipe]) -> Any:
 
 def standing(folder: Path) -> Any:
     """What `show` and `train` ask first."""
-    return show.status(folder / FINISHED), config.load(folder / FINISHED / "config.toml")[0].digest
+    return summaries.status(folder / FINISHED), config.load(folder / FINISHED / "config.toml")[0].digest
 
 
 def _deep(rng: random.Random, text: bytes) -> bytes:

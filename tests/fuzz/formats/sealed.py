@@ -11,7 +11,9 @@ from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, STOPPED, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes, spoil_value
 from tests.fuzz.workspace import LAST
-from training import checkpoint, files, lease, scores, show
+from training.console import summaries
+from training.personal import scores
+from training.storage import checkpoint, files, lease
 
 META = f"{FINISHED}/checkpoints/{LAST}/meta.json"
 STATUS, PROVENANCE = f"{FINISHED}/status.json", f"{FINISHED}/provenance.json"
@@ -41,7 +43,7 @@ class Sealed:
             "problem": Reader(problem),
             "check": Reader(check_run, lines=MANY),
             "check stopped": Reader(lambda folder: check_run(folder, STOPPED), lines=MANY),
-            "status": Reader(lambda folder: show.status(folder / FINISHED)),
+            "status": Reader(lambda folder: summaries.status(folder / FINISHED)),
             "provenance": Reader(lambda folder: checkpoint.read_provenance(folder / FINISHED), protected=False),
             "report": Reader(report_run, protected=False, lines=MANY),
             "personal": Reader(lambda folder: scores.load(folder / PERSONAL)),

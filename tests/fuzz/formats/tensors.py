@@ -8,12 +8,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-from analysis import own
+from analysis import own_models
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run
 from tests.fuzz.mutations import INTEGERS, places, spoil_bytes, spoil_value
 from tests.fuzz.workspace import LAST, own_model
-from training import checkpoint, files
+from training.storage import checkpoint, files
 
 FOLDER = f"{FINISHED}/checkpoints/{LAST}"
 FILES = tuple(f"{FOLDER}/{name}.safetensors" for name in checkpoint.FILES)
@@ -101,7 +101,7 @@ def newest(folder: Path) -> Any:
 
 def weights(path: Path) -> Any:
     """A user's own weights."""
-    found, _ = own.read_weights(path, lambda _: None)
+    found, _ = own_models.read_weights(path, lambda _: None)
     network = own_model()
-    own.load_weights(network, found, str(path))
+    own_models.load_weights(network, found, str(path))
     return dict(network.state_dict())

@@ -13,7 +13,7 @@ from reports.figures.flatness import FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
-from training import metrics
+from training.storage import metrics
 
 
 def test_points_are_runs(collection: Collection) -> None:

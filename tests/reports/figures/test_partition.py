@@ -10,7 +10,7 @@ import pytest
 from reports.figures.partition import FIGURE, SHOWN
 from reports.runs import read_runs
 from tests.reports.conftest import make_run
-from training.partition import Partition, partition, save
+from training.data.partition import Partition, partition, save
 
 
 def test_areas_are_counts(tmp_path: Path) -> None:

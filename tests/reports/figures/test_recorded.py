@@ -9,7 +9,7 @@ import numpy as np
 from reports.figures.recorded import FIGURE
 from reports.runs import read_runs
 from tests.reports.conftest import make_run
-from training import metrics
+from training.storage import metrics
 
 
 def recorded(path: Path, scale: float = 1.0) -> Path:

@@ -21,8 +21,8 @@ from reports.tables.table import Cell, Column, Line, Table, ranks, text_of
 from tests.reports.conftest import make_run
 from tests.reports.results import personal, training
 from tests.reports.results.seeds_and_settings import varied
-from training.partition import Partition
-from training.partition import save as save_partition
+from training.data.partition import Partition
+from training.data.partition import save as save_partition
 
 KINDS = ("latex", "markdown", "csv", "html")
 

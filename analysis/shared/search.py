@@ -1,0 +1,87 @@
+"""Which way a method climbs: on its clients, and at a server that perturbs the model by itself."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+from torch.nn import functional
+
+from analysis.studies.drift import distance
+from analysis.subjects import Run, Subject
+from training.engine.run import restore
+from training.executors.executor import Serial
+from training.methods.fedfsa import LayerRadii
+from training.methods.fedgloss import ServerSharpness
+from training.methods.fedlesam import OldGlobal
+from training.methods.fedsmoo import SharedSAM
+from training.methods.fedvssam import MixedSAM
+from training.methods.fedwmsam import Predicted
+from training.rules.base import Visit, unit
+from training.rules.perturbations import SAM
+
+RADIUS = 0.05  # where the method has no radius of its own
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where a method looks for a higher loss: v = (1 - a) d + a g, and how far."""
+
+    radius: float
+    a: float = 1.0
+    direction: Tensor | None = None  # (d,)
+
+    def perturbation(self, gradient: Tensor) -> Tensor:
+        """rho v / ||v||; running statistics, which a gradient ends with, are never perturbed."""
+        if self.direction is None:
+            return self.radius * unit(gradient)
+        d = functional.pad(self.direction.to(gradient), (0, len(gradient) - len(self.direction)))
+        return self.radius * unit((1 - self.a) * d + self.a * gradient)
+
+
+def search_of(subject: Subject, round: int, radius: float | None = None) -> Search:
+    """The search of the run's method at a round, within its own radius or a given one; else along the gradient."""
+    if not isinstance(subject, Run):
+        return Search(radius or RADIUS)
+    rule = subject.federation.method.perturbation
+    if radius is None and isinstance(rule, SAM):
+        w = subject.point(round)
+        visit = Visit(subject.federation.shop.layout, w, {}, {}, lr=0.0, momentum=0.0, steps=1, round=round)
+        radius = rule.radius(visit)
+    elif radius is None and isinstance(rule, (LayerRadii, OldGlobal, Predicted, SharedSAM)):
+        radius = rule.rho  # a Euclidean radius too; those of ASAM, FedSpeed and FedSoL mean something else
+    if isinstance(rule, MixedSAM) and rule.lf:
+        return Search(radius or RADIUS, rule.a, subject.checkpoint(round).server["direction"])
+    return Search(radius or RADIUS)
+
+
+def server_rule(subject: Subject) -> ServerSharpness | None:
+    """The rule of a server that perturbs the model by itself: FedGloSS, NaiveFedGloSS."""
+    rule = subject.federation.method.server if isinstance(subject, Run) else None
+    return rule if isinstance(rule, ServerSharpness) else None
+
+
+def delta_epsilon(subject: Subject, round: int) -> float:
+    """||e~ - e^||: the server's perturbation from the last pseudo-gradient, and from the true one (FedGloSS, eq. 6).
+
+    For the true one the next cohort trains from w^t itself. NaN where the clients' duals are no longer on record.
+    """
+    rule = server_rule(subject)
+    assert rule is not None
+    assert isinstance(subject, Run)
+    found = subject.checkpoint(round)
+    method = subject.federation.method
+    if found.extra.get("forgotten") and getattr(method.correction, "strength", 1.0) != 0:
+        return math.nan
+    federation = copy.copy(subject.federation)
+    still = ServerSharpness(rho_s=0.0, eta_s=rule.eta_s, dual_from=rule.dual_from)
+    federation.method, federation.objective = replace(method, server=still), None  # nothing is tested on the way
+    following, _, _ = federation.advance(restore(found), Serial(federation.shop), keep_locals=False)
+    return gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
+
+
+def gap(radius: float, last: Tensor, true: Tensor) -> float:
+    """radius ||last / ||last|| - true / ||true|| ||, between 0 and 2 radius."""
+    return radius * distance(unit(last.double()), unit(true.double()))

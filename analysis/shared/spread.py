@@ -1,0 +1,58 @@
+"""How uncertain a number of a sub-sample is, told by how much it differs between parts of the sub-sample.
+
+An eigenvalue lambda = v' H v of the mean Hessian of n out of N examples moves, to first order, as the mean of the
+examples' own v' H_i v does: the eigenvector stays, its turning is a second-order effect. So the standard error of that
+mean at fixed v is the standard error of lambda. It says nothing of a bias: the largest eigenvalue of a sub-sample tends
+to lie above that of all data, by an amount that falls as 1/n, and so faster than the standard error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from landscape import Objective
+from landscape.objectives.batches import join
+from landscape.rng import numpy_generator
+
+PARTS = 20  # of a sub-sample: 19 degrees of freedom, so that two standard errors hold 94 % of the time
+
+
+def standard_error(values: NDArray[np.float64], counts: Sequence[int], population: int) -> NDArray[np.float64]:
+    """Of the mean of values (parts, ...) over parts of `counts` examples each, drawn without replacement."""
+    weights, count = np.asarray(counts) / sum(counts), len(counts)
+    if count < 2:
+        return np.full(values.shape[1:], math.nan)
+    mean = np.tensordot(weights, values, axes=1)
+    squares = np.tensordot(weights**2, (values - mean) ** 2, axes=1)
+    return np.asarray(np.sqrt(count / (count - 1) * squares * (1 - sum(counts) / population)))
+
+
+def deal(objective: Objective, parts: int, seed: int = 0) -> list[Objective]:
+    """Disjoint parts of the data, every class dealt out evenly: they differ as much as draws by class do."""
+    inputs, targets = join(objective.chunks)
+    order = torch.from_numpy(numpy_generator(seed, "deal").permutation(len(targets)))
+    if targets.ndim == 1 and not targets.is_floating_point():
+        order = order[torch.argsort(targets[order], stable=True)]
+    return [objective.on(inputs[order[part::parts]], targets[order[part::parts]]) for part in range(parts)]
+
+
+def quotient_errors(objective: Objective, theta: Tensor, vectors: Tensor, parts: int = PARTS) -> NDArray[np.float64]:
+    """Standard errors (k,) of the Rayleigh quotients v' H v of unit vectors (k, d); 0 where all data were seen.
+
+    Costs one Hessian product for each vector.
+    """
+    if objective.population is None:
+        return np.zeros(len(vectors))
+    parts = min(parts, objective.count)
+    rows, counts = [], []
+    for part in deal(objective, parts):
+        products = part.hessian(theta).matmat(vectors)
+        rows.append((products.double() * vectors.double()).sum(dim=1).cpu().numpy())
+        counts.append(part.count)
+    return standard_error(np.stack(rows), counts, objective.population)

@@ -1,0 +1,1 @@
+"""Directions, surfaces, paths and sharpness around a model."""

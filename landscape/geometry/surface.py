@@ -1,0 +1,243 @@
+"""Loss and error along a line and over a plane in parameter space.
+
+Every point is computed from the base, never by adding up steps, so a grid with an odd symmetric axis holds
+the base itself and its centre equals objective.loss(theta) to the bit. NaN in a record means not computed
+where `done` is False; losses that came out inf or NaN are kept as they are, with `done` True.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from landscape.errors import finite, positive, whole
+from landscape.geometry.directions import cosine
+from landscape.objectives.objective import Objective
+from landscape.results import Array, Evaluation, Line, Plane, Progress
+
+Interval = tuple[float, float]
+Extent = float | Interval | tuple[Interval, Interval]
+Writer = Callable[[Tensor], object]
+Point = Tensor | nn.Module  # a flat vector, or a model of the objective's architecture
+MEASURED = ("loss", "error", "standard_error", "error_standard_error")
+
+
+def line(
+    objective: Objective,
+    theta: Point,
+    direction: Tensor,
+    *,
+    steps: int = 51,
+    extent: float | Interval = 1.0,
+    resume: Line | None = None,
+    progress: Progress | None = None,
+) -> Line:
+    """Loss and error at theta + x * direction.
+
+    extent: a number e for [-e, e], or (low, high); in multiples of the direction.
+    resume: an earlier, partly computed line of the same grid; only what it lacks is computed.
+    """
+    base, towards = vector(objective, theta, "theta"), _direction(objective, direction, "direction")
+    (interval,) = _intervals(extent, 1)
+    x = coordinates(*interval, whole("steps", steps))
+    return sample(objective, x, partial(_shift, base, towards), resume=resume, progress=progress)
+
+
+def plane(
+    objective: Objective,
+    theta: Point,
+    d1: Tensor,
+    d2: Tensor,
+    *,
+    steps: int | tuple[int, int] = 51,
+    extent: Extent = 1.0,
+    resume: Plane | None = None,
+    on_row: Callable[[Plane], object] | None = None,
+    progress: Progress | None = None,
+) -> Plane:
+    """Loss and error at theta + x_i * d1 + y_j * d2, indexed [i, j].
+
+    steps:  a number for both axes or (nx, ny).
+    extent: a number e for [-e, e], (low, high) for both axes, or ((x low, x high), (y low, y high)).
+    resume: an earlier, partly computed plane of the same grid; only its unfinished rows are computed.
+    on_row: called with the plane so far after each finished row, in order, so that it can be saved.
+    """
+    base = vector(objective, theta, "theta")
+    first, second = _direction(objective, d1, "d1"), _direction(objective, d2, "d2")
+    angle = cosine(first, second)
+    if abs(angle) > 1 - 1e-6:
+        raise ValueError(f"d1 and d2 are collinear (cosine {angle:.7f}): they span no plane. Use line(), or another d2")
+    (nx, ny), (across, along) = _counts(steps), _intervals(extent, 2)
+    x, y = coordinates(*across, nx), coordinates(*along, ny)
+    if resume is not None:
+        _check_same("x", resume.x, x, scale=float(np.abs(x).max()))
+        _check_same("y", resume.y, y, scale=float(np.abs(y).max()))
+        _check_same("cosine of the directions", np.array([resume.cosine]), np.array([angle]), scale=1.0)
+    cells = Cells((nx, ny), resume)
+    rows = [int(i) for i in np.flatnonzero(~cells.done.all(axis=1))]
+
+    def writers() -> Iterator[Writer]:
+        for i in rows:
+            row = torch.add(base, first, alpha=float(x[i]))
+            yield from (partial(_shift, row, second, float(b)) for b in y)
+
+    def so_far() -> Plane:
+        return Plane(x=x, y=y, cosine=angle, **cells.copies())
+
+    finished = (len(x) - len(rows)) * len(y)
+    with _evaluating(objective, writers()) as evaluations:
+        for i in rows:
+            for j in range(len(y)):
+                cells.store((i, j), next(evaluations))
+                finished += 1
+                if progress is not None:
+                    progress(finished, cells.done.size)
+            if on_row is not None:
+                on_row(so_far())
+    return so_far()
+
+
+def sample(
+    objective: Objective,
+    x: Array,
+    write: Callable[[float, Tensor], object],
+    *,
+    resume: Line | None = None,
+    progress: Progress | None = None,
+) -> Line:
+    """Loss and error over any one-parameter family of models: write(x, flat) puts the model at x into flat."""
+    if resume is not None:
+        _check_same("x", resume.x, x, scale=float(np.abs(x).max()))
+    cells = Cells(x.shape, resume)
+    missing = [int(i) for i in np.flatnonzero(~cells.done)]
+    with _evaluating(objective, (partial(write, float(x[i])) for i in missing)) as evaluations:
+        for number, i in enumerate(missing, start=1 + len(x) - len(missing)):
+            cells.store(i, next(evaluations))
+            if progress is not None:
+                progress(number, len(x))
+    return Line(x=x, **cells.copies())
+
+
+def coordinates(low: float, high: float, steps: int) -> Array:
+    """Evenly spaced numbers that hold both ends and, where they fall on the grid, exactly 0 and 1.
+
+    Symmetric intervals give exactly antisymmetric numbers. A single step is the middle.
+    """
+    if steps == 1:
+        return np.array([0.5 * (low + high)])
+    last = steps - 1
+    count = np.arange(steps)
+    x = (low * (last - count) + high * count) / last
+    x[0], x[-1] = low, high
+    for mark in (0.0, 1.0):
+        x[np.abs(x - mark) < 1e-9 * (high - low) / last] = mark
+    return x
+
+
+def curvature_extent(eigenvalue: float, rise: float) -> float:
+    """How far to go along a unit eigenvector until the loss has risen by `rise`: sqrt(2 rise / |lambda|)."""
+    if eigenvalue == 0 or not np.isfinite(eigenvalue):
+        raise ValueError(f"eigenvalue must be finite and not zero, got {eigenvalue}: a flat direction has no extent")
+    return float(np.sqrt(2 * positive("rise", rise) / abs(eigenvalue)))
+
+
+class Cells:
+    """The arrays of a grid while they are being filled."""
+
+    def __init__(self, shape: tuple[int, ...], resume: Line | Plane | None = None):
+        self.done: NDArray[np.bool_] = np.zeros(shape, dtype=np.bool_)
+        self.values = {name: np.full(shape, np.nan) for name in MEASURED}
+        self.measured: set[str] | None = None  # known from the first result: only some objectives have errors
+        if resume is not None and resume.done.any():
+            self.done = resume.done.copy()
+            earlier = {name: getattr(resume, name) for name in MEASURED}
+            self.values.update({name: array.copy() for name, array in earlier.items() if array is not None})
+            self.measured = {name for name, array in earlier.items() if array is not None}
+
+    def store(self, place: int | tuple[int, int], evaluation: Evaluation) -> None:
+        """Enter one result."""
+        found = {name: value for name in MEASURED if (value := getattr(evaluation, name)) is not None}
+        if self.measured is None:
+            self.measured = set(found)
+        if self.measured != set(found):
+            raise ValueError(
+                f"resume holds {', '.join(sorted(self.measured))} but this objective gives {', '.join(sorted(found))}: "
+                "it was computed with another objective"
+            )
+        for name, value in found.items():
+            self.values[name][place] = value
+        self.done[place] = True
+
+    def copies(self) -> dict[str, Any]:
+        """The fields of a record, unchanged by later filling; None for what the objective does not measure."""
+        measured = self.measured or {"loss"}
+        fields = {name: array.copy() if name in measured else None for name, array in self.values.items()}
+        return {**fields, "done": self.done.copy()}
+
+
+def vector(objective: Objective, theta: Point, name: str) -> Tensor:
+    """A finite flat vector in the objective's precision, or an error that says what it was; a model is flattened."""
+    if isinstance(theta, nn.Module):
+        return finite(name, objective.flatten(theta))
+    own = objective.layout.check(theta, name).detach().to(objective.device, objective.dtype)
+    if theta.ndim != 1:
+        raise ValueError(f"{name} must be one flat vector, got shape {tuple(theta.shape)}")
+    return finite(name, own)
+
+
+def _direction(objective: Objective, direction: Tensor, name: str) -> Tensor:
+    own = vector(objective, direction, name)
+    if not bool(own.any()):
+        raise ValueError(f"{name} is zero: every point would be the same model. Are the two models equal?")
+    return own
+
+
+def _counts(steps: int | tuple[int, int]) -> tuple[int, int]:
+    both = (steps, steps) if isinstance(steps, (int, float, np.number)) else tuple(steps)
+    if len(both) != 2:
+        raise ValueError(f"steps must be a number or (nx, ny), got {steps}")
+    return whole("steps", both[0]), whole("steps", both[1])
+
+
+def _intervals(extent: Extent, count: int) -> list[Interval]:
+    """One (low, high) per axis."""
+    form = "a positive number or (low, high)" + (", or ((x low, x high), (y low, y high))" if count == 2 else "")
+    try:
+        given = np.asarray(extent, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"extent must be {form}, got {extent}") from None
+    if given.ndim == 0:
+        given = np.array([-given, given])
+    if given.shape == (2,):
+        given = np.tile(given, (count, 1))
+    if given.shape != (count, 2) or not np.isfinite(given).all() or not (given[:, 0] < given[:, 1]).all():
+        raise ValueError(f"extent must be {form}, with low < high and finite; got {extent}")
+    return [(float(low), float(high)) for low, high in given]
+
+
+def _shift(base: Tensor, direction: Tensor, amount: float, out: Tensor) -> None:
+    torch.add(base, direction, alpha=amount, out=out)
+
+
+def _evaluating(objective: Objective, points: Iterable[Writer]) -> closing[Generator[Evaluation]]:
+    """The evaluations in order; closed at once on an error, so that no worker goes on in the background."""
+    return closing(objective.evaluate_each(points))
+
+
+def _check_same(name: str, earlier: Array, now: Array, scale: float) -> None:
+    if earlier.shape != now.shape or not np.allclose(earlier, now, rtol=0, atol=1e-9 * scale):
+        raise ValueError(
+            f"resume must be of the same grid and directions, but its {name} differs: "
+            f"{_ends(earlier)} before, {_ends(now)} now. Leave resume out to compute afresh"
+        )
+
+
+def _ends(values: Array) -> str:
+    return f"{values[0]:.6g}" if len(values) == 1 else f"{values[0]:.6g} .. {values[-1]:.6g} ({len(values)} points)"

@@ -1,0 +1,1 @@
+"""Faster second derivatives of convolutions, ReLU and max-pooling."""

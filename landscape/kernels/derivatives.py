@@ -1,0 +1,220 @@
+"""Convolution, ReLU and max-pooling whose second derivative costs no more than it must.
+
+PyTorch's own double backward of a convolution finds the derivative by the data even when nobody asks (for the first
+layer that is the dearest convolution of all), and takes the one by the weight through a kernel as large as the
+image; ReLU and pooling add arrays of zeros. Here every piece is one product of the ordinary backward, found in the
+cheaper of two ways (`convolutions`). Anything unusual is left to PyTorch.
+
+    y = x * w,  forward;  (x', w') = backward(g, x, w);  for directions (X, W) of (x', w'):
+    dg = X * w + x * W,   dx = backward(g, ., W)_x,   dw = backward(g, X, .)_w
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from landscape.kernels.convolutions import Geometry, Wanted, Way, way
+
+BEFORE = "_before_relu"  # of a tensor that ReLU returned: what it was given
+Pooling = tuple[list[int], list[int], list[int], list[int], bool]
+
+
+class CheapSecond(TorchFunctionMode):
+    """Graphs built inside have the cheap second derivatives; `linear`: only by the incoming gradient (J, not H)."""
+
+    def __init__(self, *, linear: bool = False):
+        super().__init__()
+        self.linear = linear
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        replacement = REPLACEMENTS.get(func)
+        if replacement is not None and torch.is_grad_enabled() and not torch.is_autocast_enabled():
+            result = replacement(self.linear, *args, **kwargs)
+            if result is not None:
+                return result
+        return func(*args, **kwargs)
+
+
+def _convolution(
+    linear: bool,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor | None:
+    dims = weight.dim() - 2
+    if input.dim() != dims + 2 or isinstance(padding, str) or input.is_complex() or not weight.requires_grad:
+        return None
+    geometry = (*(_tuple(value, dims) for value in (stride, padding, dilation)), False, [0] * dims, groups)
+    result: Tensor = _Convolution.apply(input, weight, bias, geometry, linear)
+    return result
+
+
+def _relu(linear: bool, input: Tensor, inplace: bool = False) -> Tensor | None:
+    if inplace or not input.requires_grad:
+        return None
+    result: Tensor = _Relu.apply(input)
+    setattr(result, BEFORE, (input, input._version, result._version))
+    return result
+
+
+def _max_pool2d(
+    linear: bool,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor | None:
+    if return_indices or input.dim() != 4 or not input.requires_grad:
+        return None
+    settings = [_tuple(value, 2) for value in (kernel_size, stride or kernel_size, padding, dilation)]
+    before = _before_relu(input)
+    largest: Tensor = _MaxPool.apply(input if before is None else before, (*settings, ceil_mode))
+    return largest if before is None else _relu(linear, largest)
+
+
+def _before_relu(y: Tensor) -> Tensor | None:
+    """What y is the ReLU of, if neither was changed since.
+
+    Pooling first and ReLU then gives the same bits and derivatives, and looks at a quarter of the entries.
+    """
+    x, *versions = getattr(y, BEFORE, (None,))
+    return x if x is not None and versions == [x._version, y._version] else None
+
+
+def _tuple(value: Any, dims: int) -> list[int]:
+    return [value] * dims if isinstance(value, int) else list(value) * (dims if len(value) == 1 else 1)
+
+
+REPLACEMENTS: dict[Callable[..., Any], Callable[..., Tensor | None]] = {
+    torch.conv1d: _convolution,
+    torch.conv2d: _convolution,
+    torch.conv3d: _convolution,
+    torch.relu: _relu,
+    Tensor.relu: _relu,
+    functional.relu: _relu,
+    functional.max_pool2d: _max_pool2d,
+}
+
+
+class _Convolution(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, linear: bool) -> Tensor:
+        ctx.way = way(x, w, geometry)
+        ctx.save_for_backward(x, w, ctx.way.of_input(x), ctx.way.of_weight(w))
+        ctx.bias, ctx.linear = bias is not None, linear
+        return torch.convolution(x, w, bias, *geometry)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, w, *known = ctx.saved_tensors
+        wanted = (ctx.needs_input_grad[0], True, ctx.bias)
+        if ctx.linear:
+            x, w = x.detach(), w.detach()
+        return (*_ConvolutionBackward.apply(g, x, w, *known, ctx.way, wanted), None, None)
+
+
+class _ConvolutionBackward(Function):
+    """x and w are here for autograd to see; `known` is what is left of them in the way that products are found."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, g: Tensor, x: Tensor, w: Tensor, known_x: Tensor, known_w: Tensor, way: Way, wanted: Wanted
+    ) -> Any:
+        known_g = way.of_output(g)
+        ctx.save_for_backward(known_g, known_x, known_w)
+        ctx.set_materialize_grads(False)
+        ctx.way = way
+        return way.backward(known_g, known_x, known_w, wanted)
+
+    @staticmethod
+    def backward(ctx: Any, X: Tensor | None, W: Tensor | None, bias: Tensor | None) -> Any:
+        g, x, w = ctx.saved_tensors
+        way, pairs = ctx.way, []
+        if X is not None:
+            X = way.of_input(X)
+            pairs.append((X, w))
+        if W is not None:  # else a weight whose entries of the vector nobody uses
+            W = way.of_weight(W)
+            pairs.append((x, W))
+        dg = way.forward(pairs or [(x, torch.zeros_like(w))], bias)
+        wanted = (ctx.needs_input_grad[1] and W is not None, ctx.needs_input_grad[2] and X is not None, False)
+        dx, dw, _ = way.backward(g, x if X is None else X, w if W is None else W, wanted)
+        return dg, dx, dw, None, None, None, None
+
+
+class _Relu(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = torch.relu(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (y,) = ctx.saved_tensors
+        return _ReluBackward.apply(g, y.detach())
+
+
+class _ReluBackward(Function):
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(y)
+        masked: Tensor = torch.ops.aten.threshold_backward(g, y, 0)
+        return masked
+
+    @staticmethod
+    def backward(ctx: Any, direction: Tensor) -> Any:
+        (y,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(direction, y, 0), None
+
+
+class _MaxPool(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, settings: Pooling) -> Tensor:
+        y, chosen = torch.ops.aten.max_pool2d_with_indices(x, *settings)
+        ctx.save_for_backward(chosen)
+        ctx.shape, ctx.settings = x.shape, settings
+        result: Tensor = y
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return _MaxPoolBackward.apply(g, *ctx.saved_tensors, ctx.shape, ctx.settings), None
+
+
+class _MaxPoolBackward(Function):
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, chosen: Tensor, shape: torch.Size, settings: Pooling) -> Tensor:
+        ctx.save_for_backward(chosen)
+        ctx.channels_last = not chosen.is_contiguous()
+        order = torch.channels_last if ctx.channels_last else torch.contiguous_format
+        x = torch.empty(shape, dtype=g.dtype, device=g.device, memory_format=order)  # only looked at for its shape
+        g = g.contiguous(memory_format=order)
+        spread: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(g, x, *settings, chosen)
+        return spread
+
+    @staticmethod
+    def backward(ctx: Any, direction: Tensor) -> Any:
+        (chosen,) = ctx.saved_tensors
+        if ctx.channels_last:  # images by rows of channels, as they lie in memory
+            rows = direction.permute(0, 2, 3, 1).flatten(1, 2).gather(1, chosen.permute(0, 2, 3, 1).flatten(1, 2))
+            return rows.unflatten(1, chosen.shape[2:]).permute(0, 3, 1, 2), None, None, None
+        picked = direction.flatten(-2).gather(-1, chosen.flatten(-2)).view(chosen.shape)
+        return picked, None, None, None

@@ -1,0 +1,1 @@
+"""Private copies of a model, worker threads, and memory."""

@@ -1,0 +1,177 @@
+"""How many bytes a piece of work may take, and how many it keeps.
+
+Nothing is taken for good at the start: free memory is read again before each graph is kept, and one ledger counts the
+kept graphs of all operators in the process. Unasked they take a quarter of what is free at most, and leave an eighth
+of all memory alone, so that analyses side by side slow down instead of stopping the machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from landscape.runtime.machine import Machine, Memory
+
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+SHARE = 1 / 4  # of the free memory that may be taken unasked: so never more than a quarter of all
+RESERVE = 1 / 8  # of all memory that is left alone
+MACHINE = Machine()
+CPU = torch.device("cpu")
+
+
+# glibc's mallopt: what is freed at the end of the heap beyond the first number of bytes goes back to the system; the
+# heap grows by the second at least; blocks larger than the third have pages of their own, never used twice
+KEEP_FREED = {-1: 2**28, -2: 2**24, -3: 2**25}
+
+
+@cache
+def keep_freed() -> bool:
+    """Let this process use freed memory again, instead of asking the system for fresh pages for every activation.
+
+    Activations of a convolution are megabytes each: by default glibc returns them at once, and the system clears the
+    same pages anew for the next one. A Hessian product of LeNet64 met 40,000 page faults and took 1.2 times as long.
+    Once per process, and only where the allocator is glibc's and nobody has tuned it (MALLOC_... or GLIBC_TUNABLES).
+    """
+    tuned = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" and not tuned else None
+    return mallopt is not None and all(mallopt(option, value) == 1 for option, value in KEEP_FREED.items())
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes from "8G", "512M" or a number."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"memory must look like 8G, 512M or a number of bytes, got '{text}'")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def memory_of(device: torch.device) -> Memory:
+    """What a device has in all and free now, counting what the system or torch's own cache would give up."""
+    if device.type != "cuda":
+        return MACHINE.memory()
+    free, total = torch.cuda.mem_get_info(device)
+    return Memory(total, free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def available(device: torch.device = CPU) -> int:
+    """Free memory in bytes."""
+    return memory_of(device).free
+
+
+def allowance(device: torch.device = CPU) -> int:
+    """Bytes that one piece of work may take unasked, so that others can work too: see SHARE and RESERVE."""
+    return _allowed(memory_of(device), held=0)
+
+
+def _allowed(memory: Memory, held: int) -> int:
+    """Bytes on top of `held` ones: a share of what would be free without those, and nothing of the reserve."""
+    share = SHARE * (memory.free + held) - held
+    return max(int(min(share, memory.free - RESERVE * memory.total)), 0)
+
+
+class Account:
+    """What one operator's kept graphs hold. When it dies, its memory is free for others."""
+
+    def __init__(self, device: torch.device, budget: int | None):
+        self.device, self.budget = device, budget
+        self.promised = 0  # bytes of graphs that are being built
+        self.held = 0  # bytes of graphs that are there
+
+    def settle(self, size: int) -> None:
+        """The graph that `size` bytes were promised to is there."""
+        self.promised -= size
+        self.held += size
+
+
+class Ledger:
+    """What the kept graphs of all operators in this process hold together."""
+
+    def __init__(self) -> None:
+        self._accounts: weakref.WeakSet[Account] = weakref.WeakSet()  # an operator that dies takes its account along
+        self._lock = threading.RLock()  # reentrant: collecting garbage may run code that comes back here
+
+    def open(self, device: torch.device = CPU, budget: int | None = None) -> Account:
+        """An account for graphs on a device. `budget`: most bytes of all kept graphs in the process, this one's and
+        others'; None: what `allowance` leaves to each at the time.
+        """
+        account = Account(device, budget)
+        with self._lock:
+            self._accounts.add(account)
+        return account
+
+    def held(self, device: torch.device = CPU) -> int:
+        """Bytes that graphs on a device hold, or will in a moment."""
+        with self._lock:
+            return sum(one.held + one.promised for one in self._on(device))
+
+    def promise(self, account: Account, size: int, *, always: bool = False) -> bool:
+        """Promise `size` bytes to one more graph if there is room for it now, or `always`."""
+        with self._lock:
+            fits = always or self._fits(account, size)
+            if not fits and len(self._on(account.device)) > 1:
+                gc.collect()  # operators that nobody can reach any more still count until they are collected
+                fits = self._fits(account, size)
+            if fits:
+                account.promised += size
+            return fits
+
+    def _fits(self, account: Account, size: int) -> bool:
+        promised = sum(one.promised for one in self._on(account.device))
+        taken = promised + sum(one.held for one in self._on(account.device))
+        memory = memory_of(account.device)
+        memory = replace(memory, free=max(memory.free - promised, 0))  # not yet used, but no longer free
+        if account.budget is None:
+            return size <= _allowed(memory, taken)
+        return taken + size <= account.budget and size <= memory.free
+
+    def _on(self, device: torch.device) -> list[Account]:
+        return [one for one in self._accounts if one.device == device]
+
+
+class Saved:
+    """What autograd saved, every storage once."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[int, weakref.ref[Tensor]]] = {}  # address -> bytes, the last who saved it
+
+    def add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self._found[storage.data_ptr()] = (storage.nbytes(), weakref.ref(tensor))
+
+    def all(self) -> int:
+        """Bytes that were saved, if only for a moment."""
+        return sum(count for count, _ in self._found.values())
+
+    def kept(self) -> int:
+        """Bytes that a graph still holds."""
+        return sum(count for count, tensor in self._found.values() if tensor() is not None)
+
+
+@contextmanager
+def counting_saved(known: Collection[Tensor]) -> Iterator[Saved]:
+    """Count the bytes that autograd saves inside the block, `known` ones left out."""
+    skip = {tensor.untyped_storage().data_ptr() for tensor in known}
+    saved = Saved()
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in skip:
+            saved.add(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield saved
+
+
+LEDGER = Ledger()

@@ -1,0 +1,199 @@
+"""Private copies of a model whose tensors can be rebound: the caller's model is never touched."""
+
+from __future__ import annotations
+
+import copy
+import queue
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from landscape.errors import choose
+from landscape.layout import Layout, running_statistics
+from landscape.objectives.batches import Batch
+
+BATCHNORM = ("frozen", "recomputed", "interpolated", "batch")
+NORM = nn.modules.batchnorm._NormBase
+BATCH_NORM = nn.modules.batchnorm._BatchNorm  # the norm layers whose statistics are those of a batch
+
+
+class Replica:
+    """A deep copy of the model with its laid-out tensors living in one flat vector."""
+
+    def __init__(self, model: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device):
+        self.module = copy.deepcopy(model).to(device=device, dtype=dtype)
+        for parameter in self.module.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        self.layout = layout
+        self.flat = torch.empty(layout.size, dtype=dtype, device=device)
+        self.version: object = None  # identity of the vector that `flat` holds a copy of
+        modules = dict(self.module.named_modules(remove_duplicate=False))
+        self.places = [
+            [(modules[path], leaf) for path, _, leaf in (name.rpartition(".") for name in entry.names)]
+            for entry in layout.entries
+        ]
+        self.statistic_places = [
+            (modules[path], leaf)
+            for path, _, leaf in (name.rpartition(".") for name in running_statistics(self.module))
+        ]
+        self.norms = [m for m in self.module.modules() if isinstance(m, NORM) and m.track_running_stats]
+        self.recurrent = [m for m in self.module.modules() if isinstance(m, nn.RNNBase)]
+        self.leaves = self.views(self.flat)
+        self.bind(self.leaves)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Tensors in model shape that share the vector's memory; the parameters among them want gradients."""
+        return [
+            self.layout.view(vector, entry).detach().requires_grad_(entry.kind != "statistic")
+            for entry in self.layout.entries
+        ]
+
+    def bind(self, tensors: Sequence[Tensor]) -> None:
+        """Let the module compute with these tensors, one per layout entry."""
+        for places, entry, tensor in zip(self.places, self.layout.entries, tensors, strict=True):
+            for module, leaf in places:
+                slot = module._buffers if entry.kind == "statistic" else module._parameters
+                slot[leaf] = tensor  # any tensor computes; Parameter is only a tag
+        for recurrent in self.recurrent:  # RNNs keep a second list of references to their weights
+            recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
+
+    def load(self, vector: Tensor, statistics: Sequence[Tensor] | None = None) -> None:
+        """Copy a parameter vector in, unless it is the one already there."""
+        if self.version is not vector:
+            with torch.no_grad():
+                self.flat.copy_(vector)
+            self.version = vector
+        if statistics is not None:
+            self.bind_statistics(statistics)
+
+    def bind_statistics(self, statistics: Sequence[Tensor]) -> None:
+        """Let the norm layers use these tensors: bound, not copied, for kept graphs may hold the old ones."""
+        for (module, leaf), value in zip(self.statistic_places, statistics, strict=True):
+            module._buffers[leaf] = value
+
+
+class Replicas:
+    """A few replicas handed to whoever works; made on demand, one per concurrent worker."""
+
+    def __init__(self, model: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device):
+        # the pattern itself never works: a copy taken while it did could catch norm layers in training mode
+        self._pattern = (model, layout, dtype, device)
+        self._idle: queue.LifoQueue[Replica] = queue.LifoQueue()
+
+    @contextmanager
+    def borrow(self) -> Iterator[Replica]:
+        """A replica for the time of the block; always given back with its own leaves bound."""
+        try:
+            replica = self._idle.get_nowait()
+        except queue.Empty:
+            replica = Replica(*self._pattern)
+        try:
+            yield replica
+        finally:
+            self._idle.put(replica)
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse what is no model, and a model without numbers."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    for name, tensor in model.named_parameters():
+        if isinstance(tensor, nn.parameter.UninitializedParameter):
+            raise ValueError(f"'{name}' has no shape yet: pass one batch through the lazy layers first")
+        if tensor.is_meta:
+            raise ValueError(
+                f"'{name}' is on the meta device, so it has a shape but no numbers: load the weights first, "
+                "for example model.to_empty(device='cpu') and load_state_dict()"
+            )
+
+
+def check_rest(own: nn.Module, other: nn.Module, layout: Layout, batchnorm: str, dtype: torch.dtype) -> None:
+    """Refuse another model that differs from one's own in a tensor that is not laid out.
+
+    A vector of this layout would then mean a third model: the other's laid-out tensors with one's own rest.
+    """
+    laid_out = {name for entry in layout.entries for name in entry.names}
+    moving = set() if batchnorm == "frozen" else set(running_statistics(other))
+    theirs = dict(_state(other))
+    for name, tensor in _state(own):
+        if name in laid_out or name in moving or name.endswith("num_batches_tracked"):
+            continue
+        found = theirs.get(name)
+        if found is None or found.shape != tensor.shape:
+            raise ValueError(f"no tensor '{name}' of shape {tuple(tensor.shape)}: is this another architecture?")
+        if not torch.equal(_alike(found, dtype), _alike(tensor, dtype)):
+            if name in running_statistics(own):
+                raise ValueError(
+                    f"this model has BatchNorm statistics of its own ('{name}' differs from the objective's), which "
+                    "batchnorm='frozen' would drop: write batchnorm='interpolated' (they are part of theta and move "
+                    "with it) or batchnorm='recomputed'"
+                )
+            raise ValueError(
+                f"this model differs from the objective's in '{name}', which is not part of theta: build the objective "
+                "so that theta holds it, or take objective.layout.flatten(model) if you want its parameters alone"
+            )
+
+
+def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _alike(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.detach().cpu().to(dtype) if tensor.is_floating_point() else tensor.detach().cpu()
+
+
+def prepare(model: nn.Module, batchnorm: str, mode: str) -> nn.Module:
+    """A copy of the model in the mode and BatchNorm policy that the objective states."""
+    choose("batchnorm", batchnorm, BATCHNORM)
+    choose("mode", mode, ("eval", "caller"))
+    module = copy.deepcopy(model)
+    if mode == "eval":
+        module.eval()
+    for layer in module.modules():
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+            layer.sparse = False  # the same numbers; sparse gradients have no second derivative
+    for name, norm in module.named_modules():
+        if not isinstance(norm, NORM):
+            continue
+        if batchnorm == "batch":
+            # without running statistics a norm layer uses its batch, in eval mode too, and writes nothing
+            norm.track_running_stats = False
+            norm.running_mean = norm.running_var = norm.num_batches_tracked = None
+        elif norm.running_mean is None and isinstance(norm, BATCH_NORM):
+            raise ValueError(
+                f"batchnorm='{batchnorm}' needs running statistics, but layer '{name}' keeps none: "
+                "write batchnorm='batch' and choose chunk_size deliberately, for each chunk is then one batch"
+            )
+    return module
+
+
+def recompute_statistics(
+    replica: Replica, batches: Iterable[tuple[int, Batch]], forward: Callable[[Batch], object]
+) -> list[Tensor]:
+    """Running statistics of the replica's present weights: example-weighted means over (count, batch) pairs.
+
+    One pass with BatchNorm in training mode and momentum n_b / (n_so_far + n_b), the convention of
+    Garipov et al. 2018. The variance is the mean of batch variances, so it depends a little on chunk_size.
+    """
+    flags = [(norm, norm.training, norm.momentum) for norm in replica.norms]
+    seen = 0
+    # zeros, not the old values: the first batch weighs 1, but 0 * NaN of a diverged point would stay for ever
+    fresh = [torch.zeros_like(buffer) for buffer in running_statistics(replica.module).values()]
+    replica.bind_statistics(fresh)
+    try:
+        with torch.no_grad():
+            for norm in replica.norms:
+                norm.train()
+            for count, batch in batches:
+                seen += count
+                for norm in replica.norms:
+                    norm.momentum = count / seen
+                forward(batch)
+    finally:
+        for norm, training, momentum in flags:
+            norm.training, norm.momentum = training, momentum
+    return fresh

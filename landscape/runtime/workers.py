@@ -1,0 +1,56 @@
+"""Run independent pieces of torch work on all cores, one intra-operation thread each, results in order.
+
+Threads, not processes: torch releases the interpreter lock inside its kernels, so two one-thread workers
+beat one two-thread call (measured 1.1-1.4x on LeNet64), nothing is pickled, and lambdas and notebooks work.
+One thread per piece also makes results independent of the number of workers, to the bit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from landscape.runtime.memory import keep_freed
+
+_worker = threading.local()  # has `busy` inside a worker thread: work inside work is not shared out again
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def ordered_map(task: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Generator[Result]:
+    """Yield `task(item)` in the order of `items`; at most 2 * workers results wait in memory."""
+    keep_freed()
+    threads = torch.get_num_threads()
+    single = isinstance(items, Sized) and len(items) == 1  # not worth a thread
+    alone = workers == 1 or single or getattr(_worker, "busy", False)
+    torch.set_num_threads(1)  # of the one who waits, too: what it does with a result must not push workers aside
+    try:
+        if alone:
+            for item in items:
+                yield task(item)
+            return
+        pool = ThreadPoolExecutor(workers)
+        pending: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                pending.append(pool.submit(_alone, task, item))
+                if len(pending) >= 2 * workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _alone(task: Callable[[Item], Result], item: Item) -> Result:
+    _worker.busy = True
+    if torch.get_num_threads() != 1:  # OpenMP keeps the setting per thread
+        torch.set_num_threads(1)
+    return task(item)

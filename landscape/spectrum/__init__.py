@@ -1,0 +1,1 @@
+"""Eigenvalues, spectral density and trace of any symmetric operator."""

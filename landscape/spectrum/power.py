@@ -1,0 +1,230 @@
+"""Power iteration as the federated papers use it, with the mistakes of the published code left out or on request.
+
+The seeds report lambda_1 from at most 20 steps of (stochastic, accelerated) power iteration with deflation. For
+comparison with their numbers this method stays; for the eigenvalue itself use `eigenpairs`, which needs fewer products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from landscape.errors import finite, positive, whole
+from landscape.hessian import HessianOperator
+from landscape.objectives.objective import Objective
+from landscape.operators import Operator, ScaledOperator, check_operator
+from landscape.results import Eigenpairs, Outcome, Progress
+from landscape.rng import numpy_generator, torch_generator
+from landscape.spectrum.krylov_space import norm, random_rows
+
+Sampler = Callable[[int], Operator]  # step -> the operator of a fresh mini-batch
+
+
+def power_iteration(
+    operator: Operator,
+    k: int = 1,
+    *,
+    max_iter: int = 20,
+    tol: float = 1e-3,
+    momentum: float = 0.0,
+    sampler: Sampler | None = None,
+    as_published: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Eigenpairs:
+    """The k eigenpairs of largest magnitude by deflated power iteration, returned in descending order.
+
+    momentum   beta of w_{t+1} = A w_t - beta w_{t-1} (Xu et al. 2018); best is lambda_2^2 / 4. Both vectors are
+               divided by the same norm, and the value is the Rayleigh quotient of A alone.
+    sampler    step -> operator of a fresh mini-batch (see `minibatches`) for the steps; values and residuals are
+               always taken from `operator`, the full data.
+    as_published  what pytorch-hessian-eigenthings 0.0.2 and the FedGloSS code compute: see `_published`.
+
+    Converged means ||A v - t v|| <= tol |t|, rounding included; never that no larger eigenvalue was missed, so
+    `verified` stays False. With 20 steps that is often not reached: look at `residuals`.
+    """
+    check_operator(operator)
+    k, max_iter = whole("k", k, most=operator.dimension), whole("max_iter", max_iter)
+    positive("tol", tol)
+    if momentum < 0:
+        raise ValueError(f"momentum must be zero or positive, got {momentum}")
+    scaled = ScaledOperator(operator)
+    found: list[_Found] = []
+    spent = 0
+    for index in range(k):
+        step = _Step(scaled, sampler, [pair.vector for pair in found])
+        if as_published:
+            pair = _published(step, [pair.value for pair in found], max_iter, momentum, seed)
+        else:
+            pair = _accelerated(step, max_iter, tol, momentum, random_rows(operator, 1, seed, "power", index)[0])
+        spent += step.products
+        found.append(pair)
+        if progress is not None:
+            progress(index + 1, k)
+    if not as_published:
+        found = _rotated(found)
+    found.sort(key=lambda pair: -pair.value)
+    values = np.array([pair.value for pair in found])
+    floor = scaled.rounding(float(max(pair.size for pair in found)))
+    residuals = np.array([pair.residual for pair in found]) + floor
+    converged = residuals <= tol * np.abs(values)
+    return Eigenpairs(
+        values=scaled.restore(values),
+        vectors=torch.stack([pair.vector for pair in found]),
+        residuals=scaled.restore(residuals),
+        converged=converged,
+        products=spent,
+        iterations=np.array([pair.steps for pair in found], dtype=np.int64),
+        outcome=Outcome.CONVERGED if converged.all() else Outcome.MAX_ITERATIONS,
+    )
+
+
+def minibatches(objective: Objective, theta: Tensor, size: int, *, seed: int = 0) -> Sampler:
+    """Step -> Hessian of a fresh random mini-batch of `size` examples, drawn by key."""
+    whole("size", size, most=objective.count)
+
+    def sample(step: int) -> HessianOperator:
+        chosen = numpy_generator(seed, "power batch", step).permutation(objective.count)[:size]
+        return objective.take(torch.from_numpy(chosen)).hessian(theta)
+
+    return sample
+
+
+@dataclass(frozen=True)
+class _Found:
+    value: float
+    vector: Tensor
+    product: Tensor
+    steps: int
+
+    @property
+    def residual(self) -> float:
+        return float((self.product.double() - self.value * self.vector.double()).norm())
+
+    @property
+    def size(self) -> float:
+        """Length of the product: the operator has an eigenvalue of at least this magnitude."""
+        return norm(self.product)
+
+
+class _Step:
+    """Products for one search: full data or a fresh mini-batch each, counted, with what was found before."""
+
+    def __init__(self, operator: ScaledOperator, sampler: Sampler | None, found: list[Tensor]):
+        self.operator, self.sampler, self.found = operator, sampler, found
+        self.batches = 0
+        self.products = 0
+
+    def scaled(self, momentum: float, power: int) -> float:
+        """A momentum in units of the operator's size to this power; the size is known after the first product."""
+        return float(np.ldexp(momentum, -power * (self.operator.exponent or 0)))
+
+    def multiply(self, vector: Tensor) -> Tensor:
+        if self.sampler is None:
+            return self._count(self.operator, vector)
+        batch = ScaledOperator(self.sampler(self.batches), self.operator.exponent)
+        self.batches += 1
+        product = self._count(batch, vector)
+        self.operator.exponent = batch.exponent  # one scale for all, or momentum would mean another thing each time
+        return product
+
+    def judge(self, vector: Tensor, product: Tensor | None, value: float | None, steps: int) -> _Found:
+        """The pair with its residual on the full operator; a product is spent only if none is at hand."""
+        if product is None:
+            product = self._count(self.operator, vector)
+        reached = float(vector.double() @ product.double()) if value is None else value
+        return _Found(reached, vector, product, steps)
+
+    def _count(self, operator: ScaledOperator, vector: Tensor) -> Tensor:
+        before = operator.products
+        product = finite("an operator product", operator.matvec(vector))
+        self.products += operator.products - before
+        return product
+
+
+def _accelerated(step: _Step, max_iter: int, tol: float, momentum: float, start: Tensor) -> _Found:
+    """w_{t+1} = A w_t - beta w_{t-1}, everything kept orthogonal to the vectors found before."""
+    v = _unit(_outside(start, step.found))
+    previous = torch.zeros_like(v)
+    for count in range(1, max_iter + 1):
+        w = step.multiply(v)
+        if step.sampler is None:
+            pair = step.judge(v, w, None, count)
+            if pair.residual <= tol * abs(pair.value) or count == max_iter:
+                return pair
+        following = _outside(w - step.scaled(momentum, 2) * previous, step.found)
+        length = norm(following)
+        if length == 0.0:  # v lies in the null space: it is an eigenvector
+            break
+        previous, v = v / length, following / length
+    return step.judge(v, None, None, count)
+
+
+def _published(step: _Step, values: list[float], max_iter: int, momentum: float, seed: int) -> _Found:
+    """What the published code does, kept as it is:
+
+    1. the start is uniform in [0, 1), and not normalised before the first Rayleigh quotient;
+    2. each further search starts from the previous eigenvector, which deflation has sent to zero;
+    3. the momentum term uses the current vector, so it only shifts the value to lambda - momentum;
+    4. it stops when the Rayleigh quotient changes by less than 1e-4, which is no bound on the error;
+    5. deflation subtracts value * v v' with the value and vector as found, errors included.
+
+    The residual is that of the value and vector returned, on the true operator: where the deflated one sends the
+    vector to zero, too.
+    """
+    vector = step.found[-1] if step.found else _uniform(step.operator, seed)
+    value, before = 0.0, 0.0
+    for count in range(1, max_iter + 1):
+        unit = vector / (norm(vector) + 1e-6)
+        product = step.multiply(vector)
+        for known, earlier in zip(values, step.found, strict=True):
+            product = product - known * (earlier @ vector) * earlier
+        product = product - step.scaled(momentum, 1) * unit
+        length = norm(product)
+        if length == 0.0:
+            return step.judge(_unit(vector), None, 0.0, count)
+        value = float(vector @ product)
+        vector = product / length
+        if value != 0.0 and abs((value - before) / value) < 1e-4:
+            break
+        before = value
+    return step.judge(vector, None, value, count)
+
+
+def _rotated(found: list[_Found]) -> list[_Found]:
+    """Rayleigh-Ritz among what was found: an error in one vector otherwise spoils the residuals of the next."""
+    V, W = (torch.stack([getattr(pair, name) for pair in found]).double() for name in ("vector", "product"))
+    T = (V @ W.T).cpu().numpy()
+    values, Y = np.linalg.eigh((T + T.T) / 2)
+    mix = torch.from_numpy(Y.T).to(V)
+    vectors, products = ((mix @ rows).to(found[0].vector.dtype) for rows in (V, W))
+    steps = [found[int(place)].steps for place in np.abs(Y).argmax(axis=0)]
+    return [
+        _Found(float(value), vector, product, count)
+        for value, vector, product, count in zip(values, vectors, products, steps, strict=True)
+    ]
+
+
+def _outside(vector: Tensor, found: list[Tensor]) -> Tensor:
+    """The part of `vector` orthogonal to all of `found`, by two passes."""
+    if not found:
+        return vector
+    basis = torch.stack(found)
+    for _ in range(2):
+        vector = torch.sub(vector, (basis @ vector) @ basis)
+    return vector
+
+
+def _unit(vector: Tensor) -> Tensor:
+    return vector / norm(vector)
+
+
+def _uniform(operator: Operator, seed: int) -> Tensor:
+    """Numbers in [0, 1), zero on running statistics."""
+    vector = torch.rand(operator.size, generator=torch_generator(seed, "power"))
+    vector[operator.dimension :] = 0
+    return vector.to(operator.device, operator.dtype)

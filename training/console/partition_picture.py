@@ -1,0 +1,79 @@
+"""A partition as a picture: which client holds how much of which class."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from training.console.listings import settings
+from training.data.partition import Partition
+from training.storage import files
+
+MOST_CLIENTS = 200  # more columns than this cannot be told apart
+MOST_NUMBERS = 15  # up to this many rows and columns there is room for the numbers themselves
+
+
+def draw_partition(split: Partition, path: Path) -> Path:
+    """Write the picture as PNG, complete under its name or not there at all."""
+    aside = files.beside(path)
+    try:
+        partition_figure(split).savefig(aside, dpi=120, format="png")
+        os.replace(aside, path)
+    finally:
+        files.remove(aside)
+    return path
+
+
+def partition_figure(split: Partition) -> Figure:
+    """A heat map of examples, classes up and clients across, with the clients' sizes on top."""
+    places = np.unique(np.linspace(0, len(split.indices) - 1, min(len(split.indices), MOST_CLIENTS)).astype(int))
+    counts, sizes = split.histogram[places].T, split.sizes[places]
+    classes, clients = counts.shape
+    figure = Figure(figsize=(float(np.clip(2.5 + 0.45 * clients, 6, 12)), 6), layout="constrained")
+    FigureCanvasAgg(figure)  # no pyplot: no window system is asked for, and no global state is left behind
+    top, map_ = figure.subplots(2, 1, sharex=True, height_ratios=[1, 4])
+    top.bar(np.arange(clients), sizes, width=1.0 if clients > 50 else 0.8, color="#0072B2")
+    top.set_ylabel("examples")
+    top.spines[["top", "right"]].set_visible(False)
+    shades = colormaps["Blues"](np.linspace(0.2, 1, 256))  # a single example is not yet white
+    palette = ListedColormap(shades).with_extremes(bad="white")  # white: a class that a client does not hold
+    scale = PowerNorm(0.5, vmin=0)  # the root: one large count does not make all others look alike
+    image = map_.imshow(np.ma.masked_equal(counts, 0), aspect="auto", origin="lower", cmap=palette, norm=scale)
+    if max(classes, clients) <= MOST_NUMBERS:
+        _write_numbers(map_, counts)
+    map_.set(xlabel="client", ylabel="class", xlim=(-0.5, clients - 0.5))
+    _whole_ticks(map_, places)
+    figure.colorbar(image, ax=map_, label="examples of the class", pad=0.01)
+    everyone = len(split.indices)
+    left_out = f", {clients} of them shown" if clients < everyone else ""
+    figure.suptitle(f"{described(split)}: {everyone} client{'s' if everyone > 1 else ''}{left_out}")
+    return figure
+
+
+def described(split: Partition) -> str:
+    """A partition's name with its settings, but for long lists."""
+    short = {key: value for key, value in split.settings.items() if not isinstance(value, tuple)}
+    return f"{split.name} ({settings(short)})" if short else split.name
+
+
+def _write_numbers(axes: Axes, counts: np.ndarray) -> None:
+    dark = counts > 0.3 * counts.max()
+    for cls, client in np.argwhere(counts > 0):
+        colour = "white" if dark[cls, client] else "black"
+        axes.text(client, cls, str(counts[cls, client]), ha="center", va="center", color=colour, fontsize=8)
+
+
+def _whole_ticks(axes: Axes, places: np.ndarray) -> None:
+    """Ticks at whole numbers, named after the client that stands there."""
+    axes.yaxis.set_major_locator(MaxNLocator(10, integer=True))
+    ticks = np.unique(np.asarray(MaxNLocator(12, integer=True).tick_values(0, len(places) - 1), dtype=int))
+    ticks = ticks[(ticks >= 0) & (ticks < len(places))]
+    axes.set_xticks(ticks, [str(client) for client in places[ticks]])

@@ -1,0 +1,204 @@
+"""Train the runs of a recipe one after the other and tell a person how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from landscape.errors import choose, whole
+from training import config
+from training.config import Recipe
+from training.console.listings import framed, settings
+from training.console.progress import Bars, bars
+from training.console.summaries import Score, say, scores, status
+from training.engine.run import Record, Watch, train
+from training.executors.executor import BACKENDS
+from training.storage import checkpoint, metrics, toml
+
+
+def train_all(
+    recipes: Sequence[Recipe],
+    out: Path,
+    *,
+    console: Console,
+    backend: str = "auto",
+    workers: int | None = None,
+    asked: Sequence[str] = (),
+) -> list[Path]:
+    """Train every recipe in its own directory under `out`; what is there is gone on with, or left alone if done.
+
+    A run that diverges is marked so in its directory, and the next one begins.
+    asked: settings, by their dotted keys, that the names of new runs are to tell beside those in which the runs differ.
+    """
+    choose("backend", backend, BACKENDS)
+    if workers is not None:
+        whole("workers", workers)
+    unique = list({recipe.digest: recipe for recipe in recipes}.values())
+    differing = differing_keys(unique)
+    told = differences(unique)
+    paths = []
+    for number, (recipe, difference) in enumerate(zip(unique, told, strict=True), start=1):
+        name = recipe.name([*differing[number - 1], *asked])
+        if len(unique) > 1:
+            say(console, f"run {number} of {len(unique)}, {difference}: {checkpoint.find(out, recipe, name)}")
+        paths.append(_train_one(recipe, out, name, console, backend, workers, alone=len(unique) == 1))
+    if len(unique) == 1:
+        _tell_one(paths[0], unique[0], console)
+    else:
+        _tell_all(paths, unique, told, console)
+    return paths
+
+
+def differences(recipes: Sequence[Recipe]) -> list[str]:
+    """What tells each run from the others, as settings: algorithm=fedsam, partition.alpha=0.5."""
+    told = []
+    for recipe, keys in zip(recipes, differing_keys(recipes), strict=True):
+        own = _flat(recipe)
+        told.append(settings({key.removesuffix(".name"): own[key] for key in keys}))
+    return told
+
+
+def differing_keys(recipes: Sequence[Recipe]) -> list[list[str]]:
+    """Dotted keys of the settings that tell each run from the others.
+
+    Settings of a method or partition are told only against runs of the same name: others have others anyway.
+    """
+    flat = [_flat(recipe) for recipe in recipes]
+
+    def differs(key: str, own: Mapping[str, Any]) -> bool:
+        name = f"{key.partition('.')[0]}.name"
+        peers = flat if key == name else [other for other in flat if other.get(name) == own.get(name)]
+        return any(other.get(key) != own[key] for other in peers)
+
+    return [[key for key in own if differs(key, own)] for own in flat]
+
+
+def _flat(recipe: Recipe) -> dict[str, Any]:
+    """Every setting by its dotted key, and swa.name, which is on or off."""
+    content = recipe.model_dump(mode="json")
+    content["swa"] = {"name": "off"} if recipe.swa is None else {"name": "on", **content["swa"]}
+    return dict(toml.dotted(content))
+
+
+def _train_one(
+    recipe: Recipe, out: Path, name: str, console: Console, backend: str, workers: int | None, *, alone: bool
+) -> Path:
+    path = checkpoint.find(out, recipe, name)
+    done = settled(path, recipe)
+    if done:
+        say(console, done)
+        return path
+    try:
+        with bars(console) as bar:
+            watch = _watch(recipe, console, bar)
+            tell = partial(say, console)
+            return train(recipe, out, name=name, backend=backend, workers=workers, watch=watch, say=tell)
+    except KeyboardInterrupt:
+        kept = checkpoint.rounds(path)
+        place = f"from round {kept[-1]}" if kept else "from the beginning"
+        say(console, f"stopped. Nothing saved is lost: the same command goes on {place}")
+        raise
+    except ValueError as error:
+        raise ValueError(str(error) if alone or str(path) in str(error) else f"{path.name}: {error}") from error
+
+
+def settled(path: Path, recipe: Recipe) -> str:
+    """Why a run need not be trained any more, or nothing: it is finished with its last checkpoint intact, or diverged.
+
+    Training is a function of the recipe, so a diverged run would diverge again in the same place.
+    """
+    try:
+        checkpoint.read_provenance(path)
+        same = config.load(path / "config.toml")[0].digest == recipe.digest
+        found = status(path)
+    except ValueError:  # not there, or damaged: training tells, and mends what it can
+        return ""
+    if not same:
+        return ""
+    if found["state"] == "diverged":
+        return f"diverged before, not trained again (remove {path} to try): {found['message']}"
+    if found["state"] != "finished":
+        return ""
+    newest, damaged = checkpoint.newest(path)
+    if newest is None or damaged or newest.round < recipe.rounds.count:
+        return ""
+    try:
+        if len(metrics.read(path)) < recipe.rounds.count:
+            return ""
+    except ValueError:
+        return ""
+    return f"finished already, not trained again (remove {path} to start over)"
+
+
+def _watch(recipe: Recipe, console: Console, bar: Bars) -> Watch:
+    """A bar on a terminal, with ten lines along the way; a line a round elsewhere."""
+    count = recipe.rounds.count
+    if not console.is_terminal:
+        return lambda record: say(console, line(record, count))
+    move, pause = bar(recipe.algorithm.name), -(-count // 10)
+
+    def watch(record: Record) -> None:
+        if record["round"] % pause == 0 or record["round"] == count:
+            say(console, line(record, count))
+        move(record["round"], count)
+
+    return watch
+
+
+def line(record: Record, count: int) -> str:
+    """One round in one line."""
+    accuracy = record.get("accuracy")
+    swa = record.get("swa_accuracy")
+    parts = [
+        f"round {record['round']:>{len(str(count))}}/{count}",
+        f"train loss {record['train_loss']:.4f}",
+        f"accuracy {'-' if accuracy is None else f'{100 * accuracy:.2f} %'}",
+        *([f"SWA {100 * swa:.2f} %"] if swa is not None else []),
+        f"{record['seconds']:.2f} s",
+    ]
+    return "  ".join(parts)
+
+
+def _tell_one(path: Path, recipe: Recipe, console: Console) -> None:
+    found = status(path)
+    say(console, f"{found['state']} after {found['round']} of {recipe.rounds.count} rounds: {path}")
+    for score in _reported(path, recipe):
+        say(console, f"accuracy of the {score.model}: {_accuracy(score)}")
+    say(console, f"next: landscape show {path}")
+
+
+def _accuracy(score: Score) -> str:
+    last = f"{100 * score.accuracy:.2f} % after round {score.round}"
+    return f"{last}, {100 * score.mean:.2f} % in the mean of the last {score.count} evaluated rounds"
+
+
+def _tell_all(paths: Sequence[Path], recipes: Sequence[Recipe], told: Sequence[str], console: Console) -> None:
+    table = framed("what differs", "state", "model", "accuracy", "mean accuracy", "run")
+    for column in table.columns:
+        column.no_wrap = column.header != "what differs"
+    diverged = 0
+    for path, recipe, difference in zip(paths, recipes, told, strict=True):
+        state = status(path)["state"]
+        diverged += state == "diverged"
+        head, tail = (difference, state), f"*{recipe.digest[:8]}"
+        for score in _reported(path, recipe):
+            model = "SWA" if score.model.startswith("SWA") else "server's"
+            mean = f"{100 * score.mean:.2f} % (last {score.count})"
+            cells = (*head, model, f"{100 * score.accuracy:.2f} %", mean, tail)
+            table.add_row(*map(escape, cells))
+            head, tail = ("", ""), ""
+        if tail:
+            table.add_row(*map(escape, (*head, "-", "-", "-", tail)))
+    console.print("", table, "")
+    say(console, f"{len(paths)} runs in {paths[0].parent}, {diverged or 'none'} of them diverged")
+    say(console, f"next: landscape show {paths[0]}")
+
+
+def _reported(path: Path, recipe: Recipe) -> list[Score]:
+    """The server's model and the SWA average; the mean of participants is left to `landscape show`."""
+    return [score for score in scores(path, recipe.evaluation.last) if not score.model.startswith("mean")]

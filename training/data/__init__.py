@@ -1,0 +1,1 @@
+"""Data sets, augmentation, and how examples are dealt out to clients."""

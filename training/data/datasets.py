@@ -1,0 +1,260 @@
+"""Image sets by name, whole in memory: read once, contiguous, identified by a digest."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from landscape.errors import choose, finite, positive, whole
+from training.data.partition import MOST_CLASSES
+from training.data.readers import COARSE, Pair, read_cifar, read_digits, read_mnist, read_svhn
+from training.data.synthetic import MIDDLE, PIXELS, mixture
+from training.plugins import call, imported
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images as uint8 (0..255), or float32 in the user's own units; labels 0..classes-1."""
+
+    name: str
+    train_images: Tensor  # (N, C, H, H) uint8 or float32
+    train_labels: Tensor  # (N,) int64
+    test_images: Tensor  # (M, C, H, H), M may be 0
+    test_labels: Tensor  # (M,) int64
+    classes: int
+    mean: tuple[float, ...]  # (C,) of pixels in 0..1, or of float32 images as they are
+    std: tuple[float, ...]  # (C,)
+    coarse: tuple[int, ...] | None  # superclass of each class, where there are superclasses (CIFAR-100)
+    digest: str  # SHA-256 of the four tensors
+
+    @property
+    def channels(self) -> int:
+        return int(self.train_images.shape[1])
+
+    @property
+    def size(self) -> int:
+        return int(self.train_images.shape[2])
+
+
+def make(
+    name: str,
+    train: tuple[Any, Any],
+    test: tuple[Any, Any],
+    *,
+    classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    coarse: Sequence[int] | None = None,
+) -> Dataset:
+    """A checked Dataset from (images, labels) pairs of tensors or arrays.
+
+    What is not given is computed: classes from the largest label, mean and std per channel from the training images.
+    """
+    train_images, train_labels = _checked(f"{name}: train", *train)
+    test_images, test_labels = _checked(f"{name}: test", *test)
+    if len(train_images) == 0:
+        raise ValueError(f"{name}: there are no training images")
+    if test_images.shape[1:] != train_images.shape[1:] or test_images.dtype != train_images.dtype:
+        raise ValueError(
+            f"{name}: train and test images must agree, got {train_images.dtype} {tuple(train_images.shape[1:])} "
+            f"and {test_images.dtype} {tuple(test_images.shape[1:])}"
+        )
+    labels = torch.cat([train_labels, test_labels])
+    total = int(labels.max()) + 1 if classes is None else whole("classes", classes)
+    if total > MOST_CLASSES:
+        raise ValueError(f"{name}: labels must be class numbers below {MOST_CLASSES:,}, got {int(labels.max())}")
+    if int(labels.min()) < 0 or int(labels.max()) >= total:
+        raise ValueError(
+            f"{name}: labels must lie in 0..{total - 1}, got values from {int(labels.min())} to {int(labels.max())}"
+        )
+    if mean is None or std is None:
+        found = _moments(train_images)
+        mean, std = mean or found[0], std or found[1]
+    tensors = (train_images, train_labels, test_images, test_labels)
+    blank = Dataset(name, *tensors, total, (), (), tuple(coarse) if coarse is not None else None, _digest(*tensors))
+    return with_constants(blank, mean=mean, std=std)
+
+
+def with_constants(
+    dataset: Dataset, *, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+) -> Dataset:
+    """The same data with other normalisation constants, one number per channel."""
+    chosen = {"mean": dataset.mean if mean is None else mean, "std": dataset.std if std is None else std}
+    for key, values in chosen.items():
+        if len(values) != dataset.channels:
+            raise ValueError(f"{dataset.name}: {key} needs {dataset.channels} numbers, one a channel; got {values}")
+    for value in chosen["std"]:
+        positive(f"{dataset.name}: std", value)
+    constants = {key: tuple(float(value) for value in values) for key, values in chosen.items()}
+    return dataclasses.replace(dataset, mean=constants["mean"], std=constants["std"])
+
+
+def _checked(what: str, images: Any, labels: Any) -> Pair:
+    images, labels = (
+        torch.from_numpy(np.require(one, requirements=["C", "W"])) if isinstance(one, np.ndarray) else one
+        for one in (images, labels)
+    )
+    if not isinstance(images, Tensor) or images.dtype not in (torch.uint8, torch.float32):
+        kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+        raise ValueError(f"{what} images must be a tensor or array of uint8 or float32, got {kind}")
+    if images.ndim != 4 or images.shape[2] != images.shape[3]:
+        hint = ": write images[:, None] to add the channel axis" if images.ndim == 3 else ""
+        raise ValueError(f"{what} images must be square, of shape (N, C, H, H), got {tuple(images.shape)}{hint}")
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
+        kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"{what} labels must be a tensor or array of whole numbers, got {kind}")
+    if tuple(labels.shape) != (len(images),):
+        raise ValueError(f"{what} labels must have shape ({len(images)},), one per image; got {tuple(labels.shape)}")
+    if images.is_floating_point():
+        finite(f"{what} images", images)
+    return images.detach().cpu().contiguous(), labels.cpu().to(torch.int64).contiguous()
+
+
+def _moments(images: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation per channel; a constant channel gets 1 so that it can be divided by."""
+    mean, std = [], []
+    for channel in images.unbind(1):
+        if images.dtype == torch.uint8:  # from the histogram, without a float copy of all the pixels
+            weights = torch.bincount(channel.reshape(-1), minlength=256).double() / channel.numel()
+            values = torch.arange(256).double() / 255
+        else:
+            values = channel.reshape(-1).double()
+            weights = torch.full_like(values, 1 / len(values))
+        centre = float(values @ weights)
+        spread = float((values - centre).square() @ weights) ** 0.5
+        mean.append(centre)
+        std.append(spread if bool(channel.max() > channel.min()) else 1.0)
+    return mean, std
+
+
+def _digest(*tensors: Tensor) -> str:
+    total = hashlib.sha256()
+    for tensor in tensors:
+        total.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        total.update(tensor.numpy().data)
+    return total.hexdigest()
+
+
+def digits() -> Dataset:
+    """Handwritten digits inside scikit-learn, 1437 + 360 of 1x8x8: nothing to download."""
+    return make("digits", *read_digits(), classes=10, mean=(0.3053,), std=(0.3758,))
+
+
+def synthetic(
+    *,
+    examples: int = 10_000,
+    test_examples: int | None = None,
+    classes: int = 10,
+    shape: Sequence[int] = (1, 8, 8),
+    separation: float = 4.0,
+    seed: int = 0,
+) -> Dataset:
+    """A Gaussian mixture of any size (see synthetic.py), a function of its seed; a fifth more for testing."""
+    tests = whole("examples", examples) // 5 if test_examples is None else test_examples
+    pairs = mixture((examples, tests), classes=classes, shape=shape, separation=separation, seed=seed)
+    mean, std = ((level / 255,) * shape[0] for level in (MIDDLE, PIXELS))
+    return make("synthetic", *pairs, classes=classes, mean=mean, std=std)
+
+
+def mnist(root: Path, download: bool) -> Dataset:
+    """Handwritten digits, 60,000 + 10,000 of 1x28x28."""
+    return make("mnist", *read_mnist("mnist", root, download), classes=10, mean=(0.1307,), std=(0.3081,))
+
+
+def fashion_mnist(root: Path, download: bool) -> Dataset:
+    """Clothes, 60,000 + 10,000 of 1x28x28."""
+    pairs = read_mnist("fashion_mnist", root, download)
+    return make("fashion_mnist", *pairs, classes=10, mean=(0.2860,), std=(0.3530,))
+
+
+def cifar10(root: Path, download: bool) -> Dataset:
+    """CIFAR-10, 50,000 + 10,000 of 3x32x32, with the pixels' own deviations.
+
+    FedSAM's code divides by (0.2023, 0.1994, 0.2010), the mean of the images' deviations: give std to follow it.
+    """
+    pairs = read_cifar("cifar10", root, download)
+    return make("cifar10", *pairs, classes=10, mean=(0.4914, 0.4822, 0.4465), std=(0.247, 0.243, 0.262))
+
+
+def cifar100(root: Path, download: bool) -> Dataset:
+    """CIFAR-100, 50,000 + 10,000 of 3x32x32, with its 20 superclasses."""
+    pairs = read_cifar("cifar100", root, download)
+    mean, std = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+    return make("cifar100", *pairs, classes=100, coarse=COARSE, mean=mean, std=std)
+
+
+def svhn(root: Path, download: bool) -> Dataset:
+    """Street-view house numbers, 73,257 + 26,032 of 3x32x32."""
+    pairs = read_svhn("svhn", root, download)
+    return make("svhn", *pairs, classes=10, mean=(0.4377, 0.4438, 0.4728), std=(0.1980, 0.2010, 0.1970))
+
+
+DATASETS: dict[str, Callable[..., Dataset]] = {
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "digits": digits,
+    "fashion_mnist": fashion_mnist,
+    "mnist": mnist,
+    "svhn": svhn,
+    "synthetic": synthetic,
+}
+
+
+def load(
+    name: str,
+    *,
+    root: str | Path | None = None,
+    download: bool = False,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    **settings: Any,
+) -> Dataset:
+    """A data set by name, or from a user's 'module:function' called with the settings.
+
+    The function returns a Dataset or ((train images, labels), (test images, labels)); images are uint8 or float32.
+    root: the data folder, by default $LANDSCAPE_DATA or "data"; a user's function gets root and download if it
+    takes them. mean and std replace the data set's own.
+    """
+    function = imported("data set", name) if ":" in name else DATASETS[choose("data set", name, DATASETS)]
+    folder = Path(root if root is not None else os.environ.get("LANDSCAPE_DATA") or "data")
+    found = call("data set", name, function, settings, offered={"root": folder, "download": download})
+    if not isinstance(found, Dataset):
+        try:
+            (train_images, train_labels), (test_images, test_labels) = found
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"data set '{name}' must return a Dataset or ((train images, train labels), (test images, test "
+                f"labels)), got {type(found).__name__}"
+            ) from None
+        found = make(name, (train_images, train_labels), (test_images, test_labels))
+    return with_constants(found, mean=mean, std=std)
+
+
+def pooled(dataset: Dataset) -> Dataset:
+    """Train and test images as one training set, test left empty: FedFSA then splits every client 70/30."""
+    images = torch.cat([dataset.train_images, dataset.test_images])
+    labels = torch.cat([dataset.train_labels, dataset.test_labels])
+    tensors = (images, labels, images[:0].clone(), labels[:0].clone())
+    return Dataset(
+        dataset.name, *tensors, dataset.classes, dataset.mean, dataset.std, dataset.coarse, _digest(*tensors)
+    )
+
+
+def normalise(images: Tensor, dataset: Dataset, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(pixels - mean) / std per channel, pixels in 0..1; always a new tensor."""
+    mean, std = (
+        torch.tensor(values, dtype=dtype, device=images.device)[:, None, None] for values in (dataset.mean, dataset.std)
+    )
+    pixels = images.to(dtype, copy=True)
+    if images.dtype == torch.uint8:
+        pixels /= 255
+    return pixels.sub_(mean).div_(std)

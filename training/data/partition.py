@@ -1,0 +1,254 @@
+"""Which client holds which example: named, seeded, hashed, and stored without pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+import numbers
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from landscape.errors import choose, whole
+from landscape.rng import numpy_generator
+from training.data import allocation
+from training.data.allocation import Ints
+from training.storage import files
+
+MOST_CLASSES = 1_000_000  # a larger label is not the number of a class, and would take memory in proportion
+MOST_CELLS = 2**30  # clients times classes
+Setting = float | int | bool | tuple[int, ...]
+
+PARTITIONS: dict[str, Callable[..., list[Ints]]] = {
+    "iid": allocation.iid,
+    "dirichlet_total": allocation.dirichlet_total,
+    "dirichlet_per_class": allocation.dirichlet_per_class,
+    "dirichlet_by_class": allocation.dirichlet_by_class,
+    "shards": allocation.shards,
+    "pathological": allocation.pathological,
+    "pachinko": allocation.pachinko,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The examples of every client, and how they were drawn. Compare two by their digests."""
+
+    name: str
+    settings: Mapping[str, Setting]
+    seed: int
+    indices: tuple[Ints, ...] = field(repr=False)  # sorted examples of client 0, 1, ...
+    labels: Ints = field(repr=False)  # of all examples: a stored partition can be tabled and drawn without the data
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Examples per client (clients,)."""
+        return np.fromiter((len(part) for part in self.indices), dtype=np.int64, count=len(self.indices))
+
+    @cached_property
+    def histogram(self) -> Ints:
+        """Examples per client and class (clients, classes); column c counts label c."""
+        classes = int(self.labels.max()) + 1
+        if len(self.indices) * classes > MOST_CELLS:
+            raise ValueError(
+                f"{len(self.indices)} clients times {classes} classes are too many to be counted in a table"
+            )
+        owner = np.repeat(np.arange(len(self.indices)), self.sizes)
+        cells = owner * classes + self.labels[np.concatenate(self.indices)]
+        counts: Ints = np.bincount(cells, minlength=len(self.indices) * classes).reshape(-1, classes)
+        return counts
+
+    @cached_property
+    def classes_per_client(self) -> Ints:
+        """Distinct classes each client holds (clients,)."""
+        distinct: Ints = np.count_nonzero(self.histogram, axis=1)
+        return distinct
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of name, settings, seed, labels and every client's examples, the same on every machine."""
+        digest = hashlib.sha256(_header(self.name, self.settings, self.seed).encode())
+        for array in (self.sizes, np.concatenate(self.indices), self.labels):
+            digest.update(array.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def partition(name: str, labels: ArrayLike, clients: int, *, seed: int, **settings: Any) -> Partition:
+    """Deal the examples with these labels to clients, each example to exactly one.
+
+    >>> partition("dirichlet_total", [0, 0, 1, 1, 2, 2], 3, seed=0, alpha=0.0).classes_per_client
+    array([1, 1, 1])
+    """
+    settled = settle(name, settings)
+    known = _labels(labels)
+    if whole("clients", clients) > len(known):
+        raise ValueError(
+            f"clients: {clients} clients cannot each hold one of {len(known)} examples; write {len(known)} or fewer"
+        )
+    drawn = PARTITIONS[name](known, int(clients), numpy_generator(seed, "partition", name), **settled)
+    made = Partition(name, settled, int(seed), _sorted_parts(drawn), known)
+    check(made, len(known))
+    return made
+
+
+def settle(name: str, settings: Mapping[str, Any]) -> dict[str, Setting]:
+    """Check a partition's name and settings by their names and types; return all of them, defaults filled in."""
+    parameters = _parameters(name)
+    for given in settings:
+        if not parameters:
+            raise ValueError(f"partition '{name}' takes no settings, got '{given}'; leave it out")
+        choose(f"setting of partition '{name}'", given, parameters)
+    for key, parameter in parameters.items():
+        if key not in settings and parameter.default is parameter.empty:
+            raise ValueError(f"partition '{name}' needs the setting '{key}'; write {key}=...")
+    return {key: _setting(key, settings.get(key, p.default), p.annotation) for key, p in parameters.items()}
+
+
+def defaults(name: str) -> dict[str, Setting]:
+    """The settings of a partition that need not be given, with their values."""
+    optional = {key: p for key, p in _parameters(name).items() if p.default is not p.empty}
+    return {key: _setting(key, p.default, p.annotation) for key, p in optional.items()}
+
+
+def _parameters(name: str) -> dict[str, inspect.Parameter]:
+    """The settings of a partition, as its function declares them."""
+    signature = inspect.signature(PARTITIONS[choose("partition", name, PARTITIONS)], eval_str=True)
+    return {key: p for key, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+def check(partition: Partition, total: int) -> None:
+    """Raise unless every one of `total` examples belongs to exactly one client and every client has one."""
+    if (partition.sizes == 0).any():
+        raise ValueError(f"partition '{partition.name}': client {int(np.argmin(partition.sizes))} has no examples")
+    flat = np.concatenate(partition.indices)
+    if flat.min() < 0 or flat.max() >= total:
+        outside = flat[(flat < 0) | (flat >= total)][0]
+        raise ValueError(f"partition '{partition.name}': example {outside} does not exist, there are {total}")
+    uses = np.bincount(flat, minlength=total)
+    if (uses != 1).any():
+        example = int(np.argmax(uses != 1))
+        raise ValueError(
+            f"partition '{partition.name}' is not disjoint and complete: example {example} belongs to "
+            f"{uses[example]} clients, and so do {np.count_nonzero(uses != 1) - 1} others to none or several"
+        )
+
+
+def split_client(indices: Ints, *, fraction: float = 0.7, seed: int, client: int) -> tuple[Ints, Ints]:
+    """Split one client's examples at random into training and test parts, each with at least one.
+
+    FedFSA pools the official training and test sets, partitions the pool, then splits every client 70/30.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction of training examples must lie between 0 and 1, got {fraction}")
+    if len(indices) < 2:
+        raise ValueError(f"client {client} has {len(indices)} example(s); a train/test split needs at least 2")
+    shuffled = numpy_generator(seed, "client split", int(client)).permutation(np.asarray(indices, dtype=np.int64))
+    train = min(max(round(fraction * len(shuffled)), 1), len(shuffled) - 1)
+    return np.sort(shuffled[:train]), np.sort(shuffled[train:])
+
+
+def save(partition: Partition, path: str | os.PathLike[str]) -> None:
+    """Write a partition as .npz: complete under its name, or not there at all."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            np.savez(
+                file,
+                header=np.array(_header(partition.name, partition.settings, partition.seed)),
+                digest=np.array(partition.digest),
+                sizes=partition.sizes,
+                indices=np.concatenate(partition.indices),
+                labels=partition.labels,
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def load(path: str | os.PathLike[str]) -> Partition:
+    """Read a stored partition and verify its digest."""
+    try:
+        found, expected = _stored(files.read_npz(Path(path)))
+        same = found.digest == expected
+    except FileNotFoundError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"{path} is not a partition file, or is damaged ({reason}); draw it again") from error
+    if not same:
+        raise ValueError(
+            f"{path}: the digest does not match (stored {expected[:12]}, found {found.digest[:12]}); the file was "
+            "changed or damaged, draw the partition again"
+        )
+    check(found, len(found.labels))
+    return found
+
+
+def _stored(arrays: Mapping[str, np.ndarray]) -> tuple[Partition, str]:
+    """A partition as its file describes it, and the digest that it should have."""
+    header = json.loads(str(arrays["header"]))
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
+    sizes, indices = arrays["sizes"], arrays["indices"]
+    for name, array in (("sizes", sizes), ("indices", indices)):
+        if array.ndim != 1 or array.dtype.kind not in "iu" or (array.size and array.min() < 0):
+            raise ValueError(f"its {name} must be a vector of whole numbers from 0 on")
+    if not len(sizes) or sizes.max() > len(indices) or sizes.sum() != len(indices):
+        raise ValueError("the sizes of its clients do not add up to its examples")
+    parts = _sorted_parts(allocation.cut(indices, sizes))
+    found = Partition(str(header["name"]), settings, int(header["seed"]), parts, _labels(arrays["labels"]))
+    return found, str(arrays["digest"])
+
+
+def _header(name: str, settings: Mapping[str, Setting], seed: int) -> str:
+    return json.dumps({"format": "partition 1", "name": name, "settings": dict(settings), "seed": seed}, sort_keys=True)
+
+
+def _labels(labels: ArrayLike) -> Ints:
+    """Class numbers as a read-only vector."""
+    given = np.asarray(labels)
+    if given.ndim != 1 or given.size == 0:
+        raise ValueError(f"labels must be a vector with one class number per example, got shape {given.shape}")
+    if given.dtype.kind not in "iu" or given.min() < 0:
+        raise ValueError(f"labels must be whole numbers 0, 1, ..., got {given.dtype} with smallest {given.min()}")
+    if given.max() >= MOST_CLASSES:
+        raise ValueError(f"labels must be class numbers below {MOST_CLASSES:,}, got {given.max()}")
+    known = given.astype(np.int64)
+    known.setflags(write=False)
+    return known
+
+
+def _sorted_parts(parts: Sequence[Ints]) -> tuple[Ints, ...]:
+    """Each client's examples sorted: read-only views into one array, so that a million clients stay cheap."""
+    sizes = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
+    flat = np.concatenate(parts).astype(np.int64)
+    flat = flat[np.lexsort((flat, np.repeat(np.arange(len(parts)), sizes)))]
+    flat.setflags(write=False)
+    return tuple(allocation.cut(flat, sizes))
+
+
+def _setting(key: str, value: Any, kind: Any) -> Setting:
+    """A setting as the plain Python value its annotation asks for, so that 1 and 1.0 hash alike."""
+    if kind is bool and isinstance(value, bool | np.bool_):
+        return bool(value)
+    if kind is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if kind is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return float(value)
+    if kind == Sequence[int] and not isinstance(value, str):
+        entries = np.asarray(value)
+        if entries.ndim == 1 and entries.dtype.kind in "iu":
+            return tuple(entries.tolist())
+    wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "a list of whole numbers")
+    raise ValueError(f"{key} must be {wanted}, got {value!r}")

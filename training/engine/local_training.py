@@ -1,0 +1,305 @@
+"""Local training of one client: one step and one loop, shared by every method and every back-end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from landscape.layout import Layout, running_statistics
+from landscape.rng import key, numpy_generator, torch_generator
+from landscape.runtime.replica import Replica
+from training.config import Recipe
+from training.data.allocation import Ints
+from training.data.augment import augment, mixup
+from training.data.datasets import Dataset
+from training.engine.recording import Recorder
+from training.rules.base import Method, Seen, Slope, Term, Vectors, Visit, norm
+
+
+class DivergenceError(RuntimeError):
+    """Numbers that are not finite: the run stops, keeps its last good checkpoint, and says where it happened.
+
+    Rounds and steps count from one, as the metrics do. client: None means the model that the server made.
+    """
+
+    def __init__(self, round: int, client: int | None, step: int | None, lr: float):
+        super().__init__(round, client, step, lr)  # as they came: worker processes send this by pickle
+        self.round, self.client, self.step, self.lr = round, client, step, lr
+
+    def __str__(self) -> str:
+        if self.client is None:
+            return (
+                f"the server's model diverged in round {self.round} (local lr {self.lr:g}). "
+                "Try a smaller local.lr, or smaller steps of the server"
+            )
+        return (
+            f"client {self.client} diverged in round {self.round}, local step {self.step} (lr {self.lr:g}). "
+            "Try a smaller local.lr, local.clip = 10, or a smaller radius of the perturbation"
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a participant hands back."""
+
+    client: int
+    w: Tensor  # (d,) where local training ended
+    statistics: Tensor  # (b,) running statistics of norm layers, empty if there are none
+    state: Vectors  # the client's new vectors
+    uploads: Vectors
+    steps: int
+    examples: int
+    loss: float  # mean of the mini-batch losses before each step
+    gradients: int  # gradient evaluations
+    recorded: dict[str, list[float]] = field(default_factory=dict)  # quantity -> values by step; see `recording`
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The examples of every client as one array with bounds: a million clients cost no more than their examples."""
+
+    flat: Ints
+    bounds: Ints  # (clients + 1,)
+
+    @classmethod
+    def of(cls, parts: Sequence[Ints]) -> Parts:
+        sizes = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
+        return cls(np.concatenate(parts), np.concatenate([[0], np.cumsum(sizes)]))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, client: int) -> Ints:
+        return self.flat[self.bounds[client] : self.bounds[client + 1]]
+
+
+@dataclass
+class Workshop:
+    """All that local training needs and that never changes in a run; each worker process builds its own."""
+
+    recipe: Recipe
+    dataset: Dataset
+    parts: Parts  # training examples of every client
+    method: Method
+    model: nn.Module
+    layout: Layout = field(init=False)
+    replica: Replica = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dtype = torch.float32 if self.recipe.dtype == "float32" else torch.float64
+        self.layout = Layout.of(self.model)
+        self.replica = Replica(self.model.train(), self.layout, self.dtype, torch.device("cpu"))
+        self._statistics = list(running_statistics(self.replica.module).values())
+        self.batch_size = self.recipe.local.batch_size * self.method.perturbation.batches
+        self.classifier = self.replica.module.get_submodule(self.layout.entries[-1].layer)
+        convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
+        self.format = torch.channels_last if convolves else torch.contiguous_format
+
+    def steps(self, client: int) -> int:
+        """K, the number of local steps of a client."""
+        local = self.recipe.local
+        return local.steps or local.epochs * math.ceil(len(self.parts[client]) / self.batch_size)
+
+    def orders(self, client: int, round: int) -> Iterator[Ints]:
+        """The examples of each local step: a fresh keyed order for every epoch."""
+        own, size, epoch, taken = self.parts[client], self.batch_size, 0, 0
+        while True:
+            order = numpy_generator(self.recipe.seed, "order", round, client, epoch).permutation(own)
+            for start in range(0, len(order), size):
+                yield order[start : start + size]
+                taken += 1
+                if taken == self.steps(client):
+                    return
+            epoch += 1
+
+    def batch(self, chosen: Ints, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
+        """Augmented, normalised images and their labels; the draw is keyed, so both passes of SAM see the same."""
+        places = torch.from_numpy(chosen)
+        generator = torch_generator(self.recipe.seed, "augment", round, client, step)
+        images = augment(
+            self.dataset.train_images[places], generator, self.recipe.augment, dataset=self.dataset, dtype=self.dtype
+        )
+        labels = self.dataset.train_labels[places]
+        images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
+        return images.contiguous(memory_format=self.format), labels
+
+    def take_statistics(self) -> Tensor:
+        """Running statistics of the norm layers as one vector (b,), empty if there are none."""
+        return torch.cat([self.replica.flat[:0], *(buffer.reshape(-1) for buffer in self._statistics)])
+
+    def put_statistics(self, values: Tensor) -> None:
+        """Let the norm layers start from these statistics, their batch counters from zero."""
+        start = 0
+        for buffer in self._statistics:
+            buffer.copy_(values[start : start + buffer.numel()].view(buffer.shape))
+            start += buffer.numel()
+        for layer in self.replica.norms:
+            if layer.num_batches_tracked is not None:
+                layer.num_batches_tracked.zero_()
+
+    def see(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> Seen:
+        """What the network makes of a batch; features are what enters its classifier."""
+        if not features:
+            return Seen(network(inputs), None)
+        caught: list[Tensor] = []
+        hook = self.classifier.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
+        try:
+            outputs = network(inputs)
+        finally:
+            hook.remove()
+        return Seen(outputs, caught[-1].flatten(1))
+
+
+class StepSlope:
+    """The gradients of one local step of one client. The first one taken feeds norm layers and the training loss."""
+
+    def __init__(
+        self, shop: Workshop, visit: Visit, inputs: Tensor, targets: Tensor, at_rest: bool = False, strict: bool = True
+    ):
+        self.shop, self.visit, self.inputs, self.targets = shop, visit, inputs, targets
+        self.at_rest = at_rest  # norm layers learn nothing
+        self.strict = strict  # a loss that is not finite ends the run
+        self.evaluations, self.loss = 0, math.nan
+        self._views: dict[tuple[str, int | None], Seen] = {}
+
+    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+        shop, added = self.shop, term or self.shop.method.term
+        chosen = halves(len(self.targets), half)
+        inputs, targets = self.inputs[chosen], self.targets[chosen]
+        others = {} if added is None else self._others(added, inputs, half)
+        with torch.no_grad():
+            shop.replica.flat.copy_(point)
+        rest = self.at_rest or self.evaluations > 0
+        with _statistics_at_rest(shop.replica) if rest else nullcontext():
+            seen = shop.see(shop.replica.module, inputs, added is not None and added.features)
+        plain = functional.cross_entropy(seen.outputs, targets)
+        loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if term else plain)
+        parts = torch.autograd.grad(loss, shop.replica.leaves, allow_unused=True, materialize_grads=True)
+        if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
+            visit = self.visit
+            raise DivergenceError(visit.round + 1, visit.clients[0], visit.step + 1, visit.lr)
+        if self.evaluations == 0:
+            self.loss = float(plain.detach())
+        self.evaluations += 1
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    def silent(self) -> StepSlope:
+        """A twin on the same batch, for the record only."""
+        return StepSlope(self.shop, self.visit, self.inputs, self.targets, at_rest=True, strict=False)
+
+    def _others(self, term: Term, inputs: Tensor, half: int | None) -> dict[str, Seen]:
+        """How the models of reference see the batch. In training mode like the model itself, so that equals agree."""
+        found = {}
+        for name, point in term.references(self.visit).items():
+            if (name, half) not in self._views:
+                with torch.no_grad(), _statistics_at_rest(self.shop.replica):
+                    self.shop.replica.flat.copy_(point)
+                    self._views[name, half] = self.shop.see(self.shop.replica.module, inputs, term.features)
+            found[name] = self._views[name, half]
+        return found
+
+
+def halves(count: int, half: int | None) -> slice:
+    """The places of a half of a batch; of a single example both halves are that example."""
+    middle = (count + 1) // 2
+    if half is None or count == 1:
+        return slice(0, count)
+    return slice(0, middle) if half == 0 else slice(middle, count)
+
+
+def local_step(
+    method: Method,
+    slope: Slope,
+    w: Tensor,
+    velocity: Tensor | None,
+    visit: Visit,
+    recipe: Recipe,
+    recorder: Recorder | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """One step of any method: perturb, take the gradient there, correct, decay, move.
+
+    Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD. A recorder
+    looks on, with a slope that it watches, and changes nothing.
+    """
+    local = recipe.local
+    descent, plain = method.perturbation.descend(w, slope, visit, method.correction.needs_gradient)
+    u = direction = method.correction(descent, plain, w, visit)
+    if local.clip is not None:
+        u = u * torch.clamp(local.clip / norm(u), max=1.0)
+    if local.weight_decay:
+        u = torch.add(u, w, alpha=local.weight_decay)
+    frozen = method.correction.frozen(visit.layout)
+    if frozen is not None:
+        u = u.clone()
+        u[..., frozen] = 0.0
+    if local.momentum:
+        velocity = u if velocity is None else torch.add(u, velocity, alpha=local.momentum)
+        u = velocity
+    moved = torch.sub(w, u, alpha=visit.lr)
+    if recorder is not None:
+        recorder.note(method, visit, w, descent, direction, moved)
+    visit.step += 1
+    return moved, velocity
+
+
+def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) -> Result:
+    """Run a client's local steps from the point that was sent."""
+    velocity: Tensor | None = None
+    recorder = Recorder.of(shop.recipe.record)
+    shop.put_statistics(statistics)
+    losses: list[float] = []
+    evaluations = 0
+
+    def samples(share: float, again: int) -> Iterator[StepSlope]:
+        nonlocal evaluations
+        own = numpy_generator(shop.recipe.seed, "enter", visit.round, client, again).permutation(shop.parts[client])
+        own = own[: math.ceil(share * len(own))]
+        for place, start in enumerate(range(0, len(own), shop.batch_size)):
+            batch = shop.batch(own[start : start + shop.batch_size], client, visit.round, -1 - place)
+            slope = StepSlope(shop, visit, *batch, at_rest=True)
+            yield slope
+            evaluations += slope.evaluations
+
+    with torch.random.fork_rng(devices=[]):
+        # dropout, where a model has it, draws from the global generator
+        torch.default_generator.manual_seed(key(shop.recipe.seed, "dropout", visit.round, client))
+        w = shop.method.correction.enter(visit, samples)
+        for step, chosen in enumerate(shop.orders(client, visit.round)):
+            slope = StepSlope(shop, visit, *shop.batch(chosen, client, visit.round, step))
+            taken = slope if recorder is None else recorder.watch(slope)
+            w, velocity = local_step(shop.method, taken, w, velocity, visit, shop.recipe, recorder)
+            losses.append(slope.loss)
+            evaluations += slope.evaluations
+    return Result(
+        client=client,
+        w=w,
+        statistics=shop.take_statistics(),
+        state={**visit.state, **shop.method.finish(visit, w)},
+        uploads=shop.method.upload(visit, w),
+        steps=shop.steps(client),
+        examples=len(shop.parts[client]),
+        loss=float(np.mean(losses)),
+        gradients=evaluations,
+        recorded={} if recorder is None else recorder.series(0, shop.steps(client)),
+    )
+
+
+@contextmanager
+def _statistics_at_rest(replica: Replica) -> Iterator[None]:
+    """Norm layers normalise by the batch but learn nothing from it."""
+    kept = [(layer, layer.momentum) for layer in replica.norms]
+    for layer, _ in kept:
+        # BatchNorm goes by the flag, which also spares its batch counter; InstanceNorm by the momentum
+        layer.track_running_stats, layer.momentum = False, 0.0
+    try:
+        yield
+    finally:
+        for layer, momentum in kept:
+            layer.track_running_stats, layer.momentum = True, momentum

@@ -1,0 +1,208 @@
+"""Quantities along the local steps, recorded where a recipe asks: record = ["proximal_cosine", "gradient_norm"].
+
+The metrics of a round then hold "recorded": {name: {"mean": ..., "by_step": [...]}}, means over the participants (each
+counts the same) and steps where the quantity is defined: a cosine with a zero vector is not, null says so. Some
+quantities need gradients that the method does not take. Those evaluations are extra work, but they are not counted,
+norm layers learn nothing from them, and no bit of training depends on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from landscape.errors import choose
+from training.methods.fedgloss import ServerSharpness
+from training.methods.fedsol import ProximalSAM
+from training.rules.base import Method, Slope, Term, Vectors, Visit, norm, unit
+from training.rules.perturbations import NoPerturbation
+
+SENT = ("direction", "momentum", "global_control")  # a server's estimate of the global gradient, by name in its message
+
+
+class StepGradients(Slope, Protocol):
+    """The gradients of one local step, with a twin on the same batch."""
+
+    def silent(self) -> Slope:
+        """Counts nothing, teaches norm layers nothing, and answers NaN where numbers are not finite."""
+
+
+class Watched:
+    """A slope that remembers what it was asked, so that nothing is computed twice for the record."""
+
+    def __init__(self, slope: StepGradients):
+        self.slope = slope
+        self.calls: list[tuple[Tensor, Term | None, int | None, Tensor]] = []
+        self.extra: list[tuple[Tensor, Term | None, int | None, Tensor]] = []  # for the record only
+
+    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+        gradient = self.slope(point, term, half)
+        self.calls.append((point, term, half, gradient))
+        return gradient
+
+    def again(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+        """The gradient that was taken at this very point, or else a silent one."""
+        for known, asked, part, gradient in (*self.calls, *self.extra):
+            if known is point and asked == term and part == half:
+                return gradient
+        self.extra.append((point, term, half, self.slope.silent()(point, term, half)))
+        return self.extra[-1][-1]
+
+    @property
+    def last(self) -> Tensor:
+        """Where the last gradient was taken."""
+        return self.calls[-1][0]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One local step, as a quantity sees it: w -> moved."""
+
+    method: Method
+    visit: Visit
+    w: Tensor
+    descent: Tensor  # g~
+    direction: Tensor  # u, after the correction
+    moved: Tensor
+    slopes: Watched
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of the local loss at w: an extra evaluation where the method does not take it."""
+        return self.slopes.again(self.w)
+
+    @property
+    def perturbation(self) -> Tensor:
+        return self.slopes.last - self.w
+
+    @property
+    def proximal(self) -> Tensor:
+        """The gradient at w of the method's own proximal loss, else (an extra evaluation) of FedSoL's KL, tau = 3."""
+        own = self.method.perturbation
+        rule = own if isinstance(own, ProximalSAM) else ProximalSAM()
+        return rule.proximal_gradient(self.w, self.slopes.again, self.visit)
+
+    @property
+    def sent(self) -> Tensor:
+        """The server's estimate of the global gradient, as it was broadcast."""
+        return next(self.visit.message[name] for name in SENT if name in self.visit.message)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """(..., 1); NaN with a zero vector."""
+    inner = (unit(a) * unit(b)).sum(dim=-1, keepdim=True).clamp(-1, 1)
+    return torch.where((norm(a) > 0) & (norm(b) > 0), inner, math.nan)
+
+
+# name -> value of a step (1,), or (C, 1) for a stack of clients
+QUANTITIES: dict[str, Callable[[Moment], Tensor]] = {
+    # FedSoL, Figure 9b: cos(g_u, g_p), g_u = grad L(w + e) the update gradient; for methods without a perturbation
+    # (the figure's rho = 0) g_u = grad L(w). Undefined in the first step, where g_p is zero.
+    "proximal_cosine": lambda step: cosine(step.descent, step.proximal),
+    "proximal_norm": lambda step: norm(step.proximal),  # ||grad L_p(w)||
+    "gradient_norm": lambda step: norm(step.gradient),  # ||grad L(w)||
+    "descent_norm": lambda step: norm(step.descent),  # ||g~||
+    "direction_norm": lambda step: norm(step.direction),  # ||u||, after the correction, before clipping and decay
+    "update_norm": lambda step: norm(step.moved - step.w),
+    "perturbation_norm": lambda step: norm(step.perturbation),  # ||e||
+    "perturbed_cosine": lambda step: cosine(step.descent, step.gradient),  # cos(g~, grad L(w))
+    # against d, the global gradient as the server knows it. FedVSSAM's tracking error ||d - grad F(w^t)||^2 asks for
+    # everyone's gradient (study `incompatibility`); these are what one client sees of it, step by step
+    "server_cosine": lambda step: cosine(step.gradient, step.sent),
+    "server_gap": lambda step: norm(step.gradient - step.sent),
+    "perturbation_gap": lambda step: norm(step.perturbation - norm(step.perturbation) * unit(step.sent)),
+}
+PERTURBED = ("perturbation_norm", "perturbed_cosine", "perturbation_gap")
+ANCHORED = ("server_cosine", "server_gap", "perturbation_gap")
+# of a whole round. FedGloSS, eq. 6: delta_epsilon = ||e~ - e^||, the perturbation from the last round's pseudo-gradient
+# against the true one, for which the cohort also trains from w^t; only NaiveFedGloSS does so anyway
+OF_ROUNDS = ("delta_epsilon",)
+
+
+def available(method: Method) -> tuple[str, ...]:
+    """The quantities that a method has."""
+    nothing = torch.zeros(1)
+    sent = method.message(nothing, method.server_init(nothing))
+    lacking: set[str] = set()
+    if isinstance(method.perturbation, NoPerturbation):
+        lacking |= set(PERTURBED)
+    if not any(name in sent for name in SENT):
+        lacking |= set(ANCHORED)
+    if not isinstance(method.server, ServerSharpness) or method.server.rho_s == 0:
+        lacking |= set(OF_ROUNDS)
+    return tuple(name for name in (*QUANTITIES, *OF_ROUNDS) if name not in lacking)
+
+
+def check(names: Sequence[str], method: Method) -> None:
+    """Refuse, in one line, what is unknown or what the method lacks."""
+    there = available(method)
+    for name in names:
+        choose("quantity to record", name, (*QUANTITIES, *OF_ROUNDS))
+        if name not in there:
+            raise ValueError(f"record: {method.name} has no {name}; it has {', '.join(there)}")
+
+
+@dataclass
+class Recorder:
+    """The values of the wanted quantities, step by step."""
+
+    names: Sequence[str]
+    values: dict[str, list[Tensor]] = field(default_factory=dict)
+    slopes: Watched = field(init=False)
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Recorder | None:
+        """None where no quantity of a step is wanted: then nothing is watched."""
+        wanted = [name for name in names if name in QUANTITIES]
+        return cls(wanted) if wanted else None
+
+    def watch(self, slope: StepGradients) -> Watched:
+        """The slope that the next step is to take its gradients from."""
+        self.slopes = Watched(slope)
+        return self.slopes
+
+    def note(self, method: Method, visit: Visit, w: Tensor, descent: Tensor, direction: Tensor, moved: Tensor) -> None:
+        """Take in that step; see `Moment`. Dropout in extra evaluations draws from a copy of the generator."""
+        moment = Moment(method, visit, w, descent, direction, moved, self.slopes)
+        with torch.random.fork_rng(devices=[]):
+            for name in self.names:
+                self.values.setdefault(name, []).append(QUANTITIES[name](moment).detach())
+
+    def series(self, row: int, steps: int) -> dict[str, list[float]]:
+        """The values of one client of a stack in its own steps; those that others take beyond are not its own."""
+        return {
+            name: [float(value.reshape(-1)[row]) for value in values[:steps]] for name, values in self.values.items()
+        }
+
+
+def summarise(series: Sequence[Mapping[str, list[float]]]) -> dict[str, dict[str, float | list[float | None] | None]]:
+    """Means over participants and steps of what each of them recorded."""
+    found = {}
+    for name in series[0] if series else ():
+        rows = [one[name] for one in series]
+        columns = [[row[step] for row in rows if step < len(row)] for step in range(max(map(len, rows)))]
+        every = [value for row in rows for value in row]
+        found[name] = {"mean": _mean(every), "by_step": [_mean(column) for column in columns]}
+    return found
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else None
+
+
+def perturbation_error(method: Method, server: Vectors, displacement: Tensor) -> float | None:
+    """FedGloSS, eq. 6: rho_s ||unit(P~ of the last round) - unit(P of this one)||; P = -D, None in the first round.
+
+    displacement: D of this round's cohort from w^t itself.
+    """
+    assert isinstance(method.server, ServerSharpness)
+    ascent = server["ascent"]
+    if not bool(ascent.any()):
+        return None
+    return method.server.rho_s * float(norm((unit(ascent) + unit(displacement)).double()))

@@ -1,0 +1,72 @@
+"""Which executor serves a run: named, or chosen by measuring one step. The choice is kept with the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from landscape.errors import choose, whole
+from training.config import Recipe
+from training.engine.local_training import DivergenceError, Workshop
+from training.executors.executor import BACKENDS, Broadcast, Executor, Processes, Serial, Task
+from training.executors.stacked import Stacked
+from training.storage import checkpoint
+
+SPAWNING = 8.0  # seconds that starting processes and importing torch in them may take
+
+
+def open_executor(
+    backend: str, shop: Workshop, recipe: Recipe, workers: int | None, run: Path, say: Callable[[str], object]
+) -> Executor:
+    """The executor of a run. An automatic choice is stored, so that a resumed run rounds as the first part did."""
+    choose("backend", backend, BACKENDS)
+    cores = whole("workers", workers) if workers is not None else torch.get_num_threads()
+    facts = checkpoint.read_provenance(run)
+    if backend == "auto":
+        backend = facts.get("backend") or fastest(shop, recipe, cores)
+    elif facts.get("backend", backend) != backend and "vmap" in (backend, facts["backend"]):
+        say(f"this run was begun with {facts['backend']}; going on with {backend} agrees to rounding only")
+    checkpoint.write_text(run / "provenance.json", json.dumps({**facts, "backend": backend}, indent=2))
+    if backend == "vmap":
+        return Stacked(shop)
+    workers = min(cores, recipe.rounds.participants)
+    return Processes(shop, workers) if backend == "processes" and workers > 1 else Serial(shop)
+
+
+def fastest(shop: Workshop, recipe: Recipe, cores: int) -> str:
+    """Time one local step of a client alone and of a stacked cohort, and think the rest of the run from there."""
+    cohort = list(range(min(recipe.rounds.participants, len(shop.parts))))
+    steps = [recipe.rounds.count * shop.steps(client) for client in cohort]
+    short = recipe.model_copy(update={"local": recipe.local.model_copy(update={"steps": 1})})
+    probe = Workshop(short, shop.dataset, shop.parts, shop.method, shop.model)
+    try:
+        alone = _seconds(Serial(probe), probe, cohort[:1])
+    except DivergenceError:
+        return "serial"  # the first round will say so
+    parallel = min(cores, len(cohort))
+    estimates = {"serial": alone * sum(steps)}
+    if parallel > 1:
+        estimates["processes"] = alone * sum(steps) / parallel + SPAWNING
+    try:
+        together = _seconds(Stacked(probe), probe, cohort)
+        estimates["vmap"] = together * max(steps)  # who is done early waits for the others
+    except (ValueError, RuntimeError, NotImplementedError):
+        pass  # a model that cannot be stacked
+    return min(estimates, key=lambda name: estimates[name])
+
+
+def _seconds(executor: Executor, shop: Workshop, clients: list[int]) -> float:
+    """Seconds that these clients take for one local step, the second time that they do it."""
+    w = shop.layout.flatten(shop.model).to(shop.dtype)
+    message = shop.method.message(w, shop.method.server_init(w))
+    fresh = shop.method.client_init(shop.layout, w)
+    broadcast = Broadcast(w, message, shop.take_statistics(), lr=shop.recipe.local.lr, round=0)
+    for _ in range(2):
+        began = time.perf_counter()
+        list(executor.run(broadcast, [Task(client, fresh) for client in clients]))
+        elapsed = time.perf_counter() - began
+    return elapsed

@@ -1,0 +1,210 @@
+"""All clients of a round as one computation: torch.func.vmap over their stacked weights.
+
+Small networks spend their time in Python and in kernel launches; stacking C clients pays those once per step.
+Clients with fewer steps or shorter last batches are padded: a padded example weighs nothing, a client that is
+done no longer moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from landscape.runtime.replica import NORM
+from landscape.runtime.workers import ordered_map
+from training.data.allocation import Ints
+from training.engine.local_training import DivergenceError, Result, Workshop, halves, local_step
+from training.engine.recording import Recorder
+from training.executors.executor import Broadcast, Executor, Task
+from training.rules.base import Correction, Seen, Term, Vectors, Visit
+
+LARGEST = 2**27  # bytes of stacked weights: beyond that a step outweighs Python's share, and memory comes to matter
+
+
+class Stacked(Executor):
+    """Every participant at once by vmap, or as many as stay within LARGEST."""
+
+    name = "vmap"
+
+    def __init__(self, shop: Workshop):
+        self.shop = shop
+        refuse(shop)
+
+    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+        size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
+        groups = [tasks[first : first + size] for first in range(0, len(tasks), size)]
+        # on one thread, like a single client task: the same bits whatever the machine
+        for results in ordered_map(lambda group: self._train(broadcast, group), groups, workers=1):
+            yield from results
+
+    def _train(self, broadcast: Broadcast, tasks: Sequence[Task]) -> list[Result]:
+        shop, clients = self.shop, [task.client for task in tasks]
+        steps = [shop.steps(client) for client in clients]
+        visit = Visit(
+            layout=shop.layout,
+            start=broadcast.start,
+            message=broadcast.message,
+            state={name: torch.stack([task.state[name] for task in tasks]) for name in tasks[0].state},
+            lr=broadcast.lr,
+            momentum=shop.recipe.local.momentum,
+            steps=torch.tensor(steps, dtype=shop.dtype)[:, None],
+            round=broadcast.round,
+            seed=shop.recipe.seed,
+            clients=tuple(clients),
+        )
+        w = broadcast.start.expand(len(tasks), -1)
+        velocity: Tensor | None = None
+        recorder = Recorder.of(shop.recipe.record)
+        orders = [shop.orders(client, broadcast.round) for client in clients]
+        totals = torch.zeros(len(tasks), dtype=torch.float64)
+        evaluations = torch.zeros(len(tasks), dtype=torch.int64)
+        for step in range(max(steps)):
+            batch = self._batch(orders, clients, broadcast.round, step)
+            slope = StackedSlope(shop, visit, batch)
+            before, scratch, active = dict(visit.state), dict(visit.scratch), batch.active[:, None]
+            taken = slope if recorder is None else recorder.watch(slope)
+            moved, velocity = local_step(shop.method, taken, w, velocity, visit, shop.recipe, recorder)
+            w = torch.where(active, moved, w)
+            for name, old in before.items():
+                visit.state[name] = torch.where(active, visit.state[name], old)
+            for name, old in scratch.items():
+                visit.scratch[name] = torch.where(active, visit.scratch[name], old)
+            totals += torch.where(batch.active, slope.losses, 0.0)
+            evaluations += slope.evaluations * batch.active
+        state = {**visit.state, **shop.method.finish(visit, w)}
+        uploads = shop.method.upload(visit, w)
+        return [
+            Result(
+                client=client,
+                w=w[row].clone(),  # a view would keep the whole stack alive for as long as the client's state
+                statistics=broadcast.statistics,
+                state={name: vector[row].clone() for name, vector in state.items()},
+                uploads={name: vector[row].clone() for name, vector in uploads.items()},
+                steps=steps[row],
+                examples=len(shop.parts[client]),
+                loss=float(totals[row]) / steps[row],
+                gradients=int(evaluations[row]),
+                recorded={} if recorder is None else recorder.series(row, steps[row]),
+            )
+            for row, client in enumerate(clients)
+        ]
+
+    def _batch(self, orders: Sequence[Iterator[Ints]], clients: Sequence[int], round: int, step: int) -> Batch:
+        """The clients' own batches, padded to one size with examples that weigh nothing."""
+        shop = self.shop
+        size = min(shop.batch_size, max(len(shop.parts[client]) for client in clients))
+        pieces = []
+        for order, client in zip(orders, clients, strict=True):
+            chosen = next(order, None)
+            pieces.append(None if chosen is None else shop.batch(chosen, client, round, step))
+        inputs, targets = next(piece for piece in pieces if piece is not None)
+        X = inputs.new_zeros(len(clients), size, *inputs.shape[1:])
+        y = targets.new_zeros(len(clients), size, *targets.shape[1:])
+        for row, piece in enumerate(pieces):
+            if piece is not None:
+                X[row, : len(piece[0])], y[row, : len(piece[0])] = piece
+        return Batch(X, y, [0 if piece is None else len(piece[0]) for piece in pieces])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's mini-batches of a stack of clients."""
+
+    inputs: Tensor  # (C, B, ...)
+    targets: Tensor  # (C, B) or (C, B, classes)
+    counts: list[int]  # true examples of each client; none: it has no step left
+
+    @property
+    def active(self) -> Tensor:
+        return torch.tensor([count > 0 for count in self.counts])
+
+    def weights(self, half: int | None, dtype: torch.dtype) -> Tensor:
+        """(C, B) that average each client's own batch, or one half of it."""
+        weights = torch.zeros(self.inputs.shape[:2], dtype=dtype)
+        for row, count in enumerate(self.counts):
+            if count:
+                chosen = halves(count, half)
+                weights[row, chosen] = 1 / (chosen.stop - chosen.start)
+        return weights
+
+
+class StackedSlope:
+    """The gradients of one local step of a stack of clients; see `local.StepSlope`."""
+
+    def __init__(self, shop: Workshop, visit: Visit, batch: Batch, strict: bool = True):
+        self.shop, self.visit, self.batch, self.strict = shop, visit, batch, strict
+        self.evaluations = 0
+        self.losses = torch.zeros(len(batch.counts), dtype=torch.float64)
+        self._views: dict[str, tuple[Tensor, ...]] = {}  # outputs, and features where they are asked for
+
+    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+        shop, added = self.shop, term or self.shop.method.term
+        others = {} if added is None else self._others(added)
+
+        def loss(
+            own: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
+        ) -> tuple[Tensor, Tensor]:
+            seen = self._see(own, x, added is not None and added.features)
+            plain = functional.cross_entropy(seen.outputs, y, reduction="none")
+            values = plain
+            if added is not None:
+                values = added(seen, {name: Seen(view[0], *view[1:] or (None,)) for name, view in views.items()}, y)
+                values = values if term is not None else values + plain
+            return (values * weight).sum(), (plain * weight).sum().detach()
+
+        weights = self.batch.weights(half, shop.dtype)
+        function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
+        slopes, (values, plain) = function(self._tensors(point), self.batch.inputs, self.batch.targets, weights, others)
+        if self.strict:
+            self._check(values.detach(), plain)
+        if self.evaluations == 0:
+            self.losses = plain.double()
+        self.evaluations += 1
+        return torch.cat([slopes[entry.name].flatten(1) for entry in shop.layout.entries], dim=1).detach()
+
+    def silent(self) -> StackedSlope:
+        return StackedSlope(self.shop, self.visit, self.batch, strict=False)
+
+    def _see(self, own: Vectors, inputs: Tensor, features: bool) -> Seen:
+        module = self.shop.replica.module
+        return self.shop.see(lambda x: torch.func.functional_call(module, own, (x,)), inputs, features)
+
+    def _others(self, term: Term) -> dict[str, tuple[Tensor, ...]]:
+        """How the models of reference see the batch, once per step."""
+        for name, points in term.references(self.visit).items():
+            if name not in self._views:
+
+                def view(own: Vectors, x: Tensor) -> tuple[Tensor, ...]:
+                    seen = self._see(own, x, term.features)
+                    return (seen.outputs,) if seen.features is None else (seen.outputs, seen.features)
+
+                tensors = self._tensors(points.expand(len(self.batch.counts), -1))
+                with torch.no_grad():
+                    self._views[name] = torch.func.vmap(view)(tensors, self.batch.inputs)
+        return self._views
+
+    def _tensors(self, points: Tensor) -> Vectors:
+        layout = self.shop.layout
+        return {entry.name: layout.view(points, entry) for entry in layout.entries}
+
+    def _check(self, *losses: Tensor) -> None:
+        wrong = self.batch.active & ~torch.stack([torch.isfinite(loss) for loss in losses]).all(dim=0)
+        if bool(wrong.any()):
+            visit = self.visit
+            client = visit.clients[int(wrong.int().argmax())]
+            raise DivergenceError(visit.round + 1, client, visit.step + 1, visit.lr)
+
+
+def refuse(shop: Workshop) -> None:
+    """Say why a model cannot be stacked, if it cannot."""
+    if type(shop.method.correction).enter is not Correction.enter:
+        raise ValueError(f"backend vmap: {shop.method.name} starts every client elsewhere; use serial or processes")
+    modules = list(shop.model.modules())
+    if any(isinstance(module, NORM) for module in modules):
+        raise ValueError("backend vmap: BatchNorm statistics cannot be stacked; use serial or processes")
+    if any(isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules):
+        raise ValueError("backend vmap: dropout would differ from the serial draw; use serial or processes")

@@ -1,0 +1,63 @@
+"""AdaBest: corrections that fade while a client is away, and a server that extrapolates (Varno et al. 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from landscape.layout import Layout
+from training.rules.base import (
+    Correction,
+    Report,
+    Server,
+    Vectors,
+    Visit,
+    within,
+)
+
+
+@dataclass(frozen=True)
+class Fading(Correction):
+    """u = g~ - mu h_k; afterwards h_k <- h_k / (t - t_k) + w^t - w_k (AdaBest, Varno et al. 2022).
+
+    t_k: the round in which the client last took part; an old h_k fades.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("drift", "last_round")
+    mu: float = 0.02
+
+    def __post_init__(self) -> None:
+        within("mu", self.mu, "[0, inf)")
+
+    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+        return {"drift": torch.zeros_like(start), "last_round": start.new_full((1,), -1.0)}
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient - self.mu * visit.state["drift"]
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        last = visit.state["last_round"]
+        faded = visit.state["drift"] / (visit.round - last)
+        return {"drift": faded + visit.start - w, "last_round": torch.full_like(last, visit.round)}
+
+
+@dataclass(frozen=True)
+class Extrapolated(Server):
+    """theta + beta (theta - theta_before), theta the mean of the participants' models (AdaBest, Varno et al. 2022)."""
+
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        within("beta", self.beta, "[0, inf)")
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"theta": w, "theta_before": w}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"theta": report.mean_model, "theta_before": server["theta"]}
+
+    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+        return server["theta"] + self.beta * (server["theta"] - server["theta_before"])

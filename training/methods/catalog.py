@@ -1,0 +1,136 @@
+"""Every method by name: three rules and the paper's defaults. A new method is one line here, and is under test."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from landscape.errors import choose
+from training.methods.adabest import Extrapolated, Fading
+from training.methods.fedala import AdaptiveStart
+from training.methods.fedfsa import LayerRadii
+from training.methods.fedgf import GlobalAscent, Interpolated
+from training.methods.fedgloss import ServerSharpness, TrueServerSharpness
+from training.methods.fedgmt import DualOnly, EmaDistillation
+from training.methods.fedlesam import OldGlobal
+from training.methods.fedsmoo import SharedSAM
+from training.methods.fedsol import ProximalSAM
+from training.methods.fedspeed import GradientStep, QuasiGradient
+from training.methods.fedvssam import Direction, MixedDescent, MixedSAM
+from training.methods.fedwmsam import PersonalMomentum, Predicted
+from training.rules.base import Method, Perturbation
+from training.rules.corrections import BodyOnly, ClientMomentum, ControlVariate, Plain, Proximal
+from training.rules.duals import Dual, Lagrangian
+from training.rules.loss_terms import Contrast, NotTrue
+from training.rules.perturbations import ASAM, PERTURBATIONS, SAM, MetaStep, NoPerturbation
+from training.rules.servers import Adagrad, Adam, LookAhead, Mean, Momentum, Normalised, SubtractDual
+
+NONE, PLAIN = NoPerturbation(), Plain()
+
+ALGORITHMS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        # how the server moves
+        Method("fedavg", NONE, PLAIN, Mean(), "McMahan et al. 2017"),
+        Method("fedavgm", NONE, PLAIN, Momentum(beta=0.9), "Hsu et al. 2019"),
+        Method("fedadam", NONE, PLAIN, Adam(), "Reddi et al. 2021"),
+        Method("fedadagrad", NONE, PLAIN, Adagrad(), "Reddi et al. 2021"),
+        Method("fednova", NONE, PLAIN, Normalised(), "Wang et al. 2020"),
+        Method("fedacg", NONE, Proximal(mu=0.002), LookAhead(lam=0.85), "Kim et al. 2024"),
+        # how clients are kept together
+        Method("fedprox", NONE, Proximal(mu=0.1), Mean(), "Li et al. 2020"),
+        Method("scaffold", NONE, ControlVariate(), Mean(), "Karimireddy et al. 2020"),
+        Method("fedcm", NONE, ClientMomentum(a=0.1), Mean(), "Xu et al. 2021"),
+        Method("feddyn", NONE, Dual(alpha=0.01), SubtractDual(), "Acar et al. 2021"),
+        Method("adabest", NONE, Fading(mu=0.02), Extrapolated(beta=0.9), "Varno et al. 2022"),
+        Method("fedntd", NONE, PLAIN, Mean(), "Lee et al. 2022", NotTrue(beta=1.0, tau=1.0)),
+        Method("moon", NONE, PLAIN, Mean(), "Li et al. 2021", Contrast(mu=0.1, tau=0.5)),
+        # what is flat for whom
+        Method("fedsam", SAM(rho=0.05), PLAIN, Mean(), "Caldarola et al. 2022; Qu et al. 2022"),
+        Method("fedasam", ASAM(rho=0.5, eta=0.2), PLAIN, Mean(), "Caldarola et al. 2022"),
+        Method("mofedsam", SAM(rho=0.1), ClientMomentum(a=0.1), Mean(), "Qu et al. 2022"),
+        Method("fedgamma", SAM(rho=0.01), ControlVariate(), Mean(), "Dai et al. 2023"),
+        Method("fedspeed", GradientStep(rho=0.1), QuasiGradient(a=0.95, lam=10.0), SubtractDual(), "Sun et al. 2023a"),
+        Method("fedsmoo", SharedSAM(rho=0.1), Lagrangian(beta=10.0), SubtractDual(), "Sun et al. 2023b"),
+        Method("fedlesam", OldGlobal(rho=0.01), PLAIN, Mean(), "Fan et al. 2024"),
+        Method("fedlesam-s", OldGlobal(rho=0.01), ControlVariate(), Mean(), "Fan et al. 2024"),
+        Method("fedlesam-d", OldGlobal(rho=0.01), Dual(alpha=0.1), SubtractDual(), "Fan et al. 2024"),
+        Method("fedgf", Interpolated(rho=0.05), PLAIN, GlobalAscent(rho_g=0.05), "Lee & Yoon 2024"),
+        Method("fedgmt", NONE, DualOnly(beta=10.0), SubtractDual(), "Li et al. 2025a", EmaDistillation()),
+        Method("fedwmsam", Predicted(rho=0.01), PersonalMomentum(a=0.1), Mean(), "Li et al. 2025b"),
+        # the seeds' own
+        Method("fedgloss", SAM(rho=0.15), Lagrangian(beta=10.0), ServerSharpness(rho_s=0.15), "Caldarola et al. 2025"),
+        Method(
+            "naivefedgloss",
+            SAM(rho=0.15),
+            Lagrangian(beta=10.0),
+            TrueServerSharpness(rho_s=0.15),
+            "Caldarola et al. 2025",
+        ),
+        Method("fedfsa", LayerRadii(rho=0.05, rho_larger=0.9), ClientMomentum(a=0.1), Mean(), "Xing et al. 2025"),
+        Method("fedvssam", MixedSAM(rho=0.05), MixedDescent(), Direction(), "FedVSSAM"),
+        Method("fedsol", ProximalSAM(rho=2.0), PLAIN, Mean(), "Lee et al. 2024"),
+        # made to be personalised afterwards
+        Method("fedbabu", NONE, BodyOnly(), Mean(), "Oh et al. 2022"),
+        Method("fedala", NONE, AdaptiveStart(), Mean(), "Zhang et al. 2023"),
+        Method("perfedavg", MetaStep(adapt=0.01), PLAIN, Mean(), "Fallah et al. 2020"),
+    )
+}
+
+
+# what may stand after a plus: "feddyn+sam"
+COMPOSABLE: dict[str, type[Perturbation]] = {**PERTURBATIONS, "fsa": LayerRadii}
+
+
+def method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
+    """A method by name with some settings changed; "feddyn+sam" or "scaffold+asam" swap the perturbation.
+
+    >>> method("fedsam", {"rho": 0.1}).perturbation
+    SAM(rho=0.1)
+    """
+    base, plus, other = name.partition("+")
+    chosen = ALGORITHMS[choose("algorithm", base, ALGORITHMS)]
+    if plus:
+        rule = COMPOSABLE[choose(f"perturbation after '{base}+'", other, COMPOSABLE)]()
+        chosen = dataclasses.replace(chosen, name=name, perturbation=rule)
+    known = options(chosen)
+    changes: dict[str, dict[str, Any]] = {}
+    for key, value in (settings or {}).items():
+        if not known:
+            raise ValueError(f"{name} takes no settings, got '{key}'; leave it out")
+        places = known[choose(f"setting of {name}", key, known)]
+        for place in places:
+            default = getattr(chosen.slots[place], key)
+            changes.setdefault(place, {})[key] = _like(f"{name}: {key}", value, default)
+    try:
+        rules: dict[str, Any] = {
+            place: dataclasses.replace(chosen.slots[place], **values) for place, values in changes.items()
+        }
+    except ValueError as error:  # a rule knows its ranges, not the method that it serves
+        raise ValueError(f"{name}: {error}") from None
+    return dataclasses.replace(chosen, **rules)
+
+
+def options(chosen: Method) -> dict[str, tuple[str, ...]]:
+    """Every setting of a method and the rules that use it: a name that two rules share means the same thing to both."""
+    places: dict[str, tuple[str, ...]] = {}
+    for place, rule in chosen.slots.items():
+        for field in dataclasses.fields(rule):
+            places[field.name] = (*places.get(field.name, ()), place)
+    return places
+
+
+def values(chosen: Method) -> dict[str, Any]:
+    """All settings of a method with their values."""
+    return {key: getattr(chosen.slots[places[0]], key) for key, places in options(chosen).items()}
+
+
+def _like(what: str, value: Any, default: Any) -> Any:
+    """The value in the type of the default; its range is the rule's own affair."""
+    if type(value) is type(default):
+        return value
+    if type(default) is float and type(value) is int:
+        return float(value)
+    kinds = {bool: "true or false", str: "a word", float: "a number", int: "a whole number"}
+    raise ValueError(f"{what} must be {kinds[type(default)]}, got {value!r}")

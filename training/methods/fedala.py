@@ -1,0 +1,73 @@
+"""Corrections that treat the head of the network, or its last tensors, unlike the rest: made for personal models."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from landscape.errors import positive, whole
+from landscape.layout import Layout
+from training.rules.base import Correction, Samples, Vectors, Visit, within
+
+MOST_PASSES = 50  # over the sample, where FedALA's code goes on for as long as it takes
+RECENT = 10  # passes whose losses must have become alike
+
+
+@dataclass(frozen=True)
+class AdaptiveStart(Correction):
+    """Local training starts at w_k + (w^t - w_k) * M in the last tensors, at w^t below (FedALA, Zhang et al. 2023).
+
+    M in [0, 1] is learnt on a share of the client's data: M <- clip(M - rate grad * (w^t - w_k), 0, 1), the first time
+    until the losses of the last passes have a spread below `threshold`, later for one pass. w_k: where the client ended
+    when it last took part; the first time it starts at w^t.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("personal", "mix", "passes")
+    tensors: int = 2  # the last weight and bias; the paper's code counts tensors too
+    share: float = 0.8
+    rate: float = 1.0
+    threshold: float = 0.1
+
+    def __post_init__(self) -> None:
+        whole("tensors", self.tensors)
+        within("share", self.share, "(0, 1]")
+        within("rate", self.rate, "[0, inf)")
+        positive("threshold", self.threshold)
+
+    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+        return {
+            "personal": start,
+            "mix": torch.ones_like(start[self._last(layout)]),
+            "passes": start.new_zeros(1),
+        }
+
+    def _last(self, layout: Layout) -> slice:
+        return slice(layout.entries[-min(self.tensors, len(layout.entries))].start, layout.entries[-1].stop)
+
+    def enter(self, visit: Visit, samples: Samples) -> Tensor:
+        last, w = self._last(visit.layout), visit.start.clone()
+        own = visit.state["personal"][last]
+        gap, M = visit.start[last] - own, visit.state["mix"]
+        if self.rate == 0 or not bool(gap.any()):
+            return visit.start
+        first, losses = not bool(visit.state["passes"]), list[float]()
+        for _ in range(MOST_PASSES if first else 1):
+            for slope in samples(self.share, len(losses)):
+                w[last] = own + gap * M
+                M = (M - self.rate * slope(w)[last] * gap).clamp(0, 1)
+            losses.append(slope.loss)
+            if len(losses) > RECENT and statistics.pstdev(losses[-RECENT:]) < self.threshold:
+                break
+        w[last] = own + gap * M
+        visit.state["mix"], visit.state["passes"] = M, visit.state["passes"] + len(losses)
+        return w
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        return {"personal": w}

@@ -1,0 +1,97 @@
+"""Layers that get a radius of their own: FedFSA's choice of the ones that move most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from landscape.errors import choose
+from landscape.layout import Entry, Layout
+from landscape.rng import numpy_generator
+from training.rules.base import Perturbation, Vectors, Visit, norm, within
+
+LEFT_OUT = ("bn", "downsample", "shortcut", "norm")  # names of which the published code makes nothing (FSA.py)
+
+
+@dataclass(frozen=True)
+class LayerRadii(Perturbation):
+    """e_j = r_j g_j / ||g||: r_j = rho_larger for the client's chosen tensors, rho for the others (FedFSA).
+
+    After its local training a client chooses `layers` tensors among the weights of its convolutions and linear layers,
+    for the next time that it takes part; until then none is chosen.
+    select   "top", those that moved most; "reverse", least; "random", any.
+    measure  "square", ||w_K,j - w_0,j||^2 as the paper writes it; "mean", divided by the number of entries (the paper
+             does not say which); "minmax", as its code: tensors scaled to [0, 1] before they are compared, then "mean",
+             and the convolutions of shortcuts are not compared at all, so that 18 remain of ResNet-18's 21 tensors.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("chosen",)
+    gradients: ClassVar[int] = 1
+    rho: float = 0.05
+    rho_larger: float = 0.9
+    layers: int = 2
+    select: str = "top"
+    measure: str = "square"
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
+        within("rho_larger", self.rho_larger, "[0, inf)")
+        within("layers", self.layers, "[0, inf)")
+        choose("select", self.select, ("top", "reverse", "random"))
+        choose("measure", self.measure, ("square", "mean", "minmax"))
+
+    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+        return {"chosen": start.new_zeros(len(layout.entries))}
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        if self.rho == self.rho_larger == 0:
+            return None
+        assert gradient is not None
+        radii = self.rho + (self.rho_larger - self.rho) * visit.state["chosen"]
+        lengths = torch.tensor([entry.stop - entry.start for entry in visit.layout.entries])
+        length = norm(gradient)
+        return torch.repeat_interleave(radii, lengths, dim=-1) * gradient / torch.where(length > 0, length, 1.0)
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        rows = w.reshape(-1, w.shape[-1])
+        chosen = [self._choose(visit, client, row) for client, row in zip(visit.clients, rows, strict=True)]
+        return {"chosen": torch.stack(chosen).reshape(*w.shape[:-1], -1)}
+
+    def _choose(self, visit: Visit, client: int, w: Tensor) -> Tensor:
+        """1 for the chosen tensors, 0 for the rest."""
+        entries = visit.layout.entries
+        eligible = comparable(visit.layout, self.measure)
+        if self.select == "random":
+            order = numpy_generator(visit.seed, "layers", visit.round, client).permutation(len(eligible)).tolist()
+        else:
+            moved = torch.stack([self._movement(visit, w, entries[i]) for i in eligible])
+            order = torch.argsort(moved, descending=self.select == "top", stable=True).tolist()
+        mask = w.new_zeros(len(entries))
+        mask[[eligible[i] for i in order[: self.layers]]] = 1.0
+        return mask
+
+    def _movement(self, visit: Visit, w: Tensor, entry: Entry) -> Tensor:
+        before, after = (visit.layout.view(vector, entry) for vector in (visit.start, w))
+        if self.measure == "minmax":
+            before, after = _scaled(before), _scaled(after)
+        squares = (after - before).square()
+        return squares.sum() if self.measure == "square" else squares.mean()
+
+
+def comparable(layout: Layout, measure: str) -> list[int]:
+    """Places of the tensors that a measure compares: weights of convolutions and linear layers."""
+    left_out = LEFT_OUT if measure == "minmax" else ()
+    return [
+        place
+        for place, entry in enumerate(layout.entries)
+        if entry.kind == "weight" and len(entry.shape) > 1 and not any(word in entry.name for word in left_out)
+    ]
+
+
+def _scaled(tensor: Tensor) -> Tensor:
+    """To [0, 1]; a constant tensor to zero."""
+    low, high = tensor.min(), tensor.max()
+    return (tensor - low) / torch.where(high > low, high - low, 1.0)

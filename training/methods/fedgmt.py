@@ -1,0 +1,76 @@
+"""FedGMT: duals without a proximal term, and distillation from a moving average of the model (Li et al. 2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from landscape.errors import choose, positive
+from training.rules.base import (
+    Report,
+    Seen,
+    Term,
+    Vectors,
+    Visit,
+    within,
+)
+from training.rules.duals import Duals
+from training.rules.loss_terms import divergence
+
+
+@dataclass(frozen=True)
+class DualOnly(Duals):
+    """u = g - l_k, without a proximal term; l_k <- l_k - D_k / beta (FedGMT, 2025).
+
+    duals: sigma over the "participants", as the paper is quoted, or over "all" as the code does.
+    """
+
+    beta: float = 10.0
+    duals: str = "participants"
+
+    def __post_init__(self) -> None:
+        positive("beta", self.beta)
+        choose("duals", self.duals, ("participants", "all"))
+
+    @property
+    def strength(self) -> float:
+        return 1 / self.beta
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient - visit.state["dual"]
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return super().update(server, report) if self.duals == "all" else {"sigma": self.beta * report.states["dual"]}
+
+
+@dataclass(frozen=True)
+class EmaDistillation(Term):
+    """gamma tau^2 KL(softmax(z_e / tau) || softmax(z / tau)), e^t = ema e^{t-1} + (1 - ema) w^t (FedGMT, 2025)."""
+
+    down: ClassVar[int] = 1
+    gamma: float = 1.0
+    tau: float = 3.0
+    ema: float = 0.95
+
+    def __post_init__(self) -> None:
+        within("gamma", self.gamma, "[0, inf)")
+        positive("tau", self.tau)
+        within("ema", self.ema, "[0, 1)")
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"ema": w}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {"ema": self.ema * server["ema"] + (1 - self.ema) * w}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return self.message(report.model, server)
+
+    def references(self, visit: Visit) -> Vectors:
+        return {"ema": visit.message["ema"]}
+
+    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+        return self.gamma * self.tau**2 * divergence(others["ema"].outputs, own.outputs, self.tau)

@@ -1,0 +1,62 @@
+"""FedSMOO: clients agree on one perturbation by ADMM (Sun et al. 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from landscape.errors import choose
+from training.rules.base import (
+    Perturbation,
+    Report,
+    Vectors,
+    Visit,
+    unit,
+    within,
+)
+
+
+@dataclass(frozen=True)
+class SharedSAM(Perturbation):
+    """Clients agree on one perturbation s by ADMM (FedSMOO, Sun et al. 2023).
+
+    v = g - mu_k - s, e = rho v / ||v||, mu_k <- mu_k + e - s; the server sets s = rho unit(mean of mu_k - e_k).
+    exchange: "difference" as in the paper, or "dual", mu_k alone, as the authors' code sends it.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("perturbation_dual",)
+    down: ClassVar[int] = 1
+    up: ClassVar[int] = 1
+    gradients: ClassVar[int] = 1
+    rho: float = 0.1
+    exchange: str = "difference"
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
+        choose("exchange", self.exchange, ("difference", "dual"))
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"shared_perturbation": torch.zeros_like(w)}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {"shared_perturbation": server["shared_perturbation"]}
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        if self.rho == 0:
+            return None
+        assert gradient is not None
+        mu, s = visit.state["perturbation_dual"], visit.message["shared_perturbation"]
+        e = self.rho * unit(gradient - mu - s)
+        visit.state["perturbation_dual"], visit.scratch["perturbation"] = mu + e - s, e
+        return e
+
+    def upload(self, visit: Visit, w: Tensor) -> Vectors:
+        mu = visit.state["perturbation_dual"]
+        last = visit.scratch.get("perturbation", 0.0) if self.exchange == "difference" else 0.0
+        return {"perturbation_vote": mu - last}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"shared_perturbation": self.rho * unit(report.uploads["perturbation_vote"])}

@@ -1,0 +1,83 @@
+"""FedWMSAM: a momentum made for each client tells where to climb and where to go (Li et al. 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from training.rules.base import (
+    Perturbation,
+    Report,
+    Vectors,
+    Visit,
+    unit,
+    within,
+)
+from training.rules.corrections import ControlVariate
+
+
+def personal_momentum(visit: Visit) -> Tensor:
+    """G_k = Gbar + a / (1 - a) (c - c_k): the server's momentum, corrected towards one client (FedWMSAM)."""
+    a = visit.message["mix"]
+    return visit.message["momentum"] + a / (1 - a) * (visit.message["global_control"] - visit.state["control"])
+
+
+@dataclass(frozen=True)
+class Predicted(Perturbation):
+    """e = rho delta / ||delta||, delta = w^t + b G_k - w after b local steps (FedWMSAM, Li et al. 2025).
+
+    One gradient per step. sign = -1 climbs the other way, as the published optimiser does.
+    """
+
+    rho: float = 0.01
+    sign: int = 1
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, "[0, inf)")
+        if self.sign not in (-1, 1):
+            raise ValueError(f"sign must be 1 or -1, got {self.sign}")
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+        if self.rho == 0:
+            return None
+        return self.sign * self.rho * unit(visit.start + visit.step * personal_momentum(visit) - w)
+
+
+@dataclass(frozen=True)
+class PersonalMomentum(ControlVariate):
+    """u = a g~ + (1 - a) G_k, G_k = Gbar + a / (1 - a) (c - c_k); c_k and c as in SCAFFOLD (FedWMSAM, Li et al. 2025).
+
+    a <- (1 - pace) a + pace clip(mean_k (1 + cos(D_k, Gbar)), 0.1, 0.9). The server can work out c and the cosines from
+    the models, so that they need not be sent.
+    """
+
+    down: ClassVar[int] = 1  # G_k, made by the server
+    up: ClassVar[int] = 0
+    a: float = 0.1
+    pace: float = 0.01
+
+    def __post_init__(self) -> None:
+        within("a", self.a, "(0, 1)")
+        within("pace", self.pace, "[0, 1]")
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        a = visit.message["mix"]
+        return a * gradient + (1 - a) * personal_momentum(visit)
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {**super().server_init(w), "momentum": torch.zeros_like(w), "mix": w.new_tensor([self.a])}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {name: server[name] for name in ("global_control", "momentum", "mix")}
+
+    def upload(self, visit: Visit, w: Tensor) -> Vectors:
+        moved = unit(w - visit.start) * unit(visit.message["momentum"])
+        return {"agreement": 1 + moved.sum(dim=-1, keepdim=True)}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        seen = report.uploads["agreement"].clamp(0.1, 0.9)
+        mixed = (1 - self.pace) * server["mix"] + self.pace * seen
+        return {**super().update(server, report), "momentum": report.pseudo_gradient, "mix": mixed}

@@ -1,0 +1,229 @@
+"""FedCR: a common encoder to a Gaussian, a head that every client keeps to itself (Zhang et al. 2023).
+
+    loss = mean over noise of CE(head(mu + sigma noise), y) + beta KL(N(mu, sigma) || N(m_y, s_y))
+
+The run's network is the encoder: its classifier makes way for a linear layer to (mu, softplus sigma). The encoder is
+averaged over the run's own cohorts; the class priors (m_y, s_y) are the product of what the participants encode.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from landscape.errors import choose, positive, whole
+from landscape.layout import running_statistics
+from landscape.rng import key, normal
+from training.engine.federation import Federation
+from training.engine.local_training import DivergenceError, Workshop
+from training.personal.client_tests import HeadOnly, at_rest, local_sgd, look, plain_shop, training_examples
+from training.rules.base import Term, Visit, head, within
+
+LEAST = 1e-6  # of sigma: softplus underflows to zero, and KL divides by it
+PRIORS = ("product", "standard")
+DIRECTIONS = ("encoder_prior", "prior_encoder")
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """Independent normal distributions."""
+
+    mu: Tensor  # (..., dim)
+    sigma: Tensor  # (..., dim) standard deviations
+
+    def __getitem__(self, chosen: Tensor) -> Gaussian:
+        return Gaussian(self.mu[chosen], self.sigma[chosen])
+
+
+def divergence(q: Gaussian, p: Gaussian) -> Tensor:
+    """KL(q || p) (...,), summed over the last axis: log s_p / s_q + (s_q^2 + (m_q - m_p)^2) / (2 s_p^2) - 1/2."""
+    ratio, gap = q.sigma / p.sigma, (q.mu - p.mu) / p.sigma
+    return (0.5 * (ratio.square() + gap.square() - 1) - ratio.log()).sum(dim=-1)
+
+
+def product(experts: Gaussian) -> Gaussian:
+    """The normalised product of Gaussians along the first axis: precisions add up, means are weighted by them."""
+    precision = experts.sigma.square().reciprocal()
+    total = precision.sum(dim=0)
+    return Gaussian((experts.mu * precision).sum(dim=0) / total, total.rsqrt())
+
+
+class Bottleneck(nn.Module):
+    """Images to a Gaussian of `dim` numbers, and a linear head on them."""
+
+    def __init__(self, body: nn.Module, dim: int, classes: int):
+        super().__init__()
+        self.body, self.dim = body, dim
+        self.head = nn.Linear(dim, classes)
+
+    def encode(self, inputs: Tensor) -> Gaussian:
+        mu, raw = self.body(inputs).split(self.dim, dim=1)
+        return Gaussian(mu, functional.softplus(raw).clamp(min=LEAST))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits at mu: the head is linear, so this is their mean over the noise; the paper's code draws 18."""
+        logits: Tensor = self.head(self.encode(inputs).mu)
+        return logits
+
+
+def network(federation: Federation, dim: int) -> Bottleneck:
+    """The run's network before its first round, its classifier replaced by a layer to (mu, sigma)."""
+    body, path = copy.deepcopy(federation.shop.model), federation.shop.layout.entries[-1].layer
+    classifier = body.get_submodule(path)
+    if not isinstance(classifier, nn.Linear) or not path:
+        raise ValueError(
+            f"fedcr needs a network whose last layer is torch.nn.Linear, got {type(classifier).__name__} '{path}'"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key(federation.recipe.seed, "fedcr"))
+        body.set_submodule(path, nn.Linear(classifier.in_features, 2 * whole("dim", dim)))
+        return Bottleneck(body, dim, federation.dataset.classes)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The loss: cross-entropy of drawn encodings, and beta times their divergence from the class priors."""
+
+    beta: float = 1e-3
+    samples: int = 15
+    prior: str = "product"  # "standard": N(0, 1) for ever, which is what the published code does unless told otherwise
+    direction: str = "encoder_prior"  # the bound on I(Z; X | Y); "prior_encoder" is what the published code computes
+
+    def __post_init__(self) -> None:
+        within("beta", self.beta, "[0, inf)")
+        whole("samples", self.samples)
+        choose("prior", self.prior, PRIORS)
+        choose("direction", self.direction, DIRECTIONS)
+
+    def __call__(self, model: Bottleneck, inputs: Tensor, labels: Tensor, priors: Gaussian, noise: Tensor) -> Tensor:
+        """Mean over the batch; noise (samples, B, dim)."""
+        found, prior = model.encode(inputs), priors[labels]
+        logits = model.head(found.mu + found.sigma * noise)  # (samples, B, classes)
+        plain = functional.cross_entropy(logits.flatten(0, 1), labels.repeat(len(noise)))
+        pair = (found, prior) if self.direction == "encoder_prior" else (prior, found)
+        return plain + self.beta * divergence(*pair).mean()
+
+
+@dataclass
+class BoundSlope:
+    """The gradients of one local step."""
+
+    shop: Workshop
+    bound: Bound
+    priors: Gaussian
+    visit: Visit
+    inputs: Tensor
+    labels: Tensor
+    loss: float = math.nan
+
+    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+        shop, visit, model = self.shop, self.visit, self.shop.replica.module
+        assert isinstance(model, Bottleneck)
+        with torch.no_grad():
+            shop.replica.flat.copy_(point)
+        shape = (self.bound.samples, len(self.labels), model.dim)
+        noise = normal(shape, visit.seed, "fedcr", visit.round, visit.clients[0], visit.step).to(shop.dtype)
+        loss = self.bound(model, self.inputs, self.labels, self.priors, noise)
+        self.loss = float(loss.detach())
+        if not math.isfinite(self.loss):
+            raise DivergenceError(visit.round + 1, visit.clients[0], visit.step + 1, visit.lr)
+        parts = torch.autograd.grad(loss, shop.replica.leaves, allow_unused=True, materialize_grads=True)
+        return torch.cat([part.reshape(-1) for part in parts])
+
+
+@dataclass
+class FedCR:
+    """The federation between two rounds; only the body of `w` travels, its head is the one that clients begin with."""
+
+    federation: Federation
+    shop: Workshop
+    bound: Bound
+    lr: float
+    w: Tensor  # (d,) body, then head
+    statistics: Tensor  # (b,) running statistics of norm layers
+    priors: Gaussian  # (classes, dim)
+    heads: dict[int, Tensor]  # of those that ever took part
+    round: int = 0
+
+    @classmethod
+    def begin(cls, federation: Federation, *, epochs: int, lr: float, dim: int, bound: Bound) -> FedCR:
+        shop = plain_shop(federation, epochs=epochs, model=network(federation, dim), mixup=False)  # priors want labels
+        w = shop.layout.flatten(shop.model).to(shop.dtype)
+        buffers = [buffer.reshape(-1).to(shop.dtype) for buffer in running_statistics(shop.model).values()]
+        zeros = w.new_zeros(federation.dataset.classes, dim)
+        standard = Gaussian(zeros, torch.ones_like(zeros))
+        return cls(federation, shop, bound, positive("lr", lr), w, torch.cat([w[:0], *buffers]), standard, {})
+
+    def personal(self, client: int) -> Tensor:
+        """The common body with the client's own head (d,)."""
+        own = head(self.shop.layout)
+        return torch.cat([self.w[: own.start], self.heads.get(client, self.w[own])])
+
+    def train(self, client: int, shop: Workshop) -> tuple[Tensor, Tensor]:
+        """Where a client's training leads in this round, and its running statistics."""
+        rate = self.lr * self.federation.recipe.local.lr_decay**self.round
+
+        def slope_on(visit: Visit, inputs: Tensor, labels: Tensor) -> BoundSlope:
+            return BoundSlope(shop, self.bound, self.priors, visit, inputs, labels)
+
+        start = self.personal(client)
+        return local_sgd(shop, client, start, self.statistics, round=self.round, lr=rate, slope_on=slope_on)
+
+    def advance(self) -> None:
+        """One round: the cohort trains, bodies are averaged by size, heads stay, class priors are multiplied."""
+        cohort, own = self.federation.cohort(self.round), head(self.shop.layout)
+        sizes = {k: len(self.federation.parts[k]) for k in cohort}
+        w, statistics = torch.zeros_like(self.w, dtype=torch.float64), torch.zeros_like(self.statistics).double()
+        experts: list[dict[int, Gaussian]] = []
+        for k in cohort:
+            end, seen = self.train(k, self.shop)
+            self.heads[k] = end[own].clone()
+            experts.append(self.encodings(k, end, seen))
+            w += sizes[k] / sum(sizes.values()) * end
+            statistics += sizes[k] / sum(sizes.values()) * seen
+        self.w = torch.cat([w[: own.start].to(self.w.dtype), self.w[own]])
+        self.statistics = statistics.to(self.w.dtype)
+        if self.bound.prior == "product":
+            self.priors = merged(self.priors, experts)
+        self.round += 1
+
+    def encodings(self, client: int, w: Tensor, statistics: Tensor) -> dict[int, Gaussian]:
+        """Mean encoding of every class that a client holds, after its training.
+
+        The published code multiplies the encodings of single examples while the weights still move: its sigma shrinks
+        with the number of examples.
+        """
+        inputs, labels = training_examples(self.federation, client)
+        with at_rest(self.shop, w, statistics) as model:
+            assert isinstance(model, Bottleneck)
+            found = model.encode(inputs)
+        classes = ((y, labels == y) for y in sorted(set(labels.tolist())))
+        return {y: Gaussian(found.mu[held].mean(dim=0), found.sigma[held].mean(dim=0)) for y, held in classes}
+
+    def predict(self, client: int, shop: Workshop, inputs: Tensor) -> Tensor:
+        """Logits (n, classes) after a last training of the client's head alone, for those too that never took part."""
+        return look(shop, *self.train(client, shop), inputs).outputs
+
+
+def merged(priors: Gaussian, experts: Sequence[dict[int, Gaussian]]) -> Gaussian:
+    """The class priors after a round: where nobody held a class its prior stays.
+
+    The product of the participants alone; the published code multiplies N(0, 1) in as well.
+    """
+    mu, sigma = priors.mu.clone(), priors.sigma.clone()
+    for y in sorted({y for own in experts for y in own}):
+        held = [own[y] for own in experts if y in own]
+        found = product(Gaussian(torch.stack([one.mu for one in held]), torch.stack([one.sigma for one in held])))
+        mu[y], sigma[y] = found.mu, found.sigma
+    return Gaussian(mu, sigma)
+
+
+def head_shop(trained: FedCR, epochs: int) -> Workshop:
+    """A workshop that trains heads only."""
+    return plain_shop(trained.federation, epochs=epochs, correction=HeadOnly(), model=trained.shop.model, mixup=False)

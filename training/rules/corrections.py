@@ -1,0 +1,96 @@
+"""What is added to the descent gradient so that clients do not drift apart, and what that needs remembered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from landscape.layout import Layout
+from training.rules.base import Correction, Report, Vectors, Visit, head, within
+
+
+@dataclass(frozen=True)
+class Plain(Correction):
+    """u = g~."""
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient
+
+
+@dataclass(frozen=True)
+class Proximal(Correction):
+    """u = g~ + mu (w - w^t): stay near the model that was sent (FedProx, Li et al. 2020)."""
+
+    mu: float = 0.1
+
+    def __post_init__(self) -> None:
+        within("mu", self.mu, "[0, inf)")
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient + self.mu * (w - visit.start) if self.mu else gradient
+
+
+@dataclass(frozen=True)
+class ControlVariate(Correction):
+    """u = g~ - c_k + c; afterwards c_k <- c_k - c - D_k / (lr a_k) and c <- c + (1/N) sum of the changes.
+
+    SCAFFOLD, option II (Karimireddy et al. 2020). a_k is K, or its counterpart where there is local momentum, which
+    the paper does without. c stays the mean of all c_k.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("control",)
+    down: ClassVar[int] = 1
+    up: ClassVar[int] = 1
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient - visit.state["control"] + visit.message["global_control"]
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"global_control": torch.zeros_like(w)}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {"global_control": server["global_control"]}
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        moved = (w - visit.start) / (visit.lr * visit.effective_steps)
+        return {"control": visit.state["control"] - visit.message["global_control"] - moved}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"global_control": server["global_control"] + report.changes["control"] / report.clients}
+
+
+@dataclass(frozen=True)
+class ClientMomentum(Correction):
+    """u = a g~ + (1 - a) Gbar, where Gbar is the last round's pseudo-gradient (FedCM, Xu et al. 2021)."""
+
+    down: ClassVar[int] = 1
+    a: float = 0.1
+
+    def __post_init__(self) -> None:
+        within("a", self.a, "(0, 1]")
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return self.a * gradient + (1 - self.a) * visit.message["momentum"]
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"momentum": torch.zeros_like(w)}
+
+    def message(self, w: Tensor, server: Vectors) -> Vectors:
+        return {"momentum": server["momentum"]}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        return {"momentum": report.pseudo_gradient}
+
+
+@dataclass(frozen=True)
+class BodyOnly(Correction):
+    """u = g~, but the head stays at its random start: only the body is trained and sent (FedBABU, Oh et al. 2022)."""
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient
+
+    def frozen(self, layout: Layout) -> slice | None:
+        return head(layout)

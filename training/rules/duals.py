@@ -1,0 +1,73 @@
+"""Dual variables: each client remembers how far it was pulled, and the server takes the mean of it back."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from landscape.errors import positive
+from training.rules.base import Correction, Report, Vectors, Visit, within
+
+
+@dataclass(frozen=True)
+class Duals(Correction):
+    """u = g~ - l_k + alpha (w - w^t); afterwards l_k <- l_k - alpha D_k. Each paper has its own name for alpha.
+
+    The server keeps sigma = (1/N) sum_k l_k / alpha, which `SubtractDual` takes off the mean model.
+    """
+
+    client_vectors: ClassVar[tuple[str, ...]] = ("dual",)
+
+    @property
+    @abstractmethod
+    def strength(self) -> float:
+        """alpha."""
+
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+        return gradient - visit.state["dual"] + self.strength * (w - visit.start)
+
+    def server_init(self, w: Tensor) -> Vectors:
+        return {"sigma": torch.zeros_like(w)}
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        return {"dual": visit.state["dual"] - self.strength * (w - visit.start)}
+
+    def update(self, server: Vectors, report: Report) -> Vectors:
+        if self.strength == 0:  # no duals at all
+            return {}
+        return {"sigma": server["sigma"] + report.changes["dual"] / (report.clients * self.strength)}
+
+
+@dataclass(frozen=True)
+class Dual(Duals):
+    """u = g~ - l_k + alpha (w - w^t), l_k <- l_k - alpha D_k (FedDyn, Acar et al. 2021).
+
+    alpha -> 0 is not FedAvg: sigma does not vanish with alpha.
+    """
+
+    alpha: float = 0.01
+
+    def __post_init__(self) -> None:
+        positive("alpha", self.alpha)
+
+    @property
+    def strength(self) -> float:
+        return self.alpha
+
+
+@dataclass(frozen=True)
+class Lagrangian(Duals):
+    """u = g~ - l_k + (w - w^t) / beta, l_k <- l_k - D_k / beta (FedGloSS, FedSMOO). beta = inf: no duals, u = g~."""
+
+    beta: float = 10.0
+
+    def __post_init__(self) -> None:
+        within("beta", self.beta, "(0, inf]")
+
+    @property
+    def strength(self) -> float:
+        return 1 / self.beta

@@ -1,0 +1,104 @@
+"""Losses that compare a model with other models on the same batch: distillation, not-true labels, contrast.
+
+A term returns one value per example. It is added to the cross-entropy of a method's local loss (FedNTD, MOON, FedGMT)
+or takes its place where a perturbation climbs (FedSoL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from landscape.errors import positive
+from landscape.layout import Layout
+from training.rules.base import Seen, Term, Vectors, Visit, within
+
+
+@dataclass(frozen=True)
+class Distillation(Term):
+    """KL(softmax(z_g / tau) || softmax(z / tau)) towards the model that was sent (FedSoL's L_p)."""
+
+    tau: float = 3.0
+
+    def references(self, visit: Visit) -> Vectors:
+        return {"sent": visit.start}
+
+    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+        return divergence(others["sent"].outputs, own.outputs, self.tau)
+
+
+@dataclass(frozen=True)
+class NotTrue(Term):
+    """beta tau^2 KL(softmax(z_g / tau) || softmax(z / tau)) over the classes that are not the label (FedNTD)."""
+
+    beta: float = 1.0
+    tau: float = 1.0
+
+    def __post_init__(self) -> None:
+        within("beta", self.beta, "[0, inf)")
+        positive("tau", self.tau)
+
+    def references(self, visit: Visit) -> Vectors:
+        return {"sent": visit.start}
+
+    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+        classes = own.outputs.shape[-1]
+        # the label's logit at minus infinity would give 0 * inf: leave it out by index instead
+        rest = torch.arange(classes - 1).expand(len(own.outputs), -1)
+        labels = targets if targets.dim() == 1 else targets.argmax(dim=1)  # mixed labels: the heavier one
+        rest = rest + (rest >= labels[:, None]).to(rest.dtype)
+        ours, theirs = (logits.gather(1, rest) for logits in (own.outputs, others["sent"].outputs))
+        return self.beta * self.tau**2 * divergence(theirs, ours, self.tau)
+
+
+@dataclass(frozen=True)
+class Contrast(Term):
+    """-mu log(e^{cos(z, z_glob) / tau} / (e^{cos(z, z_glob) / tau} + e^{cos(z, z_prev) / tau})) on features (MOON).
+
+    z_prev comes from the client's previous model; at first participation from the model that was sent, which makes the
+    term mu log 2 without any gradient. z is what enters the classifier, as in FedSoL's experiments; MOON itself puts a
+    two-layer projection head of 256 outputs there, which a model of one's own can bring along.
+    """
+
+    features: ClassVar[bool] = True
+    client_vectors: ClassVar[tuple[str, ...]] = ("previous",)
+    mu: float = 0.1
+    tau: float = 0.5
+
+    def __post_init__(self) -> None:
+        within("mu", self.mu, "[0, inf)")
+        positive("tau", self.tau)
+
+    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+        return {"previous": start}
+
+    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+        return {"previous": w}
+
+    def references(self, visit: Visit) -> Vectors:
+        return {"sent": visit.start, "previous": visit.state["previous"]}
+
+    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+        assert own.features is not None
+        near, far = (
+            functional.cosine_similarity(own.features, _features(others[name]), dim=-1) / self.tau
+            for name in ("sent", "previous")
+        )
+        return self.mu * functional.softplus(far - near)
+
+
+def divergence(teacher: Tensor, student: Tensor, tau: float) -> Tensor:
+    """KL(softmax(teacher / tau) || softmax(student / tau)) per example."""
+    target = torch.log_softmax(teacher / tau, dim=-1)
+    found = torch.log_softmax(student / tau, dim=-1)
+    return (target.exp() * (target - found)).sum(dim=-1)
+
+
+def _features(seen: Seen) -> Tensor:
+    assert seen.features is not None
+    return seen.features

@@ -1,0 +1,1 @@
+"""Run directories: recipes, checkpoints, metrics, locks. Mostly free of torch."""

@@ -154,17 +154,17 @@ class Run(Subject):
         self.recipe = recipe
         self.name = printable(self.path.name)
         self.federation = Federation(recipe, partition.load(self.path / "partition.npz"))
-        self.model, self.classes = self.federation.shop.model, self.federation.dataset.classes
+        self.model, self.classes = self.federation.trainer.model, self.federation.dataset.classes
         self.policy = self.federation.policy
         self.rounds = checkpoint.rounds(self.path)
         if not self.rounds:
             raise ValueError(f"{self.path}: has no checkpoint yet")
-        self.limits = replace(self.limits, dtype=self.federation.shop.dtype)
+        self.limits = replace(self.limits, dtype=self.federation.trainer.dtype)
         self._checkpoint = lru_cache(maxsize=2)(lambda round: checkpoint.load(checkpoint.at(self.path, round)))
 
     @property
     def clients(self) -> list[int]:
-        return list(range(len(self.federation.parts)))
+        return list(range(len(self.federation.client_indices)))
 
     def checkpoint(self, round: int) -> checkpoint.Checkpoint:
         """The checkpoint of a round, verified."""
@@ -177,7 +177,7 @@ class Run(Subject):
         fed, data = self.federation, self.federation.dataset
         images, labels = data.train_images, data.train_labels
         if split == "train":
-            chosen = fed.parts.flat if client is None else fed.parts[client]
+            chosen = fed.client_indices.flat if client is None else fed.client_indices[client]
         elif fed.tests is not None:
             chosen = np.concatenate(fed.tests) if client is None else fed.tests[client]
         elif client is None:

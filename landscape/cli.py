@@ -13,8 +13,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from training.console.messages import printable
-
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 Runs = Annotated[
@@ -214,6 +212,7 @@ def list_(
 def show(runs: Runs) -> None:
     """Show what is in a run: settings, status, results, and who holds which class. Of several runs, a line each."""
     from training.console import summaries
+    from training.console.messages import printable
     from training.storage.runs import find_runs
 
     problems = summaries.show_all(find_runs(runs), _console())
@@ -227,6 +226,7 @@ def show(runs: Runs) -> None:
 def check(runs: Runs) -> None:
     """Verify every file of runs, and of their results, against the hashes that were written with them."""
     from analysis import store
+    from training.console.messages import printable
     from training.storage import checkpoint
     from training.storage.runs import find_runs
 
@@ -312,6 +312,8 @@ def _import_from_here(package: str | None) -> None:
 
 def main() -> None:
     """Run the command; a user's mistake is one clear line and exit code 2, a failure of the system is 1."""
+    from training.console.messages import printable
+
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file may have a name that is not valid UTF-8: shown as \xff
             stream.reconfigure(errors="backslashreplace")

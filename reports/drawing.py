@@ -102,7 +102,7 @@ def draw_all(
         for figure in figures
         if figure.across == (section.heterogeneity is None)
     ]
-    desk = Desk(everything, out, tuple(formats), strict)
+    desk = Renderer(everything, out, tuple(formats), strict)
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     if workers < 2 or len(jobs) <= FEW:
         yield from map(desk.draw, jobs)
@@ -120,7 +120,7 @@ def draw_all(
 
 
 @dataclass(frozen=True)
-class Desk:
+class Renderer:
     """Where figures are drawn: the numbers, and where pictures go."""
 
     everything: Collection
@@ -218,10 +218,10 @@ def _image(png: bytes, label: str) -> str:
     return f'<img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{escape(label)}">'
 
 
-_desk: Desk | None = None  # of a worker process
+_desk: Renderer | None = None  # of a worker process
 
 
-def _sit_down(desk: Desk) -> None:
+def _sit_down(desk: Renderer) -> None:
     global _desk
     _desk = desk
     end_with_parent()

@@ -19,7 +19,7 @@ from training.methods.fedlesam import OldGlobal
 from training.methods.fedsmoo import SharedSAM
 from training.methods.fedvssam import MixedSAM
 from training.methods.fedwmsam import Predicted
-from training.rules.base import Visit, unit
+from training.rules.base import ClientContext, unit
 from training.rules.perturbations import SAM
 
 RADIUS = 0.05  # where the method has no radius of its own
@@ -48,8 +48,10 @@ def search_of(subject: Subject, round: int, radius: float | None = None) -> Sear
     rule = subject.federation.method.perturbation
     if radius is None and isinstance(rule, SAM):
         w = subject.point(round)
-        visit = Visit(subject.federation.shop.layout, w, {}, {}, lr=0.0, momentum=0.0, steps=1, round=round)
-        radius = rule.radius(visit)
+        context = ClientContext(
+            subject.federation.trainer.layout, w, {}, {}, lr=0.0, momentum=0.0, steps=1, round=round
+        )
+        radius = rule.radius(context)
     elif radius is None and isinstance(rule, (LayerRadii, OldGlobal, Predicted, SharedSAM)):
         radius = rule.rho  # a Euclidean radius too; those of ASAM, FedSpeed and FedSoL mean something else
     if isinstance(rule, MixedSAM) and rule.lf:
@@ -78,7 +80,7 @@ def delta_epsilon(subject: Subject, round: int) -> float:
     federation = copy.copy(subject.federation)
     still = ServerSharpness(rho_s=0.0, eta_s=rule.eta_s, dual_from=rule.dual_from)
     federation.method, federation.objective = replace(method, server=still), None  # nothing is tested on the way
-    following, _, _ = federation.advance(restore(found), Serial(federation.shop), keep_locals=False)
+    following, _, _ = federation.advance(restore(found), Serial(federation.trainer), keep_locals=False)
     return gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
 
 

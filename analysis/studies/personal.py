@@ -48,7 +48,7 @@ def run_of(subject: Subject) -> Run:
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     run = run_of(subjects[0])
-    examples = sum(len(run.federation.parts[client]) for client in sampled(run.federation, settings.clients))
+    examples = sum(len(run.federation.client_indices[client]) for client in sampled(run.federation, settings.clients))
     epochs = {"finetune": 5, "knn": 1, "global": 0}  # the others train as long as the run did
     whole_run = run.recipe.rounds.count * run.recipe.local.epochs
     planned = []

@@ -28,7 +28,7 @@ from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
 from training.methods.fedfsa import LayerRadii
-from training.rules.base import Visit, unit
+from training.rules.base import ClientContext, unit
 
 MEASURES = ("square", "mean", "minmax")  # of how far a layer moved, as training.methods.fedfsa.LayerRadii names them
 
@@ -81,7 +81,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
     reference = reference_of(subject, settings.reference, piece.round).to(objective.dtype)
     base, gradient = objective.loss_and_gradient(theta)
     e = settings.radius * unit(gradient)
-    top, slope = objective.loss_and_gradient(theta + e)
+    top, gradient_at = objective.loss_and_gradient(theta + e)
     before, far_slope = objective.loss_and_gradient(reference)
     away = reference - theta
     layout, rule = Layout.of(subject.model), LayerRadii(layers=layers_chosen(subject, settings))
@@ -108,7 +108,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
         "adaptive": each(lambda entry: _adaptive(away, entry, entries)),
         "rise": each(lambda entry: objective.loss(theta + settings.radius * unit(alone(gradient, entry))) - base),
         "removal": each(lambda entry: abs(top - objective.loss(theta + e - alone(e, entry)))),
-        "first_order": each(lambda entry: abs(product(slope, e, entry))),
+        "first_order": each(lambda entry: abs(product(gradient_at, e, entry))),
         "global_first_order": each(lambda entry: abs(product(far_slope, away, entry))),
         "layer_gradient_norm": each(lambda entry: product(gradient, gradient, entry) ** 0.5),
         "chosen": np.stack([_chosen(layout, reference, theta, replace(rule, measure=name)) for name in MEASURES]),
@@ -131,8 +131,8 @@ def layers_chosen(subject: Subject, settings: Settings) -> int:
 
 def _chosen(layout: Layout, start: Tensor, end: Tensor, rule: LayerRadii) -> NDArray[np.int8]:
     """1 for the layers that FedFSA would perturb more in the client's next round."""
-    visit = Visit(layout, start[: layout.size], {}, {}, lr=0.0, momentum=0.0, steps=1, round=0)
-    return rule.finish(visit, end[: layout.size])["chosen"].to(torch.int8).numpy()
+    context = ClientContext(layout, start[: layout.size], {}, {}, lr=0.0, momentum=0.0, steps=1, round=0)
+    return rule.finish(context, end[: layout.size])["chosen"].to(torch.int8).numpy()
 
 
 def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:

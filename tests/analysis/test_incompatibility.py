@@ -21,7 +21,7 @@ from landscape import Objective
 from landscape.objectives.batches import join
 from landscape.rng import numpy_generator
 from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
-from training.rules.base import Visit
+from training.rules.base import ClientContext
 
 
 class Quadratic(Subject):
@@ -326,7 +326,9 @@ def test_fedvssam_searches_along_its_mixed_direction(make_run: Callable[..., Run
     w, d = run.point(4), run.checkpoint(4).server["direction"]
     assert float(d.norm()) > 0
     rule = run.federation.method.perturbation
-    visit = Visit(run.federation.shop.layout, w, {"direction": d}, {}, lr=0.1, momentum=0.0, steps=1, round=4)
+    context = ClientContext(
+        run.federation.trainer.layout, w, {"direction": d}, {}, lr=0.1, momentum=0.0, steps=1, round=4
+    )
     shares = run.shares(run.clients)
     g = sum(shares[k] * gradient_at(run, w, k) for k in run.clients)
     v = 0.7 * d + 0.3 * g
@@ -334,7 +336,7 @@ def test_fedvssam_searches_along_its_mixed_direction(make_run: Callable[..., Run
         own = gradient_at(run, w, k)
         mixed = 0.7 * d + 0.3 * own
         e = 0.1 * mixed / mixed.norm()
-        torch.testing.assert_close(rule(w, own, visit), e)  # what the training does
+        torch.testing.assert_close(rule(w, own, context), e)  # what the training does
         assert clients["rise"][1, k] == pytest.approx(float(loss_at(run, w + e, k) - loss_at(run, w, k)), rel=1e-9)
         gap = float((e - 0.1 * v / v.norm()).norm())
         assert clients["perturbation_distance"][1, k] == pytest.approx(gap)

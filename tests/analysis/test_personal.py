@@ -36,7 +36,7 @@ def test_before_is_the_global_model_on_each_clients_test_data(run, path):
     fed = run.federation
     for client in range(5):
         inputs, labels = client_examples(fed, client_test(fed, client, draw=100))
-        logits = look(fed.shop, run.checkpoint(4).models["server"], torch.zeros(0), inputs).outputs
+        logits = look(fed.trainer, run.checkpoint(4).models["server"], torch.zeros(0), inputs).outputs
         right = float((logits.argmax(1) == labels).double().mean())
         for way in ("global", "finetune"):
             here = found.sel(way=way, round=4, client=client)

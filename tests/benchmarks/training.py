@@ -141,7 +141,7 @@ def measure_rounds(*, looks: int, steps: int) -> Numbers:
     executors = []
     for clients in sorted({CLIENTS, EVEN}):
         federation = Federation(config.validate(lenet64(clients, steps)))
-        executors.append(Processes(federation.shop, CORES))
+        executors.append(Processes(federation.trainer, CORES))
         state = federation.begin()
         name = f"{clients} clients"
         ways[name] = lambda f=federation, s=state, e=executors[-1]: f.advance(s, e)  # type: ignore[misc]
@@ -167,13 +167,13 @@ class Bare:
         from training import config
         from training.engine.run import Federation
 
-        shop = Federation(config.validate(settings)).shop
+        trainer = Federation(config.validate(settings)).trainer
         batches = [
-            shop.batch(chosen, client, 0, step)
-            for client in range(len(shop.parts))
-            for step, chosen in enumerate(shop.orders(client, 0))
+            trainer.batch(chosen, client, 0, step)
+            for client in range(len(trainer.client_indices))
+            for step, chosen in enumerate(trainer.orders(client, 0))
         ]
-        self.model, self.formats = shop.model.train(), FORMATS
+        self.model, self.formats = trainer.model.train(), FORMATS
         self.batches = {
             name: [(inputs.contiguous(memory_format=layout), targets) for inputs, targets in batches]
             for name, layout in FORMATS.items()
@@ -242,7 +242,7 @@ def measure_stacked(*, looks: int) -> Numbers:
         "50 of 100 clients, batches of 10": (*small, "rounds.participants=50"),
     }.items():
         federation = Federation(config.load("digits_fedavg", (*quiet, *overrides))[0])
-        state, serial, vmap = federation.begin(), Serial(federation.shop), Stacked(federation.shop)
+        state, serial, vmap = federation.begin(), Serial(federation.trainer), Stacked(federation.trainer)
         found[name] = in_turns(
             looks,
             {
@@ -265,7 +265,7 @@ def measure_sam(*, looks: int) -> Numbers:
         ways: dict[str, Callable[[], object]] = {}
         for algorithm in ("fedavg", "fedsam"):
             federation = Federation(config.validate({**settings, "algorithm": {"name": algorithm}}))
-            state, executor = federation.begin(), Serial(federation.shop)
+            state, executor = federation.begin(), Serial(federation.trainer)
             ways[algorithm] = lambda f=federation, s=state, e=executor: f.advance(s, e)  # type: ignore[misc]
         found[name] = in_turns(looks, ways)
     return found
@@ -289,7 +289,7 @@ def measure_crowd(*, clients: int, examples: int) -> Numbers:
     start = time.perf_counter()
     federation = Federation(config.validate(settings))
     setup = time.perf_counter() - start
-    state, executor, seconds = federation.begin(), Serial(federation.shop), []
+    state, executor, seconds = federation.begin(), Serial(federation.trainer), []
     for _ in range(31):
         start = time.process_time()
         state, _, _ = federation.advance(state, executor)

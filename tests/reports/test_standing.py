@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports.catalog import FIGURES
-from reports.drawing import Desk, sections
+from reports.drawing import Renderer, sections
 from reports.page.page import render
 from reports.runs import Collection, read_runs
 from reports.standing import CROSS, Standing, counted, standing
@@ -99,7 +99,7 @@ def test_legends_panels_and_captions_say_it(mixed: Collection, tmp_path: Path) -
     assert titles(mixed.runs, mixed)["a2"] == "fedavg, seed 2 (diverged in round 3)"
     (drawn,) = FIGURES["accuracy"].draw(mixed.runs, mixed)
     assert {text.get_text() for text in drawn.canvas.legends[0].get_texts()} == labels
-    desk = Desk(mixed, tmp_path, ("svg",), True)
+    desk = Renderer(mixed, tmp_path, ("svg",), True)
     for name in ("accuracy", "eigenvalues"):
         (picture,) = desk.draw((FIGURES[name], sections(mixed)[0])).pictures
         assert "not final:" in picture.caption
@@ -134,7 +134,7 @@ def test_footnotes_and_captions_name_the_very_run(tmp_path: Path) -> None:
     (table,) = [table for table in made(found) if table.name == "accuracy"]
     said = "fedavg, rounds 30, digits, dirichlet_total 0.5, seed 0"
     assert table.footnotes == (f"{CROSS} diverged, and left out of means over other seeds: {said}: in round 2.",)
-    (picture,) = Desk(found, tmp_path, ("svg",), True).draw((FIGURES["accuracy"], sections(found)[0])).pictures
+    (picture,) = Renderer(found, tmp_path, ("svg",), True).draw((FIGURES["accuracy"], sections(found)[0])).pictures
     assert f"{said}: diverged in round 2" in picture.caption
 
 

@@ -17,7 +17,7 @@ from training.data.partition import Partition
 from training.engine.run import Federation, Record, State
 from training.executors.executor import Executor, Serial
 from training.methods import catalog
-from training.rules.base import Method, Perturbation, Report, Server, Vectors, Visit, unit
+from training.rules.base import ClientContext, Method, Perturbation, Report, Server, Vectors, unit
 from training.rules.corrections import Proximal
 
 SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
@@ -61,7 +61,7 @@ def play(
     federation: Federation, rounds: int, executor: Executor | None = None, state: State | None = None
 ) -> list[tuple[State, Record, dict[int, Tensor]]]:
     """Some rounds from the beginning, or from a state: each round's state, metrics and local models."""
-    state, executor = state or federation.begin(), executor or Serial(federation.shop)
+    state, executor = state or federation.begin(), executor or Serial(federation.trainer)
     played = []
     for _ in range(rounds):
         played.append(federation.advance(state, executor))
@@ -79,7 +79,7 @@ def examples(federation: Federation, chosen: np.ndarray | None = None) -> tuple[
 
 def batches(federation: Federation, client: int, round: int) -> Iterator[tuple[Tensor, Tensor]]:
     """A client's mini-batches in one round, from the key alone: a new order every epoch, a shorter last batch."""
-    recipe, own = federation.recipe, federation.parts[client]
+    recipe, own = federation.recipe, federation.client_indices[client]
     pairs = federation.method.name == "perfedavg"  # a step takes two mini-batches
     size, steps = recipe.local.batch_size * (2 if pairs else 1), recipe.local.steps
     epochs = recipe.local.epochs if steps is None else steps
@@ -145,9 +145,9 @@ class Swirl(Perturbation):
     up: ClassVar[int] = 1
     gradients: ClassVar[int] = 1
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
-        visit.state["swirl"] = 0.5 * visit.state["swirl"] + gradient - 0.1 * visit.message["tide"]
-        return 0.1 * unit(visit.state["swirl"])
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
+        context.state["swirl"] = 0.5 * context.state["swirl"] + gradient - 0.1 * context.message["tide"]
+        return 0.1 * unit(context.state["swirl"])
 
     def server_init(self, w: Tensor) -> Vectors:
         return {"tide": torch.ones_like(w)}
@@ -155,8 +155,8 @@ class Swirl(Perturbation):
     def message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"tide": server["tide"]}
 
-    def upload(self, visit: Visit, w: Tensor) -> Vectors:
-        return {"swirls": visit.state["swirl"] * visit.effective_steps}
+    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+        return {"swirls": context.state["swirl"] * context.effective_steps}
 
     def update(self, server: Vectors, report: Report) -> Vectors:
         return {"tide": report.uploads["swirls"]}
@@ -176,7 +176,7 @@ class LookAhead(Server):
 def made_up(**tables: Any) -> Federation:
     """A federation whose method uses every hook that a rule has."""
     fed = federation(**tables)
-    fed.method = fed.shop.method = Method("made up", Swirl(), Proximal(), LookAhead(), "")
+    fed.method = fed.trainer.method = Method("made up", Swirl(), Proximal(), LookAhead(), "")
     return fed
 
 

@@ -75,7 +75,7 @@ class Paper:
         self.name, _, other = fed.method.name.partition("+")
         self.perturbation = other or PERTURBED.get(self.name, "none")
         self.lr, self.r, self.wd = fed.recipe.local.lr, fed.recipe.local.momentum, fed.recipe.local.weight_decay
-        self.N, self.t = len(fed.parts), 0
+        self.N, self.t = len(fed.client_indices), 0
         self.w = fed.begin().w
         zero = self.zero = torch.zeros_like(self.w)
         self.c, self.G, self.m, self.P, self.h, self.s = zero, zero, zero, zero, zero, zero
@@ -132,11 +132,11 @@ class Paper:
             return g(x + rho * unit(g(x)))
         if kind == "asam":
             T = torch.where(named_weight(len(x)), x.abs() + p["eta"], 1.0)
-            slope = g(x)
-            return g(x + p["rho"] * T**2 * slope / (T * slope).norm())
+            gradient_at = g(x)
+            return g(x + p["rho"] * T**2 * gradient_at / (T * gradient_at).norm())
         if kind == "speed":
-            slope = g(x)
-            return g(x + p["rho"] * (unit(slope) if p["normalised"] else slope))
+            gradient_at = g(x)
+            return g(x + p["rho"] * (unit(gradient_at) if p["normalised"] else gradient_at))
         if kind == "smoo":
             e = p["rho"] * unit(g(x) - mine["mu"] - self.s)
             mine["mu"], mine["e"] = mine["mu"] + e - self.s, e
@@ -149,13 +149,13 @@ class Paper:
         if kind == "wmsam":
             return g(x + p["sign"] * p["rho"] * unit(sent + b * self.personal(mine) - x))
         if kind == "fsa":
-            slope, radii = g(x), torch.full_like(x, p["rho"])
+            gradient_at, radii = g(x), torch.full_like(x, p["rho"])
             for j in mine["top"]:
                 radii[BOUNDS[j] : (*BOUNDS, len(x))[j + 1]] = p["rho_larger"]
-            return g(x + radii * slope / slope.norm())
+            return g(x + radii * gradient_at / gradient_at.norm())
         if kind == "vssam":
-            slope = g(x)
-            along = (1 - p["a"]) * self.G + p["a"] * slope if p["lf"] else slope
+            gradient_at = g(x)
+            along = (1 - p["a"]) * self.G + p["a"] * gradient_at if p["lf"] else gradient_at
             return g(x + p["rho"] * unit(along))
         if kind == "sol":
             return self.sol(x, X, y, sent, mine, g)
@@ -249,7 +249,7 @@ class Paper:
         own, gap, losses, M = mine["personal"][keep:], (sent - mine["personal"])[keep:], list[float](), mine["M"]
         M = M[-len(gap) :]
         for again in range(50 if mine.get("passes", 0) == 0 else 1):
-            order = numpy_generator(fed.recipe.seed, "enter", self.t, k, again).permutation(fed.parts[k])
+            order = numpy_generator(fed.recipe.seed, "enter", self.t, k, again).permutation(fed.client_indices[k])
             order = order[: -int(-p["share"] * len(order) // 1)]
             for start in range(0, len(order), fed.recipe.local.batch_size):
                 X, y = examples(fed, order[start : start + fed.recipe.local.batch_size])
@@ -261,7 +261,7 @@ class Paper:
         mine["M"], mine["passes"] = M, mine.get("passes", 0) + len(losses)
         return torch.cat([sent[:keep], own + gap * M])
 
-    def visit(self, k: int, sent: Tensor) -> tuple[Tensor, float, dict[str, Any]]:
+    def context(self, k: int, sent: Tensor) -> tuple[Tensor, float, dict[str, Any]]:
         """Where client k ends, how many gradients lie in its way, and what it remembers then."""
         mine = self.remembered(k, sent)
         x, velocity, pull, a = self.begin(k, sent, mine), self.zero, 0.0, 0.0
@@ -307,15 +307,15 @@ class Paper:
         """One round: the next global model."""
         fed, p, name, w, N = self.fed, self.p, self.name, self.w, self.N
         cohort = fed.cohort(self.t)
-        share = {k: len(fed.parts[k]) / sum(len(fed.parts[j]) for j in cohort) for k in cohort}
+        share = {k: len(fed.client_indices[k]) / sum(len(fed.client_indices[j]) for j in cohort) for k in cohort}
         sent = w
         if name == "fedacg":
             sent = w + p["lam"] * self.m
         elif name == "fedgloss":
             sent = w + p["rho_s"] * unit(self.P)
         elif name == "naivefedgloss":
-            sent = w + p["rho_s"] * unit(-sum(share[k] * (self.visit(k, w)[0] - w) for k in cohort))
-        found = {k: self.visit(k, sent) for k in cohort}
+            sent = w + p["rho_s"] * unit(-sum(share[k] * (self.context(k, w)[0] - w) for k in cohort))
+        found = {k: self.context(k, sent) for k in cohort}
         D = {k: x - sent for k, (x, _, _) in found.items()}
         a = {k: steps for k, (_, steps, _) in found.items()}
         before = {k: self.remembered(k, sent) for k in cohort}

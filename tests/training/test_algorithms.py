@@ -20,7 +20,7 @@ from training.config import Recipe
 from training.engine.local_training import local_step
 from training.engine.run import Federation
 from training.methods import catalog
-from training.rules.base import Method, Visit
+from training.rules.base import ClientContext, Method
 from training.rules.corrections import Plain, Proximal
 from training.rules.perturbations import ASAM, SAM
 from training.rules.servers import Mean
@@ -98,10 +98,10 @@ def test_fednova_divides_by_what_the_steps_add_up_to() -> None:
     fed = setup("fednova", local={"momentum": 0.7})
     start = fed.begin().w
     state, _, ends = play(fed, 1)[0]
-    steps = {k: fed.shop.steps(k) for k in ends}
+    steps = {k: fed.trainer.steps(k) for k in ends}
     assert len(set(steps.values())) > 1
     a = {k: sum(sum(0.7**j for j in range(i)) for i in range(1, K + 1)) for k, K in steps.items()}  # 1, 1 + r, ...
-    p = {k: len(fed.parts[k]) / sum(len(fed.parts[j]) for j in ends) for k in ends}
+    p = {k: len(fed.client_indices[k]) / sum(len(fed.client_indices[j]) for j in ends) for k in ends}
     tau = sum(p[k] * a[k] for k in ends)
     assert close(state.w, start + tau * sum(p[k] * (ends[k] - start) / a[k] for k in ends))
 
@@ -142,8 +142,8 @@ def test_feddyn_does_not_become_fedavg_as_alpha_vanishes() -> None:
     assert not close(states[1].w, plain.w, 0.05)
 
 
-def visit_at(start: Tensor, fed: Federation) -> Visit:
-    return Visit(fed.shop.layout, start, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
+def visit_at(start: Tensor, fed: Federation) -> ClientContext:
+    return ClientContext(fed.trainer.layout, start, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
 
 
 def recipe_with(**local: float) -> Recipe:
@@ -153,7 +153,7 @@ def recipe_with(**local: float) -> Recipe:
 def test_sam_on_a_quadratic() -> None:
     """L = w'Aw / 2: the step is A (w + rho Aw / ||Aw||)."""
     fed = federation()
-    d = fed.shop.layout.size
+    d = fed.trainer.layout.size
     random = torch.Generator().manual_seed(0)
     root = torch.randn(d, d, generator=random, dtype=torch.float64)
     A, w = root @ root.T, torch.randn(d, generator=random, dtype=torch.float64)

@@ -23,7 +23,7 @@ EVEN = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot l
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Processes]:
     """Two processes for the whole module: starting them takes seconds."""
-    executor = Processes(federation().shop, workers=2)
+    executor = Processes(federation().trainer, workers=2)
     yield executor
     executor.close()
 
@@ -59,8 +59,8 @@ def same(fed: Federation, left: Executor, right: Executor, tolerance: float, rou
 @pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
 def test_processes_agree_to_the_bit(name: str, workers: Processes) -> None:
     fed = build(name, rounds={"participants": 5}, local={"momentum": 0.5})
-    workers.employ(fed.shop)
-    same(fed, workers, Serial(fed.shop), tolerance=0.0)
+    workers.employ(fed.trainer)
+    same(fed, workers, Serial(fed.trainer), tolerance=0.0)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
@@ -68,10 +68,10 @@ def test_vmap_agrees_to_rounding(name: str) -> None:
     fed = build(name, rounds={"participants": 5})
     if name.startswith("fedala"):
         with pytest.raises(ValueError, match=r"backend vmap: fedala.* starts every client elsewhere; use serial"):
-            Stacked(fed.shop)
+            Stacked(fed.trainer)
         return
-    assert len({fed.shop.steps(client) for client in fed.cohort(0)}) > 1 or name == "perfedavg"
-    same(fed, Stacked(fed.shop), Serial(fed.shop), tolerance=1e-10)
+    assert len({fed.trainer.steps(client) for client in fed.cohort(0)}) > 1 or name == "perfedavg"
+    same(fed, Stacked(fed.trainer), Serial(fed.trainer), tolerance=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_vmap_agrees_to_rounding(name: str) -> None:
 )
 def test_vmap_agrees_under_other_settings(tables: dict) -> None:
     fed = federation("scaffold+sam", **tables)
-    same(fed, Stacked(fed.shop), Serial(fed.shop), tolerance=1e-10)
+    same(fed, Stacked(fed.trainer), Serial(fed.trainer), tolerance=1e-10)
 
 
 def test_vmap_works_in_groups_where_stacks_would_grow_large(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = build("scaffold", rounds={"participants": 5})
     monkeypatch.setattr(stacked, "LARGEST", 2 * 43 * 8)
-    executor = Stacked(fed.shop)
+    executor = Stacked(fed.trainer)
     groups: list[int] = []
     train = executor._train
     monkeypatch.setattr(executor, "_train", lambda sent, tasks: groups.append(len(tasks)) or train(sent, tasks))
-    same(fed, executor, Serial(fed.shop), tolerance=1e-10)
+    same(fed, executor, Serial(fed.trainer), tolerance=1e-10)
     assert groups == [2, 2, 1, 2, 2, 1]
 
 
@@ -105,8 +105,8 @@ def test_what_is_kept_of_a_client_is_its_own(kind: str, workers: Processes) -> N
     """A view into a stack, or into a worker's memory, would keep all of it for as long as the client is known."""
     fed = federation("scaffold")
     if kind == "processes":
-        workers.employ(fed.shop)
-    executor = {"serial": Serial, "vmap": Stacked}[kind](fed.shop) if kind != "processes" else workers
+        workers.employ(fed.trainer)
+    executor = {"serial": Serial, "vmap": Stacked}[kind](fed.trainer) if kind != "processes" else workers
     state, _, ends = play(fed, 1, executor)[0]
     for vector in [*ends.values(), *(vectors["control"] for vectors in state.clients.values())]:
         assert vector.untyped_storage().nbytes() == 43 * 8
@@ -115,8 +115,8 @@ def test_what_is_kept_of_a_client_is_its_own(kind: str, workers: Processes) -> N
 
 def test_dropout_is_drawn_for_every_client_and_round(workers: Processes) -> None:
     fed = federation("fedsam", model={"name": "tests.training.federations:dropping"}, rounds={"participants": 5})
-    workers.employ(fed.shop)
-    same(fed, workers, Serial(fed.shop), tolerance=0.0)
+    workers.employ(fed.trainer)
+    same(fed, workers, Serial(fed.trainer), tolerance=0.0)
     assert not close(play(fed, 1)[0][0].w, play(federation("fedsam", rounds={"participants": 5}), 1)[0][0].w, 1e-3)
 
 
@@ -133,22 +133,22 @@ def normed_by_torch(fed: Federation, client: int, start: nn.Module) -> Tensor:
 
 def test_batchnorm_statistics_are_averaged(workers: Processes) -> None:
     fed = with_norms()
-    workers.employ(fed.shop)
-    same(fed, workers, Serial(fed.shop), tolerance=0.0)
+    workers.employ(fed.trainer)
+    same(fed, workers, Serial(fed.trainer), tolerance=0.0)
     state, record, _ = play(fed, 1)[0]
     sizes = {client: EVEN[client] for client in fed.cohort(0)}
-    own = {client: normed_by_torch(fed, client, fed.shop.model) for client in sizes}
+    own = {client: normed_by_torch(fed, client, fed.trainer.model) for client in sizes}
     mean = sum(n * own[client] for client, n in sizes.items()) / sum(sizes.values())
     assert close(state.statistics, mean)
-    assert record["bytes_up"] == (fed.shop.layout.size + 10) * 8 * 3  # the ten statistics travel as well
+    assert record["bytes_up"] == (fed.trainer.layout.size + 10) * 8 * 3  # the ten statistics travel as well
     assert not close(state.statistics, fed.begin().statistics, 1e-2)
 
 
 @pytest.mark.parametrize("momentum", [0.1, None], ids=["moving", "cumulative"])
 def test_the_second_pass_of_sam_leaves_statistics_alone(momentum: float | None) -> None:
     fed = with_norms("fedsam", sizes=(7,), algorithm={"rho": 0.5}, local={"epochs": 1})
-    fed.shop.replica.norms[0].momentum = momentum
-    model = copy.deepcopy(fed.shop.model).double().train()
+    fed.trainer.replica.norms[0].momentum = momentum
+    model = copy.deepcopy(fed.trainer.model).double().train()
     model[2].momentum = momentum
     w = fed.begin().w
     for X, y in batches(fed, 0, 0):  # two batches, of 4 and 3
@@ -162,7 +162,7 @@ def test_the_second_pass_of_sam_leaves_statistics_alone(momentum: float | None) 
             torch.autograd.grad(functional.cross_entropy(kept(X), y), list(kept.parameters()))
         )
     expected = torch.cat([model[2].running_mean, model[2].running_var])
-    for _ in range(2):  # a second visit starts from what was sent, not from what the first has left
+    for _ in range(2):  # a second context starts from what was sent, not from what the first has left
         state = play(fed, 1)[0][0]
         assert close(state.w, w)
         assert close(state.statistics, expected)
@@ -181,11 +181,11 @@ class Failing(nn.Module):
 
 def test_vmap_refuses_in_words() -> None:
     with pytest.raises(ValueError, match="BatchNorm statistics cannot be stacked; use serial or processes"):
-        Stacked(with_norms().shop)
+        Stacked(with_norms().trainer)
     fed = federation()
-    fed.shop.model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 3))
+    fed.trainer.model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(4, 3))
     with pytest.raises(ValueError, match="dropout would differ from the serial draw; use serial or processes"):
-        Stacked(fed.shop)
+        Stacked(fed.trainer)
 
 
 @pytest.mark.parametrize("kind", ["serial", "vmap", "processes"])
@@ -193,8 +193,8 @@ def test_divergence_names_round_and_client(kind: str, workers: Processes) -> Non
     """Client 5 alone diverges, in the second round; afterwards the executor is as good as before."""
     fed = federation("scaffold", rounds={"participants": 7})
     if kind == "processes":
-        workers.employ(fed.shop)
-    executor = {"serial": Serial, "vmap": Stacked}[kind](fed.shop) if kind != "processes" else workers
+        workers.employ(fed.trainer)
+    executor = {"serial": Serial, "vmap": Stacked}[kind](fed.trainer) if kind != "processes" else workers
     state = play(fed, 1)[0][0]
     broken = copy.deepcopy(state)
     broken.clients[5]["control"][:] = float("inf")
@@ -206,7 +206,7 @@ def test_divergence_names_round_and_client(kind: str, workers: Processes) -> Non
 
 def test_a_round_that_is_given_up_leaves_nothing_behind(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation("scaffold", rounds={"participants": 7})
-    workers.employ(fed.shop)
+    workers.employ(fed.trainer)
     start, message = fed.begin().w, fed.method.message(fed.begin().w, fed.begin().server)
     tasks = [Task(client, {"control": torch.zeros_like(start)}) for client in range(7)]
     with monkeypatch.context() as patch:
@@ -215,7 +215,7 @@ def test_a_round_that_is_given_up_leaves_nothing_behind(workers: Processes, monk
         assert next(round).client == 0
         round.close()  # type: ignore[attr-defined]
     assert [worker.busy for worker in workers._workers] == [True, True]  # both went on before the answer was read
-    same(fed, workers, Serial(fed.shop), tolerance=0.0)
+    same(fed, workers, Serial(fed.trainer), tolerance=0.0)
     assert [worker.busy for worker in workers._workers] == [False, False]
 
 
@@ -228,11 +228,11 @@ def test_of_several_divergent_clients_the_first_is_named(workers: Processes, mon
 
     monkeypatch.setattr(executor_module, "wait", last_first)
     fed = federation("scaffold", rounds={"participants": 7})
-    workers.employ(fed.shop)
+    workers.employ(fed.trainer)
     state = play(fed, 1)[0][0]
     for client in (2, 3, 5, 6):
         state.clients[client]["control"][:] = float("inf")
-    for executor in (workers, Serial(fed.shop)):
+    for executor in (workers, Serial(fed.trainer)):
         with pytest.raises(DivergenceError, match="client 2 diverged"):
             fed.advance(state, executor)
 
@@ -243,14 +243,14 @@ def test_a_step_into_infinity_is_laid_at_the_clients_door() -> None:
     state = play(fed, 1)[0][0]
     state.clients[5]["control"][:] = float("inf")
     with pytest.raises(DivergenceError, match="client 5 diverged in round 2, local step 1"):
-        fed.advance(state, Serial(fed.shop))
+        fed.advance(state, Serial(fed.trainer))
 
 
 def test_a_mistake_in_the_users_model_comes_back_with_its_place(workers: Processes) -> None:
     fed = federation()
     state = fed.begin()
-    fed.shop.model = Failing()
-    workers.employ(fed.shop)
+    fed.trainer.model = Failing()
+    workers.employ(fed.trainer)
     with pytest.raises(RuntimeError, match=r"(?s)client \d failed in a worker process.*in forward.*no such layer"):
         fed.advance(state, workers)
 
@@ -260,14 +260,14 @@ def test_a_model_that_cannot_be_sent_is_refused_in_words(workers: Processes) -> 
         """Defined inside a function: pickle does not find it."""
 
     fed = federation()
-    fed.shop.model = Local(4, 3)
+    fed.trainer.model = Local(4, 3)
     with pytest.raises(ValueError, match=r"the model cannot be sent to other processes .*Local.*use serial"):
-        workers.employ(fed.shop)
+        workers.employ(fed.trainer)
 
 
 def test_a_dead_worker_is_reported() -> None:
     fed = federation()
-    executor = Processes(fed.shop, workers=1)
+    executor = Processes(fed.trainer, workers=1)
     try:
         executor._workers[0].process.kill()
         with pytest.raises(ConnectionError, match=r"a worker process ended \(exit code -9\).*fewer --workers"):

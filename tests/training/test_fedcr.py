@@ -15,7 +15,17 @@ from torch.nn import functional
 from landscape.rng import normal, numpy_generator
 from tests.training.federations import SIZES, examples, federation
 from training.personal.client_tests import client_examples, client_test
-from training.personal.fedcr import Bottleneck, Bound, FedCR, Gaussian, divergence, head_shop, merged, network, product
+from training.personal.fedcr import (
+    Bottleneck,
+    Bound,
+    FedCR,
+    Gaussian,
+    divergence,
+    head_trainer,
+    merged,
+    network,
+    product,
+)
 from training.rules.base import head
 
 
@@ -95,7 +105,7 @@ def test_the_loss_by_plain_loops(direction):
 def test_the_network_is_the_runs_own_but_for_its_classifier():
     fed = federation()
     found = network(fed, 7)
-    assert torch.equal(found.body.fc1.weight, fed.shop.model.fc1.weight)
+    assert torch.equal(found.body.fc1.weight, fed.trainer.model.fc1.weight)
     assert found.body.fc2.weight.shape == (14, 5)
     assert found.head.weight.shape == (3, 7)
     assert torch.equal(network(fed, 7).head.weight, found.head.weight)
@@ -107,7 +117,7 @@ def by_torch(fed, model, client, round, priors, bound):
     """Local training with torch.optim on the batches of a round, the noise from its key."""
     model = copy.deepcopy(model)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.5, weight_decay=0.01)
-    own, step = fed.parts[client], 0
+    own, step = fed.client_indices[client], 0
     for epoch in range(2):
         order = numpy_generator(3, "order", round, client, epoch).permutation(own)
         for start in range(0, len(own), 4):
@@ -139,7 +149,7 @@ def test_two_rounds_by_plain_torch():
             start.head.load_state_dict(heads.get(client, server.head.state_dict()))
             ends[client] = by_torch(fed, start, client, round, priors, bound)
             heads[client] = copy.deepcopy(ends[client].head.state_dict())
-            inputs, labels = examples(fed, fed.parts[client])
+            inputs, labels = examples(fed, fed.client_indices[client])
             with torch.no_grad():
                 code = ends[client].body(inputs.view(-1, 1, 2, 2))
             mu, sigma = code[:, :4], functional.softplus(code[:, 4:])
@@ -169,7 +179,7 @@ def test_two_rounds_by_plain_torch():
 
 def test_bodies_are_common_and_heads_are_not():
     state = after(2, federation(rounds={"participants": 2}))
-    own = head(state.shop.layout)
+    own = head(state.trainer.layout)
     clients = range(len(SIZES))
     models = [state.personal(client) for client in clients]
     assert all(torch.equal(model[: own.start], models[0][: own.start]) for model in models)
@@ -184,9 +194,9 @@ def test_bodies_are_common_and_heads_are_not():
 
 def test_the_last_training_is_of_the_head_alone():
     state = after(1)
-    own, shop = head(state.shop.layout), head_shop(state, 2)
+    own, trainer = head(state.trainer.layout), head_trainer(state, 2)
     for client in (0, 6):
-        end, _ = state.train(client, shop)
+        end, _ = state.train(client, trainer)
         assert torch.equal(end[: own.start], state.w[: own.start])
         assert not torch.equal(end[own], state.personal(client)[own])
 
@@ -202,9 +212,9 @@ def test_what_is_asked_for_first_changes_nothing():
     inputs = normal((9, 1, 2, 2), 0)
     one, two = after(2), after(2)
     assert torch.equal(one.w, two.w)
-    found = {client: one.predict(client, head_shop(one, 2), inputs) for client in (5, 0)}
-    shop = head_shop(two, 2)
-    again = {client: two.predict(client, shop, inputs) for client in (0, 3, 5)}
+    found = {client: one.predict(client, head_trainer(one, 2), inputs) for client in (5, 0)}
+    trainer = head_trainer(two, 2)
+    again = {client: two.predict(client, trainer, inputs) for client in (0, 3, 5)}
     assert all(torch.equal(found[client], again[client]) for client in found)
     assert not torch.equal(again[0], again[5])
 
@@ -212,10 +222,10 @@ def test_what_is_asked_for_first_changes_nothing():
 def test_it_learns():
     fed = federation(sizes=(30, 41, 26, 35, 28, 37), data={"test_examples": 300}, rounds={"participants": 3})
     state = after(8, fed, epochs=3, bound=Bound())
-    shop, right = head_shop(state, 3), []
+    trainer, right = head_trainer(state, 3), []
     for client in range(6):
         inputs, labels = client_examples(fed, client_test(fed, client, draw=60))
-        right.append(float((state.predict(client, shop, inputs).argmax(1) == labels).double().mean()))
+        right.append(float((state.predict(client, trainer, inputs).argmax(1) == labels).double().mean()))
     assert np.mean(right) > 0.6  # chance is a third; logistic regression on everyone's data gets 0.73
 
 
@@ -224,7 +234,7 @@ def test_running_statistics_travel_with_the_body():
     state = begun(fed)
     initial = state.statistics
     assert initial.tolist() == [0.0] * 5 + [1.0] * 5
-    ends = [state.train(client, state.shop)[1] for client in range(3)]
+    ends = [state.train(client, state.trainer)[1] for client in range(3)]
     state.advance()
     wanted = sum(size / 23 * end for size, end in zip((6, 7, 10), ends, strict=True))
     torch.testing.assert_close(state.statistics, wanted, rtol=1e-13, atol=0)

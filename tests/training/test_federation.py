@@ -84,7 +84,7 @@ def test_everyone_with_one_step_is_a_large_batch() -> None:
 
 def torch_sgd(fed: Federation, rounds: int, **settings: float) -> Tensor:
     """One client trained by torch's own optimizer on the same batches; a new one every round."""
-    model = copy.deepcopy(fed.shop.model).double().train()
+    model = copy.deepcopy(fed.trainer.model).double().train()
     for round in range(rounds):
         optimizer = torch.optim.SGD(model.parameters(), lr=fed.lr(round), **settings)
         for X, y in batches(fed, 0, round):
@@ -163,13 +163,13 @@ def test_the_order_of_clients_does_not_matter(name: str, monkeypatch: pytest.Mon
 def test_both_passes_of_sam_see_the_same_augmented_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation("fedsam", augment={"padding": 1, "flip": True, "cutout": 1, "mixup": 0.4})
     seen: list[tuple[Tensor, Tensor, bool]] = []
-    take = local_training.StepSlope.__call__
+    take = local_training.StepGradient.__call__
 
-    def spy(slope: local_training.StepSlope, point: Tensor, *rest: Any) -> Tensor:
-        seen.append((slope.inputs, slope.targets, slope.evaluations == 0))
-        return take(slope, point, *rest)
+    def spy(gradient_at: local_training.StepGradient, point: Tensor, *rest: Any) -> Tensor:
+        seen.append((gradient_at.inputs, gradient_at.targets, gradient_at.evaluations == 0))
+        return take(gradient_at, point, *rest)
 
-    monkeypatch.setattr(local_training.StepSlope, "__call__", spy)
+    monkeypatch.setattr(local_training.StepGradient, "__call__", spy)
     play(fed, 1)
     firsts, seconds = seen[0::2], seen[1::2]
     assert len(firsts) > 5
@@ -182,10 +182,10 @@ def test_both_passes_of_sam_see_the_same_augmented_batch(monkeypatch: pytest.Mon
 
 def test_augmentation_is_drawn_for_every_client_round_and_step() -> None:
     fed = federation(data={"shape": [1, 8, 8]}, augment={"padding": 3, "flip": True, "mixup": 0.4})
-    chosen = fed.parts[2][:4]
+    chosen = fed.client_indices[2][:4]
 
     def drawn(client: int, round: int, step: int) -> Tensor:
-        return fed.shop.batch(chosen, client, round, step)[0]
+        return fed.trainer.batch(chosen, client, round, step)[0]
 
     keys = [(2, 0, 0), (2, 0, 1), (2, 1, 0), (3, 0, 0)]
     for key, other in itertools.product(keys, keys):
@@ -194,12 +194,12 @@ def test_augmentation_is_drawn_for_every_client_round_and_step() -> None:
 
 def test_every_epoch_and_round_draws_its_own_order() -> None:
     fed = federation()
-    orders = [list(fed.shop.orders(client, round)) for client in range(7) for round in range(3)]
+    orders = [list(fed.trainer.orders(client, round)) for client in range(7) for round in range(3)]
     for client, listed in zip(np.repeat(np.arange(7), 3), orders, strict=True):
         steps = -(-SIZES[client] // 4)
-        assert len(listed) == fed.shop.steps(int(client)) == 2 * steps
+        assert len(listed) == fed.trainer.steps(int(client)) == 2 * steps
         for epoch in (listed[:steps], listed[steps:]):  # every example once an epoch
-            assert sorted(np.concatenate(epoch)) == sorted(fed.parts[int(client)])
+            assert sorted(np.concatenate(epoch)) == sorted(fed.client_indices[int(client)])
     two = [np.concatenate(listed) for listed in orders[6:9]]  # the client with 12 examples
     assert not np.array_equal(two[0], two[1])
     assert not np.array_equal(two[0][:12], two[0][12:])
@@ -207,9 +207,9 @@ def test_every_epoch_and_round_draws_its_own_order() -> None:
 
 def test_a_number_of_steps_replaces_epochs() -> None:
     fed = federation(local={"steps": 5})
-    listed = list(fed.shop.orders(1, 0))  # 7 examples: 4 + 3, 4 + 3, 4
+    listed = list(fed.trainer.orders(1, 0))  # 7 examples: 4 + 3, 4 + 3, 4
     assert [len(batch) for batch in listed] == [4, 3, 4, 3, 4]
-    assert {fed.shop.steps(client) for client in range(7)} == {5}
+    assert {fed.trainer.steps(client) for client in range(7)} == {5}
     assert play(fed, 1)[0][1]["gradients"] == 3 * 5
 
 
@@ -247,7 +247,7 @@ def test_traffic_and_gradients_are_counted(name: str) -> None:
     assert name in TRAFFIC, f"write down what {name} sends"
     down, up, gradients = TRAFFIC[name]
     fed = federation(name)
-    steps = sum(fed.shop.steps(client) for client in fed.cohort(0))
+    steps = sum(fed.trainer.steps(client) for client in fed.cohort(0))
     record = play(fed, 1)[0][1]
     d = 4 * 5 + 5 + 5 * 3 + 3
     assert record["bytes_down"] == down * d * 8 * 3
@@ -295,7 +295,7 @@ def test_metrics_of_a_round() -> None:
     assert record["cosine"] == pytest.approx(float(sum(pairs)) / 3)
     assert play(federation(rounds={"participants": 1}), 1)[0][1]["cosine"] is None
     fed = federation(local=FULL_BATCH)  # one step: the loss before it is that of the model that was sent
-    lost = {k: float(loss(start, *examples(fed, fed.parts[k]))) for k in ends}
+    lost = {k: float(loss(start, *examples(fed, fed.client_indices[k]))) for k in ends}
     assert play(fed, 1)[0][1]["train_loss"] == pytest.approx(sum(share[k] * lost[k] for k in ends))
 
 
@@ -314,13 +314,13 @@ def test_training_leaves_the_caller_alone() -> None:
     fed = federation("fedsam")
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    initial = fed.shop.layout.flatten(fed.shop.model).clone()
+    initial = fed.trainer.layout.flatten(fed.trainer.model).clone()
     threads = torch.get_num_threads()
     state = fed.begin()
     w = state.w.clone()
-    fed.advance(state, Serial(fed.shop))
+    fed.advance(state, Serial(fed.trainer))
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(fed.shop.layout.flatten(fed.shop.model), initial)
+    assert torch.equal(fed.trainer.layout.flatten(fed.trainer.model), initial)
     assert torch.equal(state.w, w)
     assert state.round == 0
     assert torch.get_num_threads() == threads

@@ -13,7 +13,7 @@ from training.engine.local_training import local_step
 from training.methods import catalog
 from training.methods.fedfsa import comparable
 from training.models import networks
-from training.rules.base import Report, Vectors, Visit
+from training.rules.base import ClientContext, Report, Vectors
 
 A = torch.tensor([1.0, 4.0], dtype=torch.float64)
 W = torch.tensor([3.0, 1.0], dtype=torch.float64)
@@ -24,14 +24,16 @@ def vector(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def visit_of(method: catalog.Method, start: Tensor, server: Vectors | None = None, **state: Tensor) -> Visit:
+def visit_of(method: catalog.Method, start: Tensor, server: Vectors | None = None, **state: Tensor) -> ClientContext:
     server = {**method.server_init(start), **(server or {})}
     remembered = {**method.client_init(LAYOUT, start), **state}
-    return Visit(LAYOUT, start, method.message(start, server), remembered, lr=0.1, momentum=0.0, steps=1, round=0)
+    return ClientContext(
+        LAYOUT, start, method.message(start, server), remembered, lr=0.1, momentum=0.0, steps=1, round=0
+    )
 
 
-def step(method: catalog.Method, visit: Visit, w: Tensor, hessian: Tensor = A) -> Tensor:
-    moved, _ = local_step(method, lambda point, term=None, half=None: hessian * point, w, None, visit, RECIPE)
+def step(method: catalog.Method, context: ClientContext, w: Tensor, hessian: Tensor = A) -> Tensor:
+    moved, _ = local_step(method, lambda point, term=None, half=None: hessian * point, w, None, context, RECIPE)
     return moved
 
 
@@ -75,8 +77,8 @@ def test_fedfsas_code_compares_18_tensors_of_resnet18() -> None:
         }
         for select in ("top", "random"):
             method = catalog.method("fedfsa", {"measure": measure, "layers": 18, "select": select})
-            visit = Visit(layout, start, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
-            chosen = method.perturbation.finish(visit, w)["chosen"].nonzero().flatten().tolist()
+            context = ClientContext(layout, start, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
+            chosen = method.perturbation.finish(context, w)["chosen"].nonzero().flatten().tolist()
             assert len(chosen) == 18
             assert bool(set(chosen) & set(shortcuts)) == (measure != "minmax")
 
@@ -94,13 +96,13 @@ def test_fedasam() -> None:
 
 def test_fedfsa() -> None:
     method = catalog.method("fedfsa", {"rho": 0.5, "rho_larger": 1.0, "a": 0.5, "layers": 1})
-    visit = visit_of(method, W, {"momentum": vector(1.0, 1.0)}, chosen=vector(0.0, 1.0))
-    moved = step(method, visit, W)  # e = (0.3, 0.8), g~ = (3.3, 7.2), u = (2.15, 4.1)
+    context = visit_of(method, W, {"momentum": vector(1.0, 1.0)}, chosen=vector(0.0, 1.0))
+    moved = step(method, context, W)  # e = (0.3, 0.8), g~ = (3.3, 7.2), u = (2.15, 4.1)
     assert moved.tolist() == pytest.approx([2.785, 0.59])
     # squares of what moved: 0.046 and 0.168
-    assert method.finish(visit, moved)["chosen"].tolist() == [0.0, 1.0]
+    assert method.finish(context, moved)["chosen"].tolist() == [0.0, 1.0]
     reverse = catalog.method("fedfsa", {"layers": 1, "select": "reverse"})
-    assert reverse.finish(visit, moved)["chosen"].tolist() == [1.0, 0.0]
+    assert reverse.finish(context, moved)["chosen"].tolist() == [1.0, 0.0]
 
 
 def test_fedvssam() -> None:
@@ -143,12 +145,12 @@ def test_fedgloss() -> None:
     server = {"ascent": vector(3.0, 4.0), "sigma": vector(6.3, 8.4)}  # sigma = beta l, as there is one client
     start = method.server.start(W, server)
     assert start.tolist() == pytest.approx([3.3, 1.4])
-    visit = visit_of(method, start, server, dual=vector(0.63, 0.84))
-    moved = step(method, visit, start)  # g = (3.3, 5.6), length 6.5; e = (0.33, 0.56); g~ = (3.63, 7.84); u = (3, 7)
+    context = visit_of(method, start, server, dual=vector(0.63, 0.84))
+    moved = step(method, context, start)  # g = (3.3, 5.6), length 6.5; e = (0.33, 0.56); g~ = (3.63, 7.84); u = (3, 7)
     assert moved.tolist() == pytest.approx([3.0, 0.7])
-    dual = method.finish(visit, moved)["dual"]
+    dual = method.finish(context, moved)["dual"]
     assert dual.tolist() == pytest.approx([0.66, 0.91])
-    report = report_of(start, moved, W, {"dual": dual - visit.state["dual"]})
+    report = report_of(start, moved, W, {"dual": dual - context.state["dual"]})
     w, after = method.advance(W, server, report)  # P = (0.3, 0.7) is taken off w, not off the point that was sent
     assert after["ascent"].tolist() == pytest.approx([0.3, 0.7])
     assert after["sigma"].tolist() == pytest.approx([6.3, 8.7])  # less w_k - w = (0, -0.3), line 22
@@ -220,9 +222,9 @@ def test_fedsol_in_parts(settings: dict, end: list[float]) -> None:
 )
 def test_fedsol_takes_weight_and_bias_for_one_layer(radius: str, end: list[float]) -> None:
     method = catalog.method("fedsol", {"rho": 0.5, "proximal": "distance", "radius": radius})
-    visit = visit_of(method, SENT)
-    visit.layout = Layout.of(nn.Linear(1, 1))
-    assert step(method, visit, W).tolist() == pytest.approx(end)
+    context = visit_of(method, SENT)
+    context.layout = Layout.of(nn.Linear(1, 1))
+    assert step(method, context, W).tolist() == pytest.approx(end)
 
 
 def test_fedsol_does_not_climb_where_it_was_sent() -> None:

@@ -213,7 +213,7 @@ def test_fedvssam_averages_over_rounds_with_both_coefficients() -> None:
     before, (state, _, _) = fed.begin(), play(fed, 1)[0]
     second = play(fed, 1, state=state)[0]
     d = state.server["direction"]
-    weights = {k: len(fed.parts[k]) for k in second[2]}
+    weights = {k: len(fed.client_indices[k]) for k in second[2]}
     slopes = {k: ((state.w - w) / 0.2 - 0.6 * d) / 0.4 for k, w in second[2].items()}
     mean = sum(weights[k] * slopes[k] for k in slopes) / sum(weights.values())
     assert close(second[0].server["direction"], (1 - 0.12) * d + 0.12 * mean, 1e-10)
@@ -258,11 +258,11 @@ def test_fedgf_trusts_the_server_once_clients_drift() -> None:
 
 def test_the_ramp_of_a_radius() -> None:
     fed = setup("fedsam", {"rho": 0.5, "warmup": 4, "rho_start": 0.1})
-    from training.rules.base import Visit
+    from training.rules.base import ClientContext
 
     def radius(round: int) -> float:
-        visit = Visit(fed.shop.layout, fed.begin().w, {}, {}, lr=0.1, momentum=0.0, steps=1, round=round)
-        return fed.method.perturbation.radius(visit)
+        context = ClientContext(fed.trainer.layout, fed.begin().w, {}, {}, lr=0.1, momentum=0.0, steps=1, round=round)
+        return fed.method.perturbation.radius(context)
 
     # the paper's rho(t) = rho_0 + (rho - rho_0) t / T_s for its rounds t = 1, 2, 3, 4, 5, 10
     assert [radius(t - 1) for t in (1, 2, 3, 4, 5, 10)] == pytest.approx([0.2, 0.3, 0.4, 0.5, 0.5, 0.5])

@@ -32,7 +32,7 @@ from training.personal import client_tests, evaluation, strategies
 from training.personal import scores as kept
 from training.personal.client_tests import Subject, client_examples, client_test, largest_draw, open_subject, sampled
 from training.personal.evaluation import PERSONAL, evaluate, options_of
-from training.personal.fedcr import Bound, FedCR, head_shop
+from training.personal.fedcr import Bound, FedCR, head_trainer
 from training.personal.scores import ClientScore, PersonalResult
 from training.personal.strategies import vote
 from training.storage import checkpoint
@@ -65,7 +65,7 @@ def test_a_test_set_has_the_classes_of_its_client():
             places = client_test(fed, client, draw=draw)
             assert len(set(places.tolist())) == len(places)
             for c in range(3):
-                share = int((train[fed.parts[client]] == c).sum())
+                share = int((train[fed.client_indices[client]] == c).sum())
                 wanted = min(draw * share // size, int((test == c).sum()))
                 assert (test[places] == c).sum() == wanted
             inputs, labels = client_examples(fed, places)
@@ -100,8 +100,10 @@ def test_pooled_clients_are_tested_on_their_own_split():
     fed = federation(sizes=sizes, data={"pooled": True, "examples": 40, "test_examples": 20})
     for client, size in enumerate(sizes):
         places = client_test(fed, client)
-        assert not set(places.tolist()) & set(fed.parts[client].tolist())
-        assert set(places.tolist()) | set(fed.parts[client].tolist()) == set(fed.partition.indices[client].tolist())
+        assert not set(places.tolist()) & set(fed.client_indices[client].tolist())
+        assert set(places.tolist()) | set(fed.client_indices[client].tolist()) == set(
+            fed.partition.indices[client].tolist()
+        )
         assert len(places) == size - round(0.7 * size)
         assert torch.equal(client_examples(fed, places)[1], fed.dataset.train_labels[torch.from_numpy(places)])
 
@@ -112,7 +114,9 @@ def test_the_largest_draw_leaves_no_class_short():
     labels = fed.dataset.train_labels.numpy()
 
     def short(draw):
-        own = [(labels[fed.parts[k]] == c).sum() * draw // SIZES[k] > there[c] for k in range(7) for c in range(3)]
+        own = [
+            (labels[fed.client_indices[k]] == c).sum() * draw // SIZES[k] > there[c] for k in range(7) for c in range(3)
+        ]
         return any(own)
 
     most = largest_draw(fed, range(7))
@@ -175,7 +179,7 @@ def test_finetuning_is_the_local_training_of_a_next_round():
     (state, _, _), (_, _, models) = play(fed, 2)
     predict = strategies.finetuned(subject_of(fed, state), epochs=3, lr=0.1)
     for client, model in models.items():
-        wanted = client_tests.look(fed.shop, model, state.statistics, INPUTS).outputs
+        wanted = client_tests.look(fed.trainer, model, state.statistics, INPUTS).outputs
         assert torch.equal(predict(client, INPUTS), wanted)
 
 
@@ -210,7 +214,7 @@ def test_fedcr_ends_with_the_heads():
     state.advance()
     state.advance()
     for client in (5, 6):
-        assert torch.equal(predict(client, INPUTS), state.predict(client, head_shop(state, 2), INPUTS))
+        assert torch.equal(predict(client, INPUTS), state.predict(client, head_trainer(state, 2), INPUTS))
 
 
 def normed_by_torch(fed, state, client):
@@ -275,7 +279,7 @@ def test_neighbours_far_away_still_vote():
 def test_knn_mixes_the_vote_of_features_with_the_model():
     fed = federation()
     subject = subject_of(fed)
-    inputs, own = INPUTS.flatten(1), examples(fed, fed.parts[2])
+    inputs, own = INPUTS.flatten(1), examples(fed, fed.client_indices[2])
     near = vote(hidden(subject.w, inputs), hidden(subject.w, own[0]), own[1], k=5, scale=2.0, classes=3)
     plain = scores(subject.w, inputs).softmax(1)
     for lam in (0.0, 0.3, 1.0):
@@ -290,7 +294,7 @@ def test_knn_after_finetuning():
     found = strategies.neighbours(subject, lam=0.0, epochs=3, lr=0.1)(2, INPUTS)
     torch.testing.assert_close(found, tuned)
     model = tuned_by_torch(fed, subject.w, 2, 0)
-    own, labels = examples(fed, fed.parts[2])
+    own, labels = examples(fed, fed.client_indices[2])
     features, known = (model[:2](x).detach() for x in (INPUTS.flatten(1), own))
     wanted = vote(features, known, labels, k=3, scale=1.0, classes=3)
     found = strategies.neighbours(subject, k=3, lam=1.0, epochs=3, lr=0.1)(2, INPUTS)
@@ -442,11 +446,11 @@ def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
     client, own = sorted(checkpoint.load(checkpoint.at(run, 4)).locals.items())[0]
     d = subject.w.numel()
     assert own.numel() == d + 10
-    wanted = client_tests.look(subject.federation.shop, own[:d], own[d:], INPUTS).outputs
+    wanted = client_tests.look(subject.federation.trainer, own[:d], own[d:], INPUTS).outputs
     found = strategies.last_own(subject)(client, INPUTS)
     assert torch.equal(found, wanted)
     assert not torch.equal(
-        found, client_tests.look(subject.federation.shop, own[:d], subject.statistics, INPUTS).outputs
+        found, client_tests.look(subject.federation.trainer, own[:d], subject.statistics, INPUTS).outputs
     )
 
 

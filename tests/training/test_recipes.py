@@ -399,7 +399,7 @@ def test_a_paper_recipe_trains_on_images_of_the_same_shape(name):
         federation = Federation(run)  # without a directory: the big networks would fill the disk
         if run.model.name not in QUICK and name not in SLOW:
             continue
-        state, record, local_models = federation.advance(federation.begin(), Serial(federation.shop))
+        state, record, local_models = federation.advance(federation.begin(), Serial(federation.trainer))
         assert state.round == 1
         assert record["participants"] == len(local_models) >= 1
         assert record["update"] > 0
@@ -441,7 +441,7 @@ def accuracy(name, alpha, tables):
         "rounds": {"count": 8, "participants": 5},
     }
     federation = Federation(config.validate(content))
-    state, executor, found = federation.begin(), Serial(federation.shop), []
+    state, executor, found = federation.begin(), Serial(federation.trainer), []
     for _ in range(8):
         state, record, _ = federation.advance(state, executor)
         found.append(record["accuracy"])

@@ -14,12 +14,12 @@ from tests.training.federations import NAMES, batches, derivative, federation, g
 from training import config
 from training.engine import recording
 from training.engine import run as rounds
-from training.engine.local_training import DivergenceError, StepSlope
+from training.engine.local_training import DivergenceError, StepGradient
 from training.engine.recording import QUANTITIES, available
 from training.executors.executor import Processes, Serial
 from training.executors.stacked import Stacked
 from training.methods import catalog
-from training.rules.base import Visit
+from training.rules.base import ClientContext
 from training.storage import metrics
 
 
@@ -131,7 +131,7 @@ def test_the_error_of_fedgloss_perturbation(name: str) -> None:
     (first, one, _), (second, two, _) = play(fed, 2)
     assert one["recorded"] == {"delta_epsilon": {"mean": None}}
     plain = federation("fedgloss", algorithm={"rho_s": 0.0})
-    from_model = plain.advance(first, Serial(plain.shop))[0]
+    from_model = plain.advance(first, Serial(plain.trainer))[0]
     P_before, P = first.server["ascent"], first.w - from_model.mean
     wanted = 0.3 * (P_before / P_before.norm() - P / P.norm()).norm()
     assert two["recorded"]["delta_epsilon"]["mean"] == pytest.approx(float(wanted))
@@ -155,7 +155,7 @@ def test_recording_changes_no_bit_of_training(name: str) -> None:
         assert set(recorded) == set(every)
         assert {**plain, "seconds": 0} == {**record, "seconds": 0}
         steps = [quantity["by_step"] for key, quantity in recorded.items() if key in QUANTITIES]
-        assert {len(series) for series in steps} == {max(map(fed.shop.steps, fed.cohort(one.round - 1)))}
+        assert {len(series) for series in steps} == {max(map(fed.trainer.steps, fed.cohort(one.round - 1)))}
         json.dumps(recorded, allow_nan=False)
 
 
@@ -173,13 +173,13 @@ def test_extra_gradients_touch_neither_norm_layers_nor_dropout(model: str) -> No
 def test_every_backend_records_the_same() -> None:
     names = ("fedsol", "fedvssam", "fedgloss", "moon")
     feds = [federation(name, record=list(available(catalog.method(name)))) for name in names]
-    workers = Processes(feds[0].shop, 2)  # starting them takes seconds: one pair serves all
+    workers = Processes(feds[0].trainer, 2)  # starting them takes seconds: one pair serves all
     try:
         for fed in feds:
-            workers.employ(fed.shop)
+            workers.employ(fed.trainer)
             serial, apart, stacked = (
                 [record["recorded"] for _, record, _ in play(fed, 2, executor)]
-                for executor in (Serial(fed.shop), workers, Stacked(fed.shop))
+                for executor in (Serial(fed.trainer), workers, Stacked(fed.trainer))
             )
             assert apart == serial
             for one, other in zip(serial, stacked, strict=True):
@@ -194,12 +194,12 @@ def test_every_backend_records_the_same() -> None:
 def test_numbers_that_are_not_finite_end_only_runs_that_depend_on_them() -> None:
     fed = federation(record=["proximal_cosine"])
     w = fed.begin().w
-    batch = fed.shop.batch(fed.parts[1][:4], 1, 0, 0)
-    visit = Visit(fed.shop.layout, w, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
-    slope = StepSlope(fed.shop, visit, *batch)
+    batch = fed.trainer.batch(fed.client_indices[1][:4], 1, 0, 0)
+    context = ClientContext(fed.trainer.layout, w, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
+    gradient_at = StepGradient(fed.trainer, context, *batch)
     with pytest.raises(DivergenceError):
-        slope(1e200 * w)
-    assert torch.isnan(slope.silent()(1e200 * w)).any()
+        gradient_at(1e200 * w)
+    assert torch.isnan(gradient_at.silent()(1e200 * w)).any()
     assert recording.summarise([{"a": [math.nan, 1.0]}, {"a": [math.inf]}]) == {
         "a": {"mean": 1.0, "by_step": [None, 1.0]}
     }

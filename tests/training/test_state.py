@@ -54,7 +54,7 @@ def test_a_saved_state_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
     rounds.save(tmp_path, fed, state, ends, list(ends))
     found = checkpoint.load(checkpoint.at(tmp_path, 2))
     assert found.extra["cohort"] == fed.cohort(1)
-    assert found.extra["sizes"] == [len(fed.parts[client]) for client in fed.cohort(1)]
+    assert found.extra["sizes"] == [len(fed.client_indices[client]) for client in fed.cohort(1)]
     assert all(torch.equal(found.locals[client], w) for client, w in ends.items())
     restored = rounds.restore(found)
     assert identical(restored, state)
@@ -75,7 +75,7 @@ def test_local_models_are_saved_with_the_point_that_was_sent(name: str, tmp_path
             heard.append(broadcast)
             return super().run(broadcast, tasks)
 
-    state, _, ends = fed.advance(before, Listening(fed.shop))
+    state, _, ends = fed.advance(before, Listening(fed.trainer))
     (tmp_path / "metrics.jsonl").touch()
     rounds.save(tmp_path, fed, state, ends, list(ends))
     models = checkpoint.load(checkpoint.at(tmp_path, 3)).models
@@ -86,8 +86,8 @@ def test_local_models_are_saved_with_the_point_that_was_sent(name: str, tmp_path
 
 
 def shares(fed: Federation, cohort: list[int]) -> dict[int, float]:
-    total = sum(len(fed.parts[client]) for client in cohort)
-    return {client: len(fed.parts[client]) / total for client in cohort}
+    total = sum(len(fed.client_indices[client]) for client in cohort)
+    return {client: len(fed.client_indices[client]) / total for client in cohort}
 
 
 def test_the_sent_point_has_the_statistics_that_were_sent_and_goes_only_with_local_models(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_the_sent_point_has_the_statistics_that_were_sent_and_goes_only_with_loc
 def test_uploads_weigh_as_models_do() -> None:
     fed = made_up()
     state = play(fed, 1)[0][0]
-    total = sum(len(fed.parts[client]) for client in state.clients)
-    share = {client: len(fed.parts[client]) / total for client in state.clients}
-    sent = {client: own["swirl"] * fed.shop.steps(client) for client, own in state.clients.items()}
+    total = sum(len(fed.client_indices[client]) for client in state.clients)
+    share = {client: len(fed.client_indices[client]) / total for client in state.clients}
+    sent = {client: own["swirl"] * fed.trainer.steps(client) for client, own in state.clients.items()}
     assert close(state.server["tide"], sum(share[client] * sent[client] for client in sent))
 
 
@@ -130,9 +130,9 @@ def test_a_hundred_times_the_clients_are_not_a_hundred_times_the_memory() -> Non
     assert len(state.clients) <= 6
     held = [state.w, state.mean, *state.server.values(), *(v for own in state.clients.values() for v in own.values())]
     assert sum(vector.untyped_storage().nbytes() for vector in held) <= (3 + 6) * 43 * 8
-    assert fed.parts.bounds.nbytes == 701 * 8
-    assert fed.parts.flat.nbytes == 1400 * 8
-    np.testing.assert_array_equal(fed.parts[699], fed.partition.indices[699])
+    assert fed.client_indices.bounds.nbytes == 701 * 8
+    assert fed.client_indices.flat.nbytes == 1400 * 8
+    np.testing.assert_array_equal(fed.client_indices[699], fed.partition.indices[699])
 
 
 def recipe(out: str = "fedavg", **tables: Any) -> config.Recipe:
@@ -228,17 +228,17 @@ def test_diverging_right_after_a_checkpoint_keeps_its_local_models(
 def test_a_diverged_server_is_called_by_its_name() -> None:
     fed = Federation(recipe(algorithm={"eta_g": 1e39}))  # times a float32 vector: infinite
     with pytest.raises(DivergenceError, match=r"the server's model diverged in round 1 .*smaller steps of the server"):
-        fed.advance(fed.begin(), Serial(fed.shop))
+        fed.advance(fed.begin(), Serial(fed.trainer))
     fed = Federation(recipe(algorithm={"eta_g": 1e30}))  # finite weights of an infinite loss
     with pytest.raises(DivergenceError, match="the server's model diverged in round 1") as caught:
-        fed.advance(fed.begin(), Serial(fed.shop))
+        fed.advance(fed.begin(), Serial(fed.trainer))
     assert caught.value.client is None
     assert caught.value.round == 1
 
 
 def accuracy(fed: Federation, w: torch.Tensor, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
     """Loss and accuracy with torch's own functions."""
-    scores = torch.func.functional_call(fed.shop.model.double(), fed.shop.layout.unflatten(w), inputs)
+    scores = torch.func.functional_call(fed.trainer.model.double(), fed.trainer.layout.unflatten(w), inputs)
     return float(functional.cross_entropy(scores, labels)), float((scores.argmax(1) == labels).double().mean())
 
 
@@ -287,7 +287,7 @@ def test_pooled_data_are_split_on_every_client() -> None:
     assert fed.tests is not None
     assert len(fed.dataset.train_labels) == 120
     for client, own in enumerate(fed.partition.indices):
-        train, test = fed.parts[client], fed.tests[client]
+        train, test = fed.client_indices[client], fed.tests[client]
         assert sorted([*train, *test]) == list(own)
         assert len(train) == round(0.7 * len(own))
     state, record, _ = play(fed, 1)[0]

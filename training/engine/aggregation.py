@@ -15,7 +15,7 @@ from training.rules.base import Report, Vectors, effective_steps
 
 
 @dataclass
-class Tally:
+class RoundAggregate:
     """Running sums over the participants of a round, in float64, in cohort order: no list of models is kept."""
 
     sent: Broadcast

@@ -18,8 +18,8 @@ from landscape.rng import numpy_generator
 from landscape.runtime.replica import NORM
 from training.config import Recipe
 from training.data import datasets, partition
-from training.engine.aggregation import Tally
-from training.engine.local_training import DivergenceError, Parts, Workshop
+from training.engine.aggregation import RoundAggregate
+from training.engine.local_training import ClientIndices, DivergenceError, LocalTrainer
 from training.engine.recording import perturbation_error
 from training.executors.executor import Broadcast, Executor, Task
 from training.methods import catalog
@@ -60,7 +60,7 @@ class Federation:
         if data.pooled:
             splits = [partition.split_client(own, seed=recipe.seed, client=k) for k, own in enumerate(parts)]
             parts, self.tests = [train for train, _ in splits], [test for _, test in splits]
-        self.parts = Parts.of(parts)
+        self.client_indices = ClientIndices.of(parts)
         model = networks.build(
             recipe.model.name,
             classes=self.dataset.classes,
@@ -69,7 +69,7 @@ class Federation:
             seed=recipe.seed,
             **recipe.model.settings,
         )
-        self.shop = Workshop(recipe, self.dataset, self.parts, self.method, model)
+        self.trainer = LocalTrainer(recipe, self.dataset, self.client_indices, self.method, model)
         self.objective = self._objective()
 
     def _objective(self) -> Objective | None:
@@ -79,26 +79,26 @@ class Federation:
             images, labels = self.dataset.train_images[places], self.dataset.train_labels[places]
         if len(labels) == 0:
             return None
-        inputs = datasets.normalise(images, self.dataset, self.shop.dtype)
-        return Objective(self.shop.model, (inputs, labels), dtype=self.shop.dtype, batchnorm=self.policy)
+        inputs = datasets.normalise(images, self.dataset, self.trainer.dtype)
+        return Objective(self.trainer.model, (inputs, labels), dtype=self.trainer.dtype, batchnorm=self.policy)
 
     @property
     def policy(self) -> str:
         """BatchNorm in evaluation: running statistics travel with the weights; layers that keep none use the batch."""
-        if running_statistics(self.shop.model):
+        if running_statistics(self.trainer.model):
             return "interpolated"
-        return "batch" if any(isinstance(module, NORM) for module in self.shop.model.modules()) else "frozen"
+        return "batch" if any(isinstance(module, NORM) for module in self.trainer.model.modules()) else "frozen"
 
     def begin(self) -> State:
         """The state before the first round."""
-        w = self.shop.layout.flatten(self.shop.model).to(self.shop.dtype)
-        buffers = [buffer.reshape(-1) for buffer in running_statistics(self.shop.model).values()]
-        statistics = torch.cat(buffers).to(self.shop.dtype) if buffers else w.new_zeros(0)
+        w = self.trainer.layout.flatten(self.trainer.model).to(self.trainer.dtype)
+        buffers = [buffer.reshape(-1) for buffer in running_statistics(self.trainer.model).values()]
+        statistics = torch.cat(buffers).to(self.trainer.dtype) if buffers else w.new_zeros(0)
         return State(0, w, statistics, self.method.server_init(w))
 
     def cohort(self, round: int) -> list[int]:
         """The participants of a round, a function of seed and round alone."""
-        N, S = len(self.parts), self.recipe.rounds.participants
+        N, S = len(self.client_indices), self.recipe.rounds.participants
         if self.recipe.rounds.sampling == "fixed":
             drawn = numpy_generator(self.recipe.seed, "cohort", round).choice(N, S, replace=False)
             return sorted(int(client) for client in drawn)
@@ -134,17 +134,17 @@ class Federation:
         began = time.perf_counter()
         recipe, method, round = self.recipe, self.method, state.round
         cohort, lr = self.cohort(round), self.lr(round)
-        sizes = {k: len(self.parts[k]) if recipe.rounds.aggregation == "size" else 1 for k in cohort}
+        sizes = {k: len(self.client_indices[k]) if recipe.rounds.aggregation == "size" else 1 for k in cohort}
         weights = {k: size / sum(sizes.values()) for k, size in sizes.items()}
         gradients, probe = 0, None
         if method.server.probes:
             probe = self._probe(state, weights, executor)
-            start = method.server.start_after(state.w, state.server, probe.report(state.w, len(self.parts)))
+            start = method.server.start_after(state.w, state.server, probe.report(state.w, len(self.client_indices)))
             gradients = probe.gradients
         else:
             start = method.server.start(state.w, state.server)
-        tally, clients, local_models = self._exchange(state, start, weights, executor, keep_locals)
-        report = tally.report(state.w, len(self.parts))
+        aggregate, clients, local_models = self._exchange(state, start, weights, executor, keep_locals)
+        report = aggregate.report(state.w, len(self.client_indices))
         w, server = method.advance(state.w, state.server, report)
         if not bool(torch.isfinite(w).all()):
             raise DivergenceError(round + 1, None, None, lr)
@@ -152,7 +152,7 @@ class Federation:
             self._begin_average(state),
             round=round + 1,
             w=w,
-            statistics=tally.statistics.to(start.dtype),
+            statistics=aggregate.statistics.to(start.dtype),
             server=server,
             clients=clients,
             mean=report.mean_model,
@@ -165,17 +165,17 @@ class Federation:
             "round": round + 1,
             "lr": lr,
             "participants": len(cohort),
-            "train_loss": tally.loss,
+            "train_loss": aggregate.loss,
             "norm": float(w.double().norm()),
             "update": float(report.displacement.double().norm()),
-            "drift": tally.drift / len(cohort),
-            "cosine": tally.cosine,
-            "gradients": gradients + tally.gradients,
+            "drift": aggregate.drift / len(cohort),
+            "cosine": aggregate.cosine,
+            "gradients": gradients + aggregate.gradients,
             "bytes_down": down * start.element_size() * len(cohort),
             "bytes_up": up * start.element_size() * len(cohort),
         }
         if recipe.record:
-            record["recorded"] = tally.recorded | self._recorded(state, weights, executor, probe)
+            record["recorded"] = aggregate.recorded | self._recorded(state, weights, executor, probe)
         if (round + 1) % recipe.evaluation.every == 0 or round + 1 > recipe.rounds.count - recipe.evaluation.last:
             record.update(self.evaluate(following))
             if not math.isfinite(record.get("test_loss", 0.0)):
@@ -185,28 +185,30 @@ class Federation:
 
     def _exchange(
         self, state: State, start: Tensor, weights: dict[int, float], executor: Executor, keep_locals: bool
-    ) -> tuple[Tally, dict[int, Vectors], dict[int, Tensor]]:
+    ) -> tuple[RoundAggregate, dict[int, Vectors], dict[int, Tensor]]:
         """Let the cohort train from `start`: what it brought back, everyone's memory, and its models."""
         method = self.method
-        fresh = method.client_init(self.shop.layout, start)
+        fresh = method.client_init(self.trainer.layout, start)
         remembered = {k: state.clients.get(k, fresh) for k in weights}
         message = method.message(state.w, state.server)
         broadcast = Broadcast(start, message, state.statistics, self.lr(state.round), state.round)
-        tally = Tally(broadcast, self.recipe.local.momentum, weights)
+        aggregate = RoundAggregate(broadcast, self.recipe.local.momentum, weights)
         local_models, clients = {}, dict(state.clients)
         for result in executor.run(broadcast, [Task(k, remembered[k]) for k in weights]):
-            tally.add(result, remembered[result.client])
+            aggregate.add(result, remembered[result.client])
             if method.client_vectors:
                 clients[result.client] = result.state
             if keep_locals:
                 local_models[result.client] = torch.cat([result.w, result.statistics])
-        return tally, clients, local_models
+        return aggregate, clients, local_models
 
-    def _probe(self, state: State, weights: dict[int, float], executor: Executor) -> Tally:
+    def _probe(self, state: State, weights: dict[int, float], executor: Executor) -> RoundAggregate:
         """What the cohort would bring back from the model itself; nobody remembers it."""
         return self._exchange(state, state.w, weights, executor, keep_locals=False)[0]
 
-    def _recorded(self, state: State, weights: dict[int, float], executor: Executor, probe: Tally | None) -> Record:
+    def _recorded(
+        self, state: State, weights: dict[int, float], executor: Executor, probe: RoundAggregate | None
+    ) -> Record:
         """What is recorded once a round; for eq. 6 of FedGloSS the cohort trains once more if it has not yet."""
         if "delta_epsilon" not in self.recipe.record:
             return {}

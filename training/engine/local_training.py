@@ -20,7 +20,7 @@ from training.data.allocation import Ints
 from training.data.augment import augment, mixup
 from training.data.datasets import Dataset
 from training.engine.recording import Recorder
-from training.rules.base import Method, Seen, Slope, Term, Vectors, Visit, norm
+from training.rules.base import ClientContext, GradientFunction, LossTerm, Method, ModelOutput, Vectors, norm
 
 
 class DivergenceError(RuntimeError):
@@ -62,14 +62,14 @@ class Result:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class ClientIndices:
     """The examples of every client as one array with bounds: a million clients cost no more than their examples."""
 
     flat: Ints
     bounds: Ints  # (clients + 1,)
 
     @classmethod
-    def of(cls, parts: Sequence[Ints]) -> Parts:
+    def of(cls, parts: Sequence[Ints]) -> ClientIndices:
         sizes = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
         return cls(np.concatenate(parts), np.concatenate([[0], np.cumsum(sizes)]))
 
@@ -81,12 +81,12 @@ class Parts:
 
 
 @dataclass
-class Workshop:
+class LocalTrainer:
     """All that local training needs and that never changes in a run; each worker process builds its own."""
 
     recipe: Recipe
     dataset: Dataset
-    parts: Parts  # training examples of every client
+    client_indices: ClientIndices  # training examples of every client
     method: Method
     model: nn.Module
     layout: Layout = field(init=False)
@@ -105,11 +105,11 @@ class Workshop:
     def steps(self, client: int) -> int:
         """K, the number of local steps of a client."""
         local = self.recipe.local
-        return local.steps or local.epochs * math.ceil(len(self.parts[client]) / self.batch_size)
+        return local.steps or local.epochs * math.ceil(len(self.client_indices[client]) / self.batch_size)
 
     def orders(self, client: int, round: int) -> Iterator[Ints]:
         """The examples of each local step: a fresh keyed order for every epoch."""
-        own, size, epoch, taken = self.parts[client], self.batch_size, 0, 0
+        own, size, epoch, taken = self.client_indices[client], self.batch_size, 0, 0
         while True:
             order = numpy_generator(self.recipe.seed, "order", round, client, epoch).permutation(own)
             for start in range(0, len(order), size):
@@ -144,64 +144,70 @@ class Workshop:
             if layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.zero_()
 
-    def see(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> Seen:
+    def see(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> ModelOutput:
         """What the network makes of a batch; features are what enters its classifier."""
         if not features:
-            return Seen(network(inputs), None)
+            return ModelOutput(network(inputs), None)
         caught: list[Tensor] = []
         hook = self.classifier.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
         try:
             outputs = network(inputs)
         finally:
             hook.remove()
-        return Seen(outputs, caught[-1].flatten(1))
+        return ModelOutput(outputs, caught[-1].flatten(1))
 
 
-class StepSlope:
+class StepGradient:
     """The gradients of one local step of one client. The first one taken feeds norm layers and the training loss."""
 
     def __init__(
-        self, shop: Workshop, visit: Visit, inputs: Tensor, targets: Tensor, at_rest: bool = False, strict: bool = True
+        self,
+        trainer: LocalTrainer,
+        context: ClientContext,
+        inputs: Tensor,
+        targets: Tensor,
+        at_rest: bool = False,
+        strict: bool = True,
     ):
-        self.shop, self.visit, self.inputs, self.targets = shop, visit, inputs, targets
+        self.trainer, self.context, self.inputs, self.targets = trainer, context, inputs, targets
         self.at_rest = at_rest  # norm layers learn nothing
         self.strict = strict  # a loss that is not finite ends the run
         self.evaluations, self.loss = 0, math.nan
-        self._views: dict[tuple[str, int | None], Seen] = {}
+        self._views: dict[tuple[str, int | None], ModelOutput] = {}
 
-    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
-        shop, added = self.shop, term or self.shop.method.term
+    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        trainer, added = self.trainer, term or self.trainer.method.term
         chosen = halves(len(self.targets), half)
         inputs, targets = self.inputs[chosen], self.targets[chosen]
         others = {} if added is None else self._others(added, inputs, half)
         with torch.no_grad():
-            shop.replica.flat.copy_(point)
+            trainer.replica.flat.copy_(point)
         rest = self.at_rest or self.evaluations > 0
-        with _statistics_at_rest(shop.replica) if rest else nullcontext():
-            seen = shop.see(shop.replica.module, inputs, added is not None and added.features)
+        with _statistics_at_rest(trainer.replica) if rest else nullcontext():
+            seen = trainer.see(trainer.replica.module, inputs, added is not None and added.features)
         plain = functional.cross_entropy(seen.outputs, targets)
         loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if term else plain)
-        parts = torch.autograd.grad(loss, shop.replica.leaves, allow_unused=True, materialize_grads=True)
+        parts = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
         if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
-            visit = self.visit
-            raise DivergenceError(visit.round + 1, visit.clients[0], visit.step + 1, visit.lr)
+            context = self.context
+            raise DivergenceError(context.round + 1, context.clients[0], context.step + 1, context.lr)
         if self.evaluations == 0:
             self.loss = float(plain.detach())
         self.evaluations += 1
         return torch.cat([part.reshape(-1) for part in parts])
 
-    def silent(self) -> StepSlope:
+    def silent(self) -> StepGradient:
         """A twin on the same batch, for the record only."""
-        return StepSlope(self.shop, self.visit, self.inputs, self.targets, at_rest=True, strict=False)
+        return StepGradient(self.trainer, self.context, self.inputs, self.targets, at_rest=True, strict=False)
 
-    def _others(self, term: Term, inputs: Tensor, half: int | None) -> dict[str, Seen]:
+    def _others(self, term: LossTerm, inputs: Tensor, half: int | None) -> dict[str, ModelOutput]:
         """How the models of reference see the batch. In training mode like the model itself, so that equals agree."""
         found = {}
-        for name, point in term.references(self.visit).items():
+        for name, point in term.references(self.context).items():
             if (name, half) not in self._views:
-                with torch.no_grad(), _statistics_at_rest(self.shop.replica):
-                    self.shop.replica.flat.copy_(point)
-                    self._views[name, half] = self.shop.see(self.shop.replica.module, inputs, term.features)
+                with torch.no_grad(), _statistics_at_rest(self.trainer.replica):
+                    self.trainer.replica.flat.copy_(point)
+                    self._views[name, half] = self.trainer.see(self.trainer.replica.module, inputs, term.features)
             found[name] = self._views[name, half]
         return found
 
@@ -216,78 +222,80 @@ def halves(count: int, half: int | None) -> slice:
 
 def local_step(
     method: Method,
-    slope: Slope,
+    gradient_at: GradientFunction,
     w: Tensor,
     velocity: Tensor | None,
-    visit: Visit,
+    context: ClientContext,
     recipe: Recipe,
     recorder: Recorder | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """One step of any method: perturb, take the gradient there, correct, decay, move.
 
     Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD. A recorder
-    looks on, with a slope that it watches, and changes nothing.
+    looks on, with a gradient_at that it watches, and changes nothing.
     """
     local = recipe.local
-    descent, plain = method.perturbation.descend(w, slope, visit, method.correction.needs_gradient)
-    u = direction = method.correction(descent, plain, w, visit)
+    descent, plain = method.perturbation.descend(w, gradient_at, context, method.correction.needs_gradient)
+    u = direction = method.correction(descent, plain, w, context)
     if local.clip is not None:
         u = u * torch.clamp(local.clip / norm(u), max=1.0)
     if local.weight_decay:
         u = torch.add(u, w, alpha=local.weight_decay)
-    frozen = method.correction.frozen(visit.layout)
+    frozen = method.correction.frozen(context.layout)
     if frozen is not None:
         u = u.clone()
         u[..., frozen] = 0.0
     if local.momentum:
         velocity = u if velocity is None else torch.add(u, velocity, alpha=local.momentum)
         u = velocity
-    moved = torch.sub(w, u, alpha=visit.lr)
+    moved = torch.sub(w, u, alpha=context.lr)
     if recorder is not None:
-        recorder.note(method, visit, w, descent, direction, moved)
-    visit.step += 1
+        recorder.note(method, context, w, descent, direction, moved)
+    context.step += 1
     return moved, velocity
 
 
-def train_client(shop: Workshop, visit: Visit, client: int, statistics: Tensor) -> Result:
+def train_client(trainer: LocalTrainer, context: ClientContext, client: int, statistics: Tensor) -> Result:
     """Run a client's local steps from the point that was sent."""
     velocity: Tensor | None = None
-    recorder = Recorder.of(shop.recipe.record)
-    shop.put_statistics(statistics)
+    recorder = Recorder.of(trainer.recipe.record)
+    trainer.put_statistics(statistics)
     losses: list[float] = []
     evaluations = 0
 
-    def samples(share: float, again: int) -> Iterator[StepSlope]:
+    def samples(share: float, again: int) -> Iterator[StepGradient]:
         nonlocal evaluations
-        own = numpy_generator(shop.recipe.seed, "enter", visit.round, client, again).permutation(shop.parts[client])
+        own = numpy_generator(trainer.recipe.seed, "enter", context.round, client, again).permutation(
+            trainer.client_indices[client]
+        )
         own = own[: math.ceil(share * len(own))]
-        for place, start in enumerate(range(0, len(own), shop.batch_size)):
-            batch = shop.batch(own[start : start + shop.batch_size], client, visit.round, -1 - place)
-            slope = StepSlope(shop, visit, *batch, at_rest=True)
-            yield slope
-            evaluations += slope.evaluations
+        for place, start in enumerate(range(0, len(own), trainer.batch_size)):
+            batch = trainer.batch(own[start : start + trainer.batch_size], client, context.round, -1 - place)
+            gradient_at = StepGradient(trainer, context, *batch, at_rest=True)
+            yield gradient_at
+            evaluations += gradient_at.evaluations
 
     with torch.random.fork_rng(devices=[]):
         # dropout, where a model has it, draws from the global generator
-        torch.default_generator.manual_seed(key(shop.recipe.seed, "dropout", visit.round, client))
-        w = shop.method.correction.enter(visit, samples)
-        for step, chosen in enumerate(shop.orders(client, visit.round)):
-            slope = StepSlope(shop, visit, *shop.batch(chosen, client, visit.round, step))
-            taken = slope if recorder is None else recorder.watch(slope)
-            w, velocity = local_step(shop.method, taken, w, velocity, visit, shop.recipe, recorder)
-            losses.append(slope.loss)
-            evaluations += slope.evaluations
+        torch.default_generator.manual_seed(key(trainer.recipe.seed, "dropout", context.round, client))
+        w = trainer.method.correction.enter(context, samples)
+        for step, chosen in enumerate(trainer.orders(client, context.round)):
+            gradient_at = StepGradient(trainer, context, *trainer.batch(chosen, client, context.round, step))
+            taken = gradient_at if recorder is None else recorder.watch(gradient_at)
+            w, velocity = local_step(trainer.method, taken, w, velocity, context, trainer.recipe, recorder)
+            losses.append(gradient_at.loss)
+            evaluations += gradient_at.evaluations
     return Result(
         client=client,
         w=w,
-        statistics=shop.take_statistics(),
-        state={**visit.state, **shop.method.finish(visit, w)},
-        uploads=shop.method.upload(visit, w),
-        steps=shop.steps(client),
-        examples=len(shop.parts[client]),
+        statistics=trainer.take_statistics(),
+        state={**context.state, **trainer.method.finish(context, w)},
+        uploads=trainer.method.upload(context, w),
+        steps=trainer.steps(client),
+        examples=len(trainer.client_indices[client]),
         loss=float(np.mean(losses)),
         gradients=evaluations,
-        recorded={} if recorder is None else recorder.series(0, shop.steps(client)),
+        recorded={} if recorder is None else recorder.series(0, trainer.steps(client)),
     )
 
 

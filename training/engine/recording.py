@@ -19,38 +19,38 @@ from torch import Tensor
 from landscape.errors import choose
 from training.methods.fedgloss import ServerSharpness
 from training.methods.fedsol import ProximalSAM
-from training.rules.base import Method, Slope, Term, Vectors, Visit, norm, unit
+from training.rules.base import ClientContext, GradientFunction, LossTerm, Method, Vectors, norm, unit
 from training.rules.perturbations import NoPerturbation
 
 SENT = ("direction", "momentum", "global_control")  # a server's estimate of the global gradient, by name in its message
 
 
-class StepGradients(Slope, Protocol):
+class StepGradients(GradientFunction, Protocol):
     """The gradients of one local step, with a twin on the same batch."""
 
-    def silent(self) -> Slope:
+    def silent(self) -> GradientFunction:
         """Counts nothing, teaches norm layers nothing, and answers NaN where numbers are not finite."""
 
 
 class Watched:
-    """A slope that remembers what it was asked, so that nothing is computed twice for the record."""
+    """A gradient_at that remembers what it was asked, so that nothing is computed twice for the record."""
 
-    def __init__(self, slope: StepGradients):
-        self.slope = slope
-        self.calls: list[tuple[Tensor, Term | None, int | None, Tensor]] = []
-        self.extra: list[tuple[Tensor, Term | None, int | None, Tensor]] = []  # for the record only
+    def __init__(self, gradient_at: StepGradients):
+        self.gradient_at = gradient_at
+        self.calls: list[tuple[Tensor, LossTerm | None, int | None, Tensor]] = []
+        self.extra: list[tuple[Tensor, LossTerm | None, int | None, Tensor]] = []  # for the record only
 
-    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
-        gradient = self.slope(point, term, half)
+    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        gradient = self.gradient_at(point, term, half)
         self.calls.append((point, term, half, gradient))
         return gradient
 
-    def again(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+    def again(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
         """The gradient that was taken at this very point, or else a silent one."""
         for known, asked, part, gradient in (*self.calls, *self.extra):
             if known is point and asked == term and part == half:
                 return gradient
-        self.extra.append((point, term, half, self.slope.silent()(point, term, half)))
+        self.extra.append((point, term, half, self.gradient_at.silent()(point, term, half)))
         return self.extra[-1][-1]
 
     @property
@@ -64,7 +64,7 @@ class Moment:
     """One local step, as a quantity sees it: w -> moved."""
 
     method: Method
-    visit: Visit
+    context: ClientContext
     w: Tensor
     descent: Tensor  # g~
     direction: Tensor  # u, after the correction
@@ -85,12 +85,12 @@ class Moment:
         """The gradient at w of the method's own proximal loss, else (an extra evaluation) of FedSoL's KL, tau = 3."""
         own = self.method.perturbation
         rule = own if isinstance(own, ProximalSAM) else ProximalSAM()
-        return rule.proximal_gradient(self.w, self.slopes.again, self.visit)
+        return rule.proximal_gradient(self.w, self.slopes.again, self.context)
 
     @property
     def sent(self) -> Tensor:
         """The server's estimate of the global gradient, as it was broadcast."""
-        return next(self.visit.message[name] for name in SENT if name in self.visit.message)
+        return next(self.context.message[name] for name in SENT if name in self.context.message)
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -161,14 +161,16 @@ class Recorder:
         wanted = [name for name in names if name in QUANTITIES]
         return cls(wanted) if wanted else None
 
-    def watch(self, slope: StepGradients) -> Watched:
-        """The slope that the next step is to take its gradients from."""
-        self.slopes = Watched(slope)
+    def watch(self, gradient_at: StepGradients) -> Watched:
+        """The gradient_at that the next step is to take its gradients from."""
+        self.slopes = Watched(gradient_at)
         return self.slopes
 
-    def note(self, method: Method, visit: Visit, w: Tensor, descent: Tensor, direction: Tensor, moved: Tensor) -> None:
+    def note(
+        self, method: Method, context: ClientContext, w: Tensor, descent: Tensor, direction: Tensor, moved: Tensor
+    ) -> None:
         """Take in that step; see `Moment`. Dropout in extra evaluations draws from a copy of the generator."""
-        moment = Moment(method, visit, w, descent, direction, moved, self.slopes)
+        moment = Moment(method, context, w, descent, direction, moved, self.slopes)
         with torch.random.fork_rng(devices=[]):
             for name in self.names:
                 self.values.setdefault(name, []).append(QUANTITIES[name](moment).detach())

@@ -54,7 +54,7 @@ def _train(
         return path
     if state.round:
         say(f"going on from round {state.round}")
-    executor = open_executor(backend, federation.shop, recipe, workers, path, say)
+    executor = open_executor(backend, federation.trainer, recipe, workers, path, say)
     checkpoint.write_status(path, "running", state.round)
     try:
         while state.round < recipe.rounds.count:
@@ -105,7 +105,7 @@ def _open(recipe: Recipe, path: Path, say: Callable[[str], object]) -> tuple[Fed
 
 def _require_fit(path: Path, federation: Federation, state: State) -> None:
     """Raise unless the vectors of a state are as long as the model needs them."""
-    size, buffers = federation.shop.layout.size, federation.shop.take_statistics().numel()
+    size, buffers = federation.trainer.layout.size, federation.trainer.take_statistics().numel()
     vectors = {"server": (state.w, size), "mean": (state.mean, size), "swa": (state.swa, size)}
     vectors |= {"statistics": (state.statistics, buffers), "swa_statistics": (state.swa_statistics, buffers)}
     for name, (vector, wanted) in vectors.items():
@@ -136,7 +136,7 @@ def save(path: Path, federation: Federation, state: State, local_models: dict[in
         clients=state.clients,
         extra={
             "cohort": cohort,
-            "sizes": [len(federation.parts[client]) for client in cohort],
+            "sizes": [len(federation.client_indices[client]) for client in cohort],
             "captured": state.captured,
         },
     )

@@ -11,7 +11,7 @@ import torch
 
 from landscape.errors import choose, whole
 from training.config import Recipe
-from training.engine.local_training import DivergenceError, Workshop
+from training.engine.local_training import DivergenceError, LocalTrainer
 from training.executors.executor import BACKENDS, Broadcast, Executor, Processes, Serial, Task
 from training.executors.stacked import Stacked
 from training.storage import checkpoint
@@ -20,29 +20,29 @@ SPAWNING = 8.0  # seconds that starting processes and importing torch in them ma
 
 
 def open_executor(
-    backend: str, shop: Workshop, recipe: Recipe, workers: int | None, run: Path, say: Callable[[str], object]
+    backend: str, trainer: LocalTrainer, recipe: Recipe, workers: int | None, run: Path, say: Callable[[str], object]
 ) -> Executor:
     """The executor of a run. An automatic choice is stored, so that a resumed run rounds as the first part did."""
     choose("backend", backend, BACKENDS)
     cores = whole("workers", workers) if workers is not None else torch.get_num_threads()
     facts = checkpoint.read_provenance(run)
     if backend == "auto":
-        backend = facts.get("backend") or fastest(shop, recipe, cores)
+        backend = facts.get("backend") or fastest(trainer, recipe, cores)
     elif facts.get("backend", backend) != backend and "vmap" in (backend, facts["backend"]):
         say(f"this run was begun with {facts['backend']}; going on with {backend} agrees to rounding only")
     checkpoint.write_text(run / "provenance.json", json.dumps({**facts, "backend": backend}, indent=2))
     if backend == "vmap":
-        return Stacked(shop)
+        return Stacked(trainer)
     workers = min(cores, recipe.rounds.participants)
-    return Processes(shop, workers) if backend == "processes" and workers > 1 else Serial(shop)
+    return Processes(trainer, workers) if backend == "processes" and workers > 1 else Serial(trainer)
 
 
-def fastest(shop: Workshop, recipe: Recipe, cores: int) -> str:
+def fastest(trainer: LocalTrainer, recipe: Recipe, cores: int) -> str:
     """Time one local step of a client alone and of a stacked cohort, and think the rest of the run from there."""
-    cohort = list(range(min(recipe.rounds.participants, len(shop.parts))))
-    steps = [recipe.rounds.count * shop.steps(client) for client in cohort]
+    cohort = list(range(min(recipe.rounds.participants, len(trainer.client_indices))))
+    steps = [recipe.rounds.count * trainer.steps(client) for client in cohort]
     short = recipe.model_copy(update={"local": recipe.local.model_copy(update={"steps": 1})})
-    probe = Workshop(short, shop.dataset, shop.parts, shop.method, shop.model)
+    probe = LocalTrainer(short, trainer.dataset, trainer.client_indices, trainer.method, trainer.model)
     try:
         alone = _seconds(Serial(probe), probe, cohort[:1])
     except DivergenceError:
@@ -59,12 +59,12 @@ def fastest(shop: Workshop, recipe: Recipe, cores: int) -> str:
     return min(estimates, key=lambda name: estimates[name])
 
 
-def _seconds(executor: Executor, shop: Workshop, clients: list[int]) -> float:
+def _seconds(executor: Executor, trainer: LocalTrainer, clients: list[int]) -> float:
     """Seconds that these clients take for one local step, the second time that they do it."""
-    w = shop.layout.flatten(shop.model).to(shop.dtype)
-    message = shop.method.message(w, shop.method.server_init(w))
-    fresh = shop.method.client_init(shop.layout, w)
-    broadcast = Broadcast(w, message, shop.take_statistics(), lr=shop.recipe.local.lr, round=0)
+    w = trainer.layout.flatten(trainer.model).to(trainer.dtype)
+    message = trainer.method.message(w, trainer.method.server_init(w))
+    fresh = trainer.method.client_init(trainer.layout, w)
+    broadcast = Broadcast(w, message, trainer.take_statistics(), lr=trainer.recipe.local.lr, round=0)
     for _ in range(2):
         began = time.perf_counter()
         list(executor.run(broadcast, [Task(client, fresh) for client in clients]))

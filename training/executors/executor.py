@@ -22,9 +22,9 @@ from torch import multiprocessing as mp
 
 from landscape.runtime.memory import keep_freed
 from landscape.runtime.workers import ordered_map
-from training.engine.local_training import DivergenceError, Result, Workshop, train_client
+from training.engine.local_training import DivergenceError, LocalTrainer, Result, train_client
 from training.executors.parent import end_with_parent
-from training.rules.base import Vectors, Visit
+from training.rules.base import ClientContext, Vectors
 
 BACKENDS = ("auto", "serial", "processes", "vmap")
 
@@ -76,11 +76,11 @@ class Serial(Executor):
 
     name = "serial"
 
-    def __init__(self, shop: Workshop):
-        self.shop = shop
+    def __init__(self, trainer: LocalTrainer):
+        self.trainer = trainer
 
     def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
-        return ordered_map(lambda task: _train(self.shop, broadcast, task), tasks, workers=1)
+        return ordered_map(lambda task: _train(self.trainer, broadcast, task), tasks, workers=1)
 
 
 class Processes(Executor):
@@ -88,7 +88,7 @@ class Processes(Executor):
 
     name = "processes"
 
-    def __init__(self, shop: Workshop, workers: int):
+    def __init__(self, trainer: LocalTrainer, workers: int):
         context = mp.get_context("spawn")
         self._workers: list[Worker] = []
         for _ in range(workers):
@@ -98,21 +98,24 @@ class Processes(Executor):
             theirs.close()
             self._workers.append(Worker(process, ours, {}))
         try:
-            self.employ(shop)
+            self.employ(trainer)
         except BaseException:
             self.close()
             raise
 
-    def employ(self, shop: Workshop) -> None:
+    def employ(self, trainer: LocalTrainer) -> None:
         """Let the workers, already there, serve another run: starting them takes seconds."""
         self._settle()
-        for tensor in (shop.dataset.train_images, shop.dataset.train_labels):
+        for tensor in (trainer.dataset.train_images, trainer.dataset.train_labels):
             _shared(tensor)
         self._board: Vectors = {}  # shared copies of what is broadcast
         try:
             for worker in self._workers:
                 worker.desk = {}
-                self._send(worker, ("shop", shop.recipe, shop.dataset, shop.parts, shop.method, shop.model))
+                self._send(
+                    worker,
+                    ("trainer", trainer.recipe, trainer.dataset, trainer.client_indices, trainer.method, trainer.model),
+                )
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"backend processes: the model cannot be sent to other processes ({error}). Define its classes and "
@@ -221,7 +224,7 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted parent closes the pipe, and speaks for all
     torch.set_num_threads(1)
     keep_freed()
-    shop: Workshop
+    trainer: LocalTrainer
     board: Vectors = {}
     desk: Vectors = {}
     lr, round = 0.0, 0
@@ -230,8 +233,8 @@ def _serve(pipe: Connection) -> None:
             order, *content = pipe.recv()
         except (EOFError, OSError):
             return
-        if order == "shop":
-            shop, desk = Workshop(*content), {}
+        if order == "trainer":
+            trainer, desk = LocalTrainer(*content), {}
         elif order == "board":
             (board,) = content
         elif order == "desk":
@@ -244,7 +247,7 @@ def _serve(pipe: Connection) -> None:
             task = Task(content[0], desk)
             answer: Result | Exception
             try:
-                answer = _train(shop, broadcast, task)
+                answer = _train(trainer, broadcast, task)
             except DivergenceError as error:
                 answer = error
             except Exception:
@@ -256,17 +259,17 @@ def _serve(pipe: Connection) -> None:
                 return
 
 
-def _train(shop: Workshop, broadcast: Broadcast, task: Task) -> Result:
-    visit = Visit(
-        layout=shop.layout,
+def _train(trainer: LocalTrainer, broadcast: Broadcast, task: Task) -> Result:
+    context = ClientContext(
+        layout=trainer.layout,
         start=broadcast.start,
         message=broadcast.message,
         state=dict(task.state),
         lr=broadcast.lr,
-        momentum=shop.recipe.local.momentum,
-        steps=shop.steps(task.client),
+        momentum=trainer.recipe.local.momentum,
+        steps=trainer.steps(task.client),
         round=broadcast.round,
-        seed=shop.recipe.seed,
+        seed=trainer.recipe.seed,
         clients=(task.client,),
     )
-    return train_client(shop, visit, task.client, broadcast.statistics)
+    return train_client(trainer, context, task.client, broadcast.statistics)

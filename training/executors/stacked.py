@@ -17,10 +17,10 @@ from torch.nn import functional
 from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
 from training.data.allocation import Ints
-from training.engine.local_training import DivergenceError, Result, Workshop, halves, local_step
+from training.engine.local_training import DivergenceError, LocalTrainer, Result, halves, local_step
 from training.engine.recording import Recorder
 from training.executors.executor import Broadcast, Executor, Task
-from training.rules.base import Correction, Seen, Term, Vectors, Visit
+from training.rules.base import ClientContext, Correction, LossTerm, ModelOutput, Vectors
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that a step outweighs Python's share, and memory comes to matter
 
@@ -30,9 +30,9 @@ class Stacked(Executor):
 
     name = "vmap"
 
-    def __init__(self, shop: Workshop):
-        self.shop = shop
-        refuse(shop)
+    def __init__(self, trainer: LocalTrainer):
+        self.trainer = trainer
+        refuse(trainer)
 
     def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
         size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
@@ -42,41 +42,41 @@ class Stacked(Executor):
             yield from results
 
     def _train(self, broadcast: Broadcast, tasks: Sequence[Task]) -> list[Result]:
-        shop, clients = self.shop, [task.client for task in tasks]
-        steps = [shop.steps(client) for client in clients]
-        visit = Visit(
-            layout=shop.layout,
+        trainer, clients = self.trainer, [task.client for task in tasks]
+        steps = [trainer.steps(client) for client in clients]
+        context = ClientContext(
+            layout=trainer.layout,
             start=broadcast.start,
             message=broadcast.message,
             state={name: torch.stack([task.state[name] for task in tasks]) for name in tasks[0].state},
             lr=broadcast.lr,
-            momentum=shop.recipe.local.momentum,
-            steps=torch.tensor(steps, dtype=shop.dtype)[:, None],
+            momentum=trainer.recipe.local.momentum,
+            steps=torch.tensor(steps, dtype=trainer.dtype)[:, None],
             round=broadcast.round,
-            seed=shop.recipe.seed,
+            seed=trainer.recipe.seed,
             clients=tuple(clients),
         )
         w = broadcast.start.expand(len(tasks), -1)
         velocity: Tensor | None = None
-        recorder = Recorder.of(shop.recipe.record)
-        orders = [shop.orders(client, broadcast.round) for client in clients]
+        recorder = Recorder.of(trainer.recipe.record)
+        orders = [trainer.orders(client, broadcast.round) for client in clients]
         totals = torch.zeros(len(tasks), dtype=torch.float64)
         evaluations = torch.zeros(len(tasks), dtype=torch.int64)
         for step in range(max(steps)):
             batch = self._batch(orders, clients, broadcast.round, step)
-            slope = StackedSlope(shop, visit, batch)
-            before, scratch, active = dict(visit.state), dict(visit.scratch), batch.active[:, None]
-            taken = slope if recorder is None else recorder.watch(slope)
-            moved, velocity = local_step(shop.method, taken, w, velocity, visit, shop.recipe, recorder)
+            gradient_at = StackedGradient(trainer, context, batch)
+            before, scratch, active = dict(context.state), dict(context.scratch), batch.active[:, None]
+            taken = gradient_at if recorder is None else recorder.watch(gradient_at)
+            moved, velocity = local_step(trainer.method, taken, w, velocity, context, trainer.recipe, recorder)
             w = torch.where(active, moved, w)
             for name, old in before.items():
-                visit.state[name] = torch.where(active, visit.state[name], old)
+                context.state[name] = torch.where(active, context.state[name], old)
             for name, old in scratch.items():
-                visit.scratch[name] = torch.where(active, visit.scratch[name], old)
-            totals += torch.where(batch.active, slope.losses, 0.0)
-            evaluations += slope.evaluations * batch.active
-        state = {**visit.state, **shop.method.finish(visit, w)}
-        uploads = shop.method.upload(visit, w)
+                context.scratch[name] = torch.where(active, context.scratch[name], old)
+            totals += torch.where(batch.active, gradient_at.losses, 0.0)
+            evaluations += gradient_at.evaluations * batch.active
+        state = {**context.state, **trainer.method.finish(context, w)}
+        uploads = trainer.method.upload(context, w)
         return [
             Result(
                 client=client,
@@ -85,7 +85,7 @@ class Stacked(Executor):
                 state={name: vector[row].clone() for name, vector in state.items()},
                 uploads={name: vector[row].clone() for name, vector in uploads.items()},
                 steps=steps[row],
-                examples=len(shop.parts[client]),
+                examples=len(trainer.client_indices[client]),
                 loss=float(totals[row]) / steps[row],
                 gradients=int(evaluations[row]),
                 recorded={} if recorder is None else recorder.series(row, steps[row]),
@@ -95,12 +95,12 @@ class Stacked(Executor):
 
     def _batch(self, orders: Sequence[Iterator[Ints]], clients: Sequence[int], round: int, step: int) -> Batch:
         """The clients' own batches, padded to one size with examples that weigh nothing."""
-        shop = self.shop
-        size = min(shop.batch_size, max(len(shop.parts[client]) for client in clients))
+        trainer = self.trainer
+        size = min(trainer.batch_size, max(len(trainer.client_indices[client]) for client in clients))
         pieces = []
         for order, client in zip(orders, clients, strict=True):
             chosen = next(order, None)
-            pieces.append(None if chosen is None else shop.batch(chosen, client, round, step))
+            pieces.append(None if chosen is None else trainer.batch(chosen, client, round, step))
         inputs, targets = next(piece for piece in pieces if piece is not None)
         X = inputs.new_zeros(len(clients), size, *inputs.shape[1:])
         y = targets.new_zeros(len(clients), size, *targets.shape[1:])
@@ -132,17 +132,17 @@ class Batch:
         return weights
 
 
-class StackedSlope:
-    """The gradients of one local step of a stack of clients; see `local.StepSlope`."""
+class StackedGradient:
+    """The gradients of one local step of a stack of clients; see `local.StepGradient`."""
 
-    def __init__(self, shop: Workshop, visit: Visit, batch: Batch, strict: bool = True):
-        self.shop, self.visit, self.batch, self.strict = shop, visit, batch, strict
+    def __init__(self, trainer: LocalTrainer, context: ClientContext, batch: Batch, strict: bool = True):
+        self.trainer, self.context, self.batch, self.strict = trainer, context, batch, strict
         self.evaluations = 0
         self.losses = torch.zeros(len(batch.counts), dtype=torch.float64)
         self._views: dict[str, tuple[Tensor, ...]] = {}  # outputs, and features where they are asked for
 
-    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
-        shop, added = self.shop, term or self.shop.method.term
+    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        trainer, added = self.trainer, term or self.trainer.method.term
         others = {} if added is None else self._others(added)
 
         def loss(
@@ -152,11 +152,13 @@ class StackedSlope:
             plain = functional.cross_entropy(seen.outputs, y, reduction="none")
             values = plain
             if added is not None:
-                values = added(seen, {name: Seen(view[0], *view[1:] or (None,)) for name, view in views.items()}, y)
+                values = added(
+                    seen, {name: ModelOutput(view[0], *view[1:] or (None,)) for name, view in views.items()}, y
+                )
                 values = values if term is not None else values + plain
             return (values * weight).sum(), (plain * weight).sum().detach()
 
-        weights = self.batch.weights(half, shop.dtype)
+        weights = self.batch.weights(half, trainer.dtype)
         function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
         slopes, (values, plain) = function(self._tensors(point), self.batch.inputs, self.batch.targets, weights, others)
         if self.strict:
@@ -164,18 +166,18 @@ class StackedSlope:
         if self.evaluations == 0:
             self.losses = plain.double()
         self.evaluations += 1
-        return torch.cat([slopes[entry.name].flatten(1) for entry in shop.layout.entries], dim=1).detach()
+        return torch.cat([slopes[entry.name].flatten(1) for entry in trainer.layout.entries], dim=1).detach()
 
-    def silent(self) -> StackedSlope:
-        return StackedSlope(self.shop, self.visit, self.batch, strict=False)
+    def silent(self) -> StackedGradient:
+        return StackedGradient(self.trainer, self.context, self.batch, strict=False)
 
-    def _see(self, own: Vectors, inputs: Tensor, features: bool) -> Seen:
-        module = self.shop.replica.module
-        return self.shop.see(lambda x: torch.func.functional_call(module, own, (x,)), inputs, features)
+    def _see(self, own: Vectors, inputs: Tensor, features: bool) -> ModelOutput:
+        module = self.trainer.replica.module
+        return self.trainer.see(lambda x: torch.func.functional_call(module, own, (x,)), inputs, features)
 
-    def _others(self, term: Term) -> dict[str, tuple[Tensor, ...]]:
+    def _others(self, term: LossTerm) -> dict[str, tuple[Tensor, ...]]:
         """How the models of reference see the batch, once per step."""
-        for name, points in term.references(self.visit).items():
+        for name, points in term.references(self.context).items():
             if name not in self._views:
 
                 def view(own: Vectors, x: Tensor) -> tuple[Tensor, ...]:
@@ -188,22 +190,22 @@ class StackedSlope:
         return self._views
 
     def _tensors(self, points: Tensor) -> Vectors:
-        layout = self.shop.layout
+        layout = self.trainer.layout
         return {entry.name: layout.view(points, entry) for entry in layout.entries}
 
     def _check(self, *losses: Tensor) -> None:
         wrong = self.batch.active & ~torch.stack([torch.isfinite(loss) for loss in losses]).all(dim=0)
         if bool(wrong.any()):
-            visit = self.visit
-            client = visit.clients[int(wrong.int().argmax())]
-            raise DivergenceError(visit.round + 1, client, visit.step + 1, visit.lr)
+            context = self.context
+            client = context.clients[int(wrong.int().argmax())]
+            raise DivergenceError(context.round + 1, client, context.step + 1, context.lr)
 
 
-def refuse(shop: Workshop) -> None:
+def refuse(trainer: LocalTrainer) -> None:
     """Say why a model cannot be stacked, if it cannot."""
-    if type(shop.method.correction).enter is not Correction.enter:
-        raise ValueError(f"backend vmap: {shop.method.name} starts every client elsewhere; use serial or processes")
-    modules = list(shop.model.modules())
+    if type(trainer.method.correction).enter is not Correction.enter:
+        raise ValueError(f"backend vmap: {trainer.method.name} starts every client elsewhere; use serial or processes")
+    modules = list(trainer.model.modules())
     if any(isinstance(module, NORM) for module in modules):
         raise ValueError("backend vmap: BatchNorm statistics cannot be stacked; use serial or processes")
     if any(isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules):

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from landscape.layout import Layout
 from training.rules.base import (
+    ClientContext,
     Correction,
     Report,
     Server,
     Vectors,
-    Visit,
     within,
 )
 
@@ -35,13 +35,13 @@ class Fading(Correction):
     def client_init(self, layout: Layout, start: Tensor) -> Vectors:
         return {"drift": torch.zeros_like(start), "last_round": start.new_full((1,), -1.0)}
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        return gradient - self.mu * visit.state["drift"]
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
+        return gradient - self.mu * context.state["drift"]
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
-        last = visit.state["last_round"]
-        faded = visit.state["drift"] / (visit.round - last)
-        return {"drift": faded + visit.start - w, "last_round": torch.full_like(last, visit.round)}
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+        last = context.state["last_round"]
+        faded = context.state["drift"] / (context.round - last)
+        return {"drift": faded + context.start - w, "last_round": torch.full_like(last, context.round)}
 
 
 @dataclass(frozen=True)

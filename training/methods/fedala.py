@@ -11,7 +11,7 @@ from torch import Tensor
 
 from landscape.errors import positive, whole
 from landscape.layout import Layout
-from training.rules.base import Correction, Samples, Vectors, Visit, within
+from training.rules.base import ClientContext, Correction, Samples, Vectors, within
 
 MOST_PASSES = 50  # over the sample, where FedALA's code goes on for as long as it takes
 RECENT = 10  # passes whose losses must have become alike
@@ -48,26 +48,26 @@ class AdaptiveStart(Correction):
     def _last(self, layout: Layout) -> slice:
         return slice(layout.entries[-min(self.tensors, len(layout.entries))].start, layout.entries[-1].stop)
 
-    def enter(self, visit: Visit, samples: Samples) -> Tensor:
-        last, w = self._last(visit.layout), visit.start.clone()
-        own = visit.state["personal"][last]
-        gap, M = visit.start[last] - own, visit.state["mix"]
+    def enter(self, context: ClientContext, samples: Samples) -> Tensor:
+        last, w = self._last(context.layout), context.start.clone()
+        own = context.state["personal"][last]
+        gap, M = context.start[last] - own, context.state["mix"]
         if self.rate == 0 or not bool(gap.any()):
-            return visit.start
-        first, losses = not bool(visit.state["passes"]), list[float]()
+            return context.start
+        first, losses = not bool(context.state["passes"]), list[float]()
         for _ in range(MOST_PASSES if first else 1):
-            for slope in samples(self.share, len(losses)):
+            for gradient_at in samples(self.share, len(losses)):
                 w[last] = own + gap * M
-                M = (M - self.rate * slope(w)[last] * gap).clamp(0, 1)
-            losses.append(slope.loss)
+                M = (M - self.rate * gradient_at(w)[last] * gap).clamp(0, 1)
+            losses.append(gradient_at.loss)
             if len(losses) > RECENT and statistics.pstdev(losses[-RECENT:]) < self.threshold:
                 break
         w[last] = own + gap * M
-        visit.state["mix"], visit.state["passes"] = M, visit.state["passes"] + len(losses)
+        context.state["mix"], context.state["passes"] = M, context.state["passes"] + len(losses)
         return w
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"personal": w}

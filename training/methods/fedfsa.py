@@ -11,7 +11,7 @@ from torch import Tensor
 from landscape.errors import choose
 from landscape.layout import Entry, Layout
 from landscape.rng import numpy_generator
-from training.rules.base import Perturbation, Vectors, Visit, norm, within
+from training.rules.base import ClientContext, Perturbation, Vectors, norm, within
 
 LEFT_OUT = ("bn", "downsample", "shortcut", "norm")  # names of which the published code makes nothing (FSA.py)
 
@@ -46,35 +46,35 @@ class LayerRadii(Perturbation):
     def client_init(self, layout: Layout, start: Tensor) -> Vectors:
         return {"chosen": start.new_zeros(len(layout.entries))}
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == self.rho_larger == 0:
             return None
         assert gradient is not None
-        radii = self.rho + (self.rho_larger - self.rho) * visit.state["chosen"]
-        lengths = torch.tensor([entry.stop - entry.start for entry in visit.layout.entries])
+        radii = self.rho + (self.rho_larger - self.rho) * context.state["chosen"]
+        lengths = torch.tensor([entry.stop - entry.start for entry in context.layout.entries])
         length = norm(gradient)
         return torch.repeat_interleave(radii, lengths, dim=-1) * gradient / torch.where(length > 0, length, 1.0)
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
         rows = w.reshape(-1, w.shape[-1])
-        chosen = [self._choose(visit, client, row) for client, row in zip(visit.clients, rows, strict=True)]
+        chosen = [self._choose(context, client, row) for client, row in zip(context.clients, rows, strict=True)]
         return {"chosen": torch.stack(chosen).reshape(*w.shape[:-1], -1)}
 
-    def _choose(self, visit: Visit, client: int, w: Tensor) -> Tensor:
+    def _choose(self, context: ClientContext, client: int, w: Tensor) -> Tensor:
         """1 for the chosen tensors, 0 for the rest."""
-        entries = visit.layout.entries
-        eligible = comparable(visit.layout, self.measure)
+        entries = context.layout.entries
+        eligible = comparable(context.layout, self.measure)
         if self.select == "random":
-            order = numpy_generator(visit.seed, "layers", visit.round, client).permutation(len(eligible)).tolist()
+            order = numpy_generator(context.seed, "layers", context.round, client).permutation(len(eligible)).tolist()
         else:
-            moved = torch.stack([self._movement(visit, w, entries[i]) for i in eligible])
+            moved = torch.stack([self._movement(context, w, entries[i]) for i in eligible])
             order = torch.argsort(moved, descending=self.select == "top", stable=True).tolist()
         mask = w.new_zeros(len(entries))
         mask[[eligible[i] for i in order[: self.layers]]] = 1.0
         return mask
 
-    def _movement(self, visit: Visit, w: Tensor, entry: Entry) -> Tensor:
-        before, after = (visit.layout.view(vector, entry) for vector in (visit.start, w))
+    def _movement(self, context: ClientContext, w: Tensor, entry: Entry) -> Tensor:
+        before, after = (context.layout.view(vector, entry) for vector in (context.start, w))
         if self.measure == "minmax":
             before, after = _scaled(before), _scaled(after)
         squares = (after - before).square()

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from landscape.errors import positive, whole
 from training.rules.base import (
+    ClientContext,
     Report,
     Server,
     Vectors,
-    Visit,
     unit,
     within,
 )
@@ -26,11 +26,11 @@ class Interpolated(SAM):
     `GlobalAscent` sends w_g and c; for c = 0, as in the first round, this is SAM.
     """
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
-        e, c = super().__call__(w, gradient, visit), visit.message["trust"]
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
+        e, c = super().__call__(w, gradient, context), context.message["trust"]
         if e is None and not bool(c):
             return None
-        return c * (visit.message["ascended"] - w) + (1 - c) * (0.0 if e is None else e)
+        return c * (context.message["ascended"] - w) + (1 - c) * (0.0 if e is None else e)
 
 
 @dataclass(frozen=True)

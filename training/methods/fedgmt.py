@@ -10,11 +10,11 @@ from torch import Tensor
 
 from landscape.errors import choose, positive
 from training.rules.base import (
+    ClientContext,
+    LossTerm,
+    ModelOutput,
     Report,
-    Seen,
-    Term,
     Vectors,
-    Visit,
     within,
 )
 from training.rules.duals import Duals
@@ -39,15 +39,15 @@ class DualOnly(Duals):
     def strength(self) -> float:
         return 1 / self.beta
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        return gradient - visit.state["dual"]
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
+        return gradient - context.state["dual"]
 
     def update(self, server: Vectors, report: Report) -> Vectors:
         return super().update(server, report) if self.duals == "all" else {"sigma": self.beta * report.states["dual"]}
 
 
 @dataclass(frozen=True)
-class EmaDistillation(Term):
+class EmaDistillation(LossTerm):
     """gamma tau^2 KL(softmax(z_e / tau) || softmax(z / tau)), e^t = ema e^{t-1} + (1 - ema) w^t (FedGMT, 2025)."""
 
     down: ClassVar[int] = 1
@@ -69,8 +69,8 @@ class EmaDistillation(Term):
     def update(self, server: Vectors, report: Report) -> Vectors:
         return self.message(report.model, server)
 
-    def references(self, visit: Visit) -> Vectors:
-        return {"ema": visit.message["ema"]}
+    def references(self, context: ClientContext) -> Vectors:
+        return {"ema": context.message["ema"]}
 
-    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+    def __call__(self, own: ModelOutput, others: Mapping[str, ModelOutput], targets: Tensor) -> Tensor:
         return self.gamma * self.tau**2 * divergence(others["ema"].outputs, own.outputs, self.tau)

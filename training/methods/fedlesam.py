@@ -9,9 +9,9 @@ from torch import Tensor
 
 from landscape.layout import Layout
 from training.rules.base import (
+    ClientContext,
     Perturbation,
     Vectors,
-    Visit,
     unit,
     within,
 )
@@ -33,8 +33,8 @@ class OldGlobal(Perturbation):
     def client_init(self, layout: Layout, start: Tensor) -> Vectors:
         return {"last_sent": start}
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
-        return self.rho * unit(visit.state["last_sent"] - visit.start) if self.rho else None
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
+        return self.rho * unit(context.state["last_sent"] - context.start) if self.rho else None
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
-        return {"last_sent": visit.start.expand(w.shape)}
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+        return {"last_sent": context.start.expand(w.shape)}

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from landscape.errors import choose
 from training.rules.base import (
+    ClientContext,
     Perturbation,
     Report,
     Vectors,
-    Visit,
     unit,
     within,
 )
@@ -44,18 +44,18 @@ class SharedSAM(Perturbation):
     def message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"shared_perturbation": server["shared_perturbation"]}
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
             return None
         assert gradient is not None
-        mu, s = visit.state["perturbation_dual"], visit.message["shared_perturbation"]
+        mu, s = context.state["perturbation_dual"], context.message["shared_perturbation"]
         e = self.rho * unit(gradient - mu - s)
-        visit.state["perturbation_dual"], visit.scratch["perturbation"] = mu + e - s, e
+        context.state["perturbation_dual"], context.scratch["perturbation"] = mu + e - s, e
         return e
 
-    def upload(self, visit: Visit, w: Tensor) -> Vectors:
-        mu = visit.state["perturbation_dual"]
-        last = visit.scratch.get("perturbation", 0.0) if self.exchange == "difference" else 0.0
+    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+        mu = context.state["perturbation_dual"]
+        last = context.scratch.get("perturbation", 0.0) if self.exchange == "difference" else 0.0
         return {"perturbation_vote": mu - last}
 
     def update(self, server: Vectors, report: Report) -> Vectors:

@@ -10,7 +10,18 @@ import torch
 from torch import Tensor
 
 from landscape.errors import choose, positive
-from training.rules.base import Correction, Perturbation, Rule, Slope, Term, Visit, head, norm, unit, within
+from training.rules.base import (
+    ClientContext,
+    Correction,
+    GradientFunction,
+    LossTerm,
+    Perturbation,
+    Rule,
+    head,
+    norm,
+    unit,
+    within,
+)
 from training.rules.corrections import ControlVariate, Proximal
 from training.rules.duals import Dual
 from training.rules.loss_terms import Contrast, Distillation
@@ -78,55 +89,57 @@ class ProximalSAM(Perturbation):
     def inner(self) -> tuple[Rule, ...]:
         return () if self.rule is None else (self.rule,)
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         """The perturbation along `gradient`, whichever of the two gradients that is."""
         if self.rho == 0 or gradient is None:
             return None
         if self.part != "all":
             inside = torch.zeros_like(gradient, dtype=torch.bool)
-            inside[..., head(visit.layout)] = True
+            inside[..., head(context.layout)] = True
             gradient = torch.where(inside if self.part == "head" else ~inside, gradient, 0.0)
         e = self.rho * unit(gradient)
         if self.radius == "fixed":
             return e
-        return e * (self._scale(w, visit) if self.radius == "adaptive" else self._scale_of_code(w, visit))
+        return e * (self._scale(w, context) if self.radius == "adaptive" else self._scale_of_code(w, context))
 
-    def descend(self, w: Tensor, slope: Slope, visit: Visit, plain: bool) -> tuple[Tensor, Tensor | None]:
+    def descend(
+        self, w: Tensor, gradient_at: GradientFunction, context: ClientContext, plain: bool
+    ) -> tuple[Tensor, Tensor | None]:
         local_at, proximal_at = COMBINATIONS[self.combine]
-        at_w = {"local": slope(w)} if plain or "c" in (local_at, proximal_at) or local_at == "w" else {}
+        at_w = {"local": gradient_at(w)} if plain or "c" in (local_at, proximal_at) or local_at == "w" else {}
         if "p" in (local_at, proximal_at) or "c" in (local_at, proximal_at) or proximal_at == "w":
-            at_w["proximal"] = self.proximal_gradient(w, slope, visit)
+            at_w["proximal"] = self.proximal_gradient(w, gradient_at, context)
         points = {"w": w}
         if "p" in (local_at, proximal_at):
-            points["p"] = w + (0.0 if (e := self(w, at_w["proximal"], visit)) is None else e)
+            points["p"] = w + (0.0 if (e := self(w, at_w["proximal"], context)) is None else e)
         if "c" in (local_at, proximal_at):
             both = at_w["local"] + self.beta * at_w["proximal"]
-            points["c"] = w + (0.0 if (e := self(w, both, visit)) is None else e)
-        descent = at_w["local"] if local_at == "w" else slope(points[local_at])
+            points["c"] = w + (0.0 if (e := self(w, both, context)) is None else e)
+        descent = at_w["local"] if local_at == "w" else gradient_at(points[local_at])
         if proximal_at == "w":
             descent = descent + self.beta * at_w["proximal"]
         elif proximal_at is not None:
-            descent = descent + self.beta * self.proximal_gradient(points[proximal_at], slope, visit)
+            descent = descent + self.beta * self.proximal_gradient(points[proximal_at], gradient_at, context)
         return descent, at_w.get("local")
 
-    def proximal_gradient(self, point: Tensor, slope: Slope, visit: Visit) -> Tensor:
+    def proximal_gradient(self, point: Tensor, gradient_at: GradientFunction, context: ClientContext) -> Tensor:
         """The gradient of the proximal loss."""
         rule = self.rule
         if rule is None:
-            return slope(point)
-        if isinstance(rule, (Distillation, Proximal)) and torch.equal(point, visit.start.expand(point.shape)):
+            return gradient_at(point)
+        if isinstance(rule, (Distillation, Proximal)) and torch.equal(point, context.start.expand(point.shape)):
             # zero by definition at the model that was sent; rounding must not be blown up to the radius
             return torch.zeros_like(point)
         if isinstance(rule, Contrast):  # likewise for a client that has no model of its own yet
-            fresh = (visit.state["previous"] == visit.start).all(dim=-1, keepdim=True)
-            return torch.where(fresh, 0.0, slope(point, rule))
-        if isinstance(rule, Term):
-            return slope(point, rule)
+            fresh = (context.state["previous"] == context.start).all(dim=-1, keepdim=True)
+            return torch.where(fresh, 0.0, gradient_at(point, rule))
+        if isinstance(rule, LossTerm):
+            return gradient_at(point, rule)
         assert isinstance(rule, Correction)
-        return rule(torch.zeros_like(point), None, point, visit)
+        return rule(torch.zeros_like(point), None, point, context)
 
-    def _scale(self, w: Tensor, visit: Visit) -> Tensor:
-        away, entries = (w - visit.start).abs(), visit.layout.entries
+    def _scale(self, w: Tensor, context: ClientContext) -> Tensor:
+        away, entries = (w - context.start).abs(), context.layout.entries
         scale = torch.zeros_like(away)
         for layer in dict.fromkeys(entry.layer for entry in entries):
             own = [slice(entry.start, entry.stop) for entry in entries if entry.layer == layer]
@@ -135,10 +148,10 @@ class ProximalSAM(Perturbation):
                 scale[..., part] = away[..., part] / torch.where(length > 0, length, 1.0)
         return scale
 
-    def _scale_of_code(self, w: Tensor, visit: Visit) -> Tensor:
-        scale = (w - visit.start).abs()
-        for entry in visit.layout.entries:
-            part = visit.layout.view(scale, entry)
+    def _scale_of_code(self, w: Tensor, context: ClientContext) -> Tensor:
+        scale = (w - context.start).abs()
+        for entry in context.layout.entries:
+            part = context.layout.view(scale, entry)
             length = torch.linalg.vector_norm(part, dim=-len(entry.shape), keepdim=True)
             part /= torch.where(length > 0, length, 1.0)
         return scale

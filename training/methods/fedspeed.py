@@ -9,10 +9,10 @@ from torch import Tensor
 
 from landscape.errors import choose, positive
 from training.rules.base import (
+    ClientContext,
     Perturbation,
     Report,
     Vectors,
-    Visit,
     unit,
     within,
 )
@@ -30,7 +30,7 @@ class GradientStep(Perturbation):
     def __post_init__(self) -> None:
         within("rho", self.rho, "[0, inf)")
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
             return None
         assert gradient is not None
@@ -58,9 +58,9 @@ class QuasiGradient(Duals):
     def strength(self) -> float:
         return 1 / self.lam
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         assert plain is not None
-        return super().__call__((1 - self.a) * plain + self.a * gradient, plain, w, visit)
+        return super().__call__((1 - self.a) * plain + self.a * gradient, plain, w, context)
 
     def update(self, server: Vectors, report: Report) -> Vectors:
         return super().update(server, report) if self.duals == "all" else {"sigma": self.lam * report.states["dual"]}

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from landscape.errors import positive
 from training.rules.base import (
+    ClientContext,
     Correction,
     Report,
     Server,
     Vectors,
-    Visit,
     within,
 )
 from training.rules.perturbations import SAM
@@ -31,8 +31,8 @@ class MixedSAM(SAM):
         super().__post_init__()
         within("a", self.a, "(0, 1]")
 
-    def direction(self, gradient: Tensor, visit: Visit) -> Tensor:
-        return (1 - self.a) * visit.message["direction"] + self.a * gradient if self.lf else gradient
+    def direction(self, gradient: Tensor, context: ClientContext) -> Tensor:
+        return (1 - self.a) * context.message["direction"] + self.a * gradient if self.lf else gradient
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class MixedDescent(Correction):
     def __post_init__(self) -> None:
         within("a", self.a, "(0, 1]")
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        return (1 - self.a) * visit.message["direction"] + self.a * gradient if self.lu else gradient
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
+        return (1 - self.a) * context.message["direction"] + self.a * gradient if self.lu else gradient
 
 
 @dataclass(frozen=True)

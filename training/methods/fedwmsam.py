@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from training.rules.base import (
+    ClientContext,
     Perturbation,
     Report,
     Vectors,
-    Visit,
     unit,
     within,
 )
 from training.rules.corrections import ControlVariate
 
 
-def personal_momentum(visit: Visit) -> Tensor:
+def personal_momentum(context: ClientContext) -> Tensor:
     """G_k = Gbar + a / (1 - a) (c - c_k): the server's momentum, corrected towards one client (FedWMSAM)."""
-    a = visit.message["mix"]
-    return visit.message["momentum"] + a / (1 - a) * (visit.message["global_control"] - visit.state["control"])
+    a = context.message["mix"]
+    return context.message["momentum"] + a / (1 - a) * (context.message["global_control"] - context.state["control"])
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Predicted(Perturbation):
         if self.sign not in (-1, 1):
             raise ValueError(f"sign must be 1 or -1, got {self.sign}")
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
             return None
-        return self.sign * self.rho * unit(visit.start + visit.step * personal_momentum(visit) - w)
+        return self.sign * self.rho * unit(context.start + context.step * personal_momentum(context) - w)
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class PersonalMomentum(ControlVariate):
         within("a", self.a, "(0, 1)")
         within("pace", self.pace, "[0, 1]")
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        a = visit.message["mix"]
-        return a * gradient + (1 - a) * personal_momentum(visit)
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
+        a = context.message["mix"]
+        return a * gradient + (1 - a) * personal_momentum(context)
 
     def server_init(self, w: Tensor) -> Vectors:
         return {**super().server_init(w), "momentum": torch.zeros_like(w), "mix": w.new_tensor([self.a])}
@@ -73,8 +73,8 @@ class PersonalMomentum(ControlVariate):
     def message(self, w: Tensor, server: Vectors) -> Vectors:
         return {name: server[name] for name in ("global_control", "momentum", "mix")}
 
-    def upload(self, visit: Visit, w: Tensor) -> Vectors:
-        moved = unit(w - visit.start) * unit(visit.message["momentum"])
+    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+        moved = unit(w - context.start) * unit(context.message["momentum"])
         return {"agreement": 1 + moved.sum(dim=-1, keepdim=True)}
 
     def update(self, server: Vectors, report: Report) -> Vectors:

@@ -21,10 +21,10 @@ from training.console.summaries import spelled
 from training.data import datasets, partition
 from training.data.allocation import Ints
 from training.engine.federation import Federation, State
-from training.engine.local_training import DivergenceError, StepSlope, Workshop, local_step
+from training.engine.local_training import DivergenceError, LocalTrainer, StepGradient, local_step
 from training.engine.run import restore
 from training.methods import catalog
-from training.rules.base import Correction, Seen, Slope, Visit, head
+from training.rules.base import ClientContext, Correction, GradientFunction, ModelOutput, head
 from training.rules.corrections import Plain
 from training.storage import checkpoint
 from training.storage.checkpoint import Checkpoint
@@ -32,14 +32,16 @@ from training.storage.runs import require_run
 
 MODELS = ("server", "mean", "swa")
 CHUNK = 256  # examples at once: where norm layers go by the batch, what the run's own evaluation has
-SlopeOn = Callable[[Visit, Tensor, Tensor], Slope]  # inputs and targets of one step -> its gradients
+GradientOn = Callable[
+    [ClientContext, Tensor, Tensor], GradientFunction
+]  # inputs and targets of one step -> its gradients
 
 
 @dataclass(frozen=True)
 class HeadOnly(Correction):
     """u = g~ of the head; the body stays where it is (the last step of FedFSA's evaluation)."""
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient
 
     def frozen(self, layout: Layout) -> slice | None:
@@ -105,9 +107,9 @@ def stored(run: Path, round: int) -> Checkpoint:
 def sampled(federation: Federation, sample: int | None) -> list[int]:
     """All clients, or some of them drawn by the run's seed; a larger sample holds the smaller one."""
     if sample is None:
-        return list(range(len(federation.parts)))
-    whole("clients", sample, most=len(federation.parts))
-    order = numpy_generator(federation.recipe.seed, "personal sample").permutation(len(federation.parts))
+        return list(range(len(federation.client_indices)))
+    whole("clients", sample, most=len(federation.client_indices))
+    order = numpy_generator(federation.recipe.seed, "personal sample").permutation(len(federation.client_indices))
     return sorted(int(client) for client in order[:sample])
 
 
@@ -119,7 +121,7 @@ def client_test(federation: Federation, client: int, *, draw: int = 1000) -> Int
     """
     if federation.tests is not None:
         return federation.tests[client]
-    dataset, own = federation.dataset, federation.parts[client]
+    dataset, own = federation.dataset, federation.client_indices[client]
     known = dataset.test_labels.numpy()
     counts = np.bincount(dataset.train_labels.numpy()[own], minlength=dataset.classes)
     drawn = []
@@ -139,7 +141,7 @@ def largest_draw(federation: Federation, clients: Sequence[int]) -> int:
     there = np.bincount(dataset.test_labels.numpy(), minlength=dataset.classes)
     fitting = []
     for client in clients:
-        own = federation.parts[client]
+        own = federation.client_indices[client]
         counts = np.bincount(dataset.train_labels.numpy()[own], minlength=dataset.classes)
         held = counts > 0
         fitting.append(int((((there[held] + 1) * len(own) - 1) // counts[held]).min()))
@@ -152,35 +154,37 @@ def client_examples(federation: Federation, places: Ints) -> tuple[Tensor, Tenso
     images, labels = dataset.test_images, dataset.test_labels
     if federation.tests is not None:
         images, labels = dataset.train_images, dataset.train_labels
-    return datasets.normalise(images[chosen], dataset, federation.shop.dtype), labels[chosen]
+    return datasets.normalise(images[chosen], dataset, federation.trainer.dtype), labels[chosen]
 
 
 def training_examples(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
     """Normalised images and labels of a client's training examples, not augmented."""
-    dataset, chosen = federation.dataset, torch.from_numpy(federation.parts[client])
+    dataset, chosen = federation.dataset, torch.from_numpy(federation.client_indices[client])
     images, labels = dataset.train_images[chosen], dataset.train_labels[chosen]
-    return datasets.normalise(images, dataset, federation.shop.dtype), labels
+    return datasets.normalise(images, dataset, federation.trainer.dtype), labels
 
 
-def plain_shop(
+def plain_trainer(
     federation: Federation,
     *,
     epochs: int,
     correction: Correction | None = None,
     model: nn.Module | None = None,
     mixup: bool = True,
-) -> Workshop:
+) -> LocalTrainer:
     """A workshop for plain SGD with the run's batches, momentum, decay, clipping and augmentation."""
     recipe = federation.recipe
     augment = recipe.augment if mixup else dataclasses.replace(recipe.augment, mixup=0.0)
     local = recipe.local.model_copy(update={"epochs": whole("epochs", epochs), "steps": None})
     method = dataclasses.replace(catalog.ALGORITHMS["fedavg"], correction=correction or Plain())
     changed = recipe.model_copy(update={"local": local, "augment": augment})
-    return Workshop(changed, federation.dataset, federation.parts, method, model or federation.shop.model)
+    return LocalTrainer(
+        changed, federation.dataset, federation.client_indices, method, model or federation.trainer.model
+    )
 
 
 def local_sgd(
-    shop: Workshop,
+    trainer: LocalTrainer,
     client: int,
     w: Tensor,
     statistics: Tensor,
@@ -188,55 +192,55 @@ def local_sgd(
     round: int,
     lr: float,
     lr_decay: float = 1.0,
-    slope_on: SlopeOn | None = None,
+    slope_on: GradientOn | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Where a client's own training leads from w, and the running statistics there; lr_decay: factor per epoch.
 
     The batches are those of round `round`. slope_on: gradients of another loss than cross-entropy.
     """
-    visit = Visit(
-        layout=shop.layout,
+    context = ClientContext(
+        layout=trainer.layout,
         start=w,
         message={},
         state={},
         lr=lr,
-        momentum=shop.recipe.local.momentum,
-        steps=shop.steps(client),
+        momentum=trainer.recipe.local.momentum,
+        steps=trainer.steps(client),
         round=round,
-        seed=shop.recipe.seed,
+        seed=trainer.recipe.seed,
         clients=(client,),
     )
     velocity: Tensor | None = None
-    per_epoch = math.ceil(len(shop.parts[client]) / shop.batch_size)
-    shop.put_statistics(statistics)
+    per_epoch = math.ceil(len(trainer.client_indices[client]) / trainer.batch_size)
+    trainer.put_statistics(statistics)
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key(shop.recipe.seed, "dropout", round, client))
-        for step, chosen in enumerate(shop.orders(client, round)):
-            visit.lr = lr * lr_decay ** (step // per_epoch)
-            batch = shop.batch(chosen, client, round, step)
-            slope = StepSlope(shop, visit, *batch) if slope_on is None else slope_on(visit, *batch)
-            w, velocity = local_step(shop.method, slope, w, velocity, visit, shop.recipe)
+        torch.default_generator.manual_seed(key(trainer.recipe.seed, "dropout", round, client))
+        for step, chosen in enumerate(trainer.orders(client, round)):
+            context.lr = lr * lr_decay ** (step // per_epoch)
+            batch = trainer.batch(chosen, client, round, step)
+            gradient_at = StepGradient(trainer, context, *batch) if slope_on is None else slope_on(context, *batch)
+            w, velocity = local_step(trainer.method, gradient_at, w, velocity, context, trainer.recipe)
     if not bool(torch.isfinite(w).all()):
-        raise DivergenceError(round + 1, client, visit.step, visit.lr)
-    return w, shop.take_statistics()
+        raise DivergenceError(round + 1, client, context.step, context.lr)
+    return w, trainer.take_statistics()
 
 
 @contextmanager
-def at_rest(shop: Workshop, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
+def at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
     """The workshop's network with these weights and statistics, in eval mode and without gradients."""
     with torch.no_grad():
-        shop.replica.flat.copy_(w)
-        shop.put_statistics(statistics)
+        trainer.replica.flat.copy_(w)
+        trainer.put_statistics(statistics)
         try:
-            yield shop.replica.module.eval()
+            yield trainer.replica.module.eval()
         finally:
-            shop.replica.module.train()
+            trainer.replica.module.train()
 
 
-def look(shop: Workshop, w: Tensor, statistics: Tensor, inputs: Tensor, features: bool = False) -> Seen:
+def look(trainer: LocalTrainer, w: Tensor, statistics: Tensor, inputs: Tensor, features: bool = False) -> ModelOutput:
     """What a model makes of examples in eval mode: logits (n, classes) and, if asked for, penultimate features."""
-    with at_rest(shop, w, statistics) as network:
-        inputs = inputs.contiguous(memory_format=shop.format)
-        seen = [shop.see(network, part, features) for part in torch.split(inputs, CHUNK)]
+    with at_rest(trainer, w, statistics) as network:
+        inputs = inputs.contiguous(memory_format=trainer.format)
+        seen = [trainer.see(network, part, features) for part in torch.split(inputs, CHUNK)]
     found = [one.features for one in seen if one.features is not None]
-    return Seen(torch.cat([one.outputs for one in seen]), torch.cat(found) if features else None)
+    return ModelOutput(torch.cat([one.outputs for one in seen]), torch.cat(found) if features else None)

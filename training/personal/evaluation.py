@@ -91,9 +91,9 @@ def _scores(
 def settle(subject: Subject, way: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Every option of a way with its value: given, the way's own, or the run's."""
     federation, local = subject.federation, subject.federation.recipe.local
-    rounds, clients = federation.recipe.rounds, len(federation.parts)
+    rounds, clients = federation.recipe.rounds, len(federation.client_indices)
     last = federation.lr(max(subject.state.round - 1, 0))
-    per_epoch = len(federation.parts.flat) / (clients * local.batch_size)  # steps of a client
+    per_epoch = len(federation.client_indices.flat) / (clients * local.batch_size)  # steps of a client
     epochs = local.epochs if local.steps is None else local.steps / per_epoch
     whole_run = epochs * rounds.count * rounds.participants / clients  # what a client trains in all of its rounds
     of_run: dict[str, dict[str, Any]] = {
@@ -113,7 +113,7 @@ def settle(subject: Subject, way: str, given: Mapping[str, Any]) -> dict[str, An
     if "draw" in found:
         whole("draw", found["draw"])
     if "lr" in found:  # torch refuses a rate that its floats cannot hold with a traceback
-        within("lr", found["lr"], f"(0, {torch.finfo(federation.shop.dtype).max:g}]")
+        within("lr", found["lr"], f"(0, {torch.finfo(federation.trainer.dtype).max:g}]")
     return found
 
 

@@ -21,9 +21,9 @@ from landscape.errors import choose, positive, whole
 from landscape.layout import running_statistics
 from landscape.rng import key, normal
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError, Workshop
-from training.personal.client_tests import HeadOnly, at_rest, local_sgd, look, plain_shop, training_examples
-from training.rules.base import Term, Visit, head, within
+from training.engine.local_training import DivergenceError, LocalTrainer
+from training.personal.client_tests import HeadOnly, at_rest, local_sgd, look, plain_trainer, training_examples
+from training.rules.base import ClientContext, LossTerm, head, within
 
 LEAST = 1e-6  # of sigma: softplus underflows to zero, and KL divides by it
 PRIORS = ("product", "standard")
@@ -74,7 +74,7 @@ class Bottleneck(nn.Module):
 
 def network(federation: Federation, dim: int) -> Bottleneck:
     """The run's network before its first round, its classifier replaced by a layer to (mu, sigma)."""
-    body, path = copy.deepcopy(federation.shop.model), federation.shop.layout.entries[-1].layer
+    body, path = copy.deepcopy(federation.trainer.model), federation.trainer.layout.entries[-1].layer
     classifier = body.get_submodule(path)
     if not isinstance(classifier, nn.Linear) or not path:
         raise ValueError(
@@ -111,29 +111,29 @@ class Bound:
 
 
 @dataclass
-class BoundSlope:
+class BoundGradient:
     """The gradients of one local step."""
 
-    shop: Workshop
+    trainer: LocalTrainer
     bound: Bound
     priors: Gaussian
-    visit: Visit
+    context: ClientContext
     inputs: Tensor
     labels: Tensor
     loss: float = math.nan
 
-    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
-        shop, visit, model = self.shop, self.visit, self.shop.replica.module
+    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        trainer, context, model = self.trainer, self.context, self.trainer.replica.module
         assert isinstance(model, Bottleneck)
         with torch.no_grad():
-            shop.replica.flat.copy_(point)
+            trainer.replica.flat.copy_(point)
         shape = (self.bound.samples, len(self.labels), model.dim)
-        noise = normal(shape, visit.seed, "fedcr", visit.round, visit.clients[0], visit.step).to(shop.dtype)
+        noise = normal(shape, context.seed, "fedcr", context.round, context.clients[0], context.step).to(trainer.dtype)
         loss = self.bound(model, self.inputs, self.labels, self.priors, noise)
         self.loss = float(loss.detach())
         if not math.isfinite(self.loss):
-            raise DivergenceError(visit.round + 1, visit.clients[0], visit.step + 1, visit.lr)
-        parts = torch.autograd.grad(loss, shop.replica.leaves, allow_unused=True, materialize_grads=True)
+            raise DivergenceError(context.round + 1, context.clients[0], context.step + 1, context.lr)
+        parts = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
 
@@ -142,7 +142,7 @@ class FedCR:
     """The federation between two rounds; only the body of `w` travels, its head is the one that clients begin with."""
 
     federation: Federation
-    shop: Workshop
+    trainer: LocalTrainer
     bound: Bound
     lr: float
     w: Tensor  # (d,) body, then head
@@ -153,36 +153,38 @@ class FedCR:
 
     @classmethod
     def begin(cls, federation: Federation, *, epochs: int, lr: float, dim: int, bound: Bound) -> FedCR:
-        shop = plain_shop(federation, epochs=epochs, model=network(federation, dim), mixup=False)  # priors want labels
-        w = shop.layout.flatten(shop.model).to(shop.dtype)
-        buffers = [buffer.reshape(-1).to(shop.dtype) for buffer in running_statistics(shop.model).values()]
+        trainer = plain_trainer(
+            federation, epochs=epochs, model=network(federation, dim), mixup=False
+        )  # priors want labels
+        w = trainer.layout.flatten(trainer.model).to(trainer.dtype)
+        buffers = [buffer.reshape(-1).to(trainer.dtype) for buffer in running_statistics(trainer.model).values()]
         zeros = w.new_zeros(federation.dataset.classes, dim)
         standard = Gaussian(zeros, torch.ones_like(zeros))
-        return cls(federation, shop, bound, positive("lr", lr), w, torch.cat([w[:0], *buffers]), standard, {})
+        return cls(federation, trainer, bound, positive("lr", lr), w, torch.cat([w[:0], *buffers]), standard, {})
 
     def personal(self, client: int) -> Tensor:
         """The common body with the client's own head (d,)."""
-        own = head(self.shop.layout)
+        own = head(self.trainer.layout)
         return torch.cat([self.w[: own.start], self.heads.get(client, self.w[own])])
 
-    def train(self, client: int, shop: Workshop) -> tuple[Tensor, Tensor]:
+    def train(self, client: int, trainer: LocalTrainer) -> tuple[Tensor, Tensor]:
         """Where a client's training leads in this round, and its running statistics."""
         rate = self.lr * self.federation.recipe.local.lr_decay**self.round
 
-        def slope_on(visit: Visit, inputs: Tensor, labels: Tensor) -> BoundSlope:
-            return BoundSlope(shop, self.bound, self.priors, visit, inputs, labels)
+        def slope_on(context: ClientContext, inputs: Tensor, labels: Tensor) -> BoundGradient:
+            return BoundGradient(trainer, self.bound, self.priors, context, inputs, labels)
 
         start = self.personal(client)
-        return local_sgd(shop, client, start, self.statistics, round=self.round, lr=rate, slope_on=slope_on)
+        return local_sgd(trainer, client, start, self.statistics, round=self.round, lr=rate, slope_on=slope_on)
 
     def advance(self) -> None:
         """One round: the cohort trains, bodies are averaged by size, heads stay, class priors are multiplied."""
-        cohort, own = self.federation.cohort(self.round), head(self.shop.layout)
-        sizes = {k: len(self.federation.parts[k]) for k in cohort}
+        cohort, own = self.federation.cohort(self.round), head(self.trainer.layout)
+        sizes = {k: len(self.federation.client_indices[k]) for k in cohort}
         w, statistics = torch.zeros_like(self.w, dtype=torch.float64), torch.zeros_like(self.statistics).double()
         experts: list[dict[int, Gaussian]] = []
         for k in cohort:
-            end, seen = self.train(k, self.shop)
+            end, seen = self.train(k, self.trainer)
             self.heads[k] = end[own].clone()
             experts.append(self.encodings(k, end, seen))
             w += sizes[k] / sum(sizes.values()) * end
@@ -200,15 +202,15 @@ class FedCR:
         with the number of examples.
         """
         inputs, labels = training_examples(self.federation, client)
-        with at_rest(self.shop, w, statistics) as model:
+        with at_rest(self.trainer, w, statistics) as model:
             assert isinstance(model, Bottleneck)
             found = model.encode(inputs)
         classes = ((y, labels == y) for y in sorted(set(labels.tolist())))
         return {y: Gaussian(found.mu[held].mean(dim=0), found.sigma[held].mean(dim=0)) for y, held in classes}
 
-    def predict(self, client: int, shop: Workshop, inputs: Tensor) -> Tensor:
+    def predict(self, client: int, trainer: LocalTrainer, inputs: Tensor) -> Tensor:
         """Logits (n, classes) after a last training of the client's head alone, for those too that never took part."""
-        return look(shop, *self.train(client, shop), inputs).outputs
+        return look(trainer, *self.train(client, trainer), inputs).outputs
 
 
 def merged(priors: Gaussian, experts: Sequence[dict[int, Gaussian]]) -> Gaussian:
@@ -224,6 +226,8 @@ def merged(priors: Gaussian, experts: Sequence[dict[int, Gaussian]]) -> Gaussian
     return Gaussian(mu, sigma)
 
 
-def head_shop(trained: FedCR, epochs: int) -> Workshop:
+def head_trainer(trained: FedCR, epochs: int) -> LocalTrainer:
     """A workshop that trains heads only."""
-    return plain_shop(trained.federation, epochs=epochs, correction=HeadOnly(), model=trained.shop.model, mixup=False)
+    return plain_trainer(
+        trained.federation, epochs=epochs, correction=HeadOnly(), model=trained.trainer.model, mixup=False
+    )

@@ -12,8 +12,8 @@ from torch.nn import functional
 from landscape.errors import choose, positive, whole
 from training.console.summaries import spelled
 from training.engine.run import restore
-from training.personal.client_tests import HeadOnly, Subject, local_sgd, look, plain_shop, stored, training_examples
-from training.personal.fedcr import Bound, FedCR, head_shop
+from training.personal.client_tests import HeadOnly, Subject, local_sgd, look, plain_trainer, stored, training_examples
+from training.personal.fedcr import Bound, FedCR, head_trainer
 from training.rules.base import within
 from training.rules.corrections import BodyOnly, Plain
 from training.storage import checkpoint
@@ -24,7 +24,7 @@ Predict = Callable[[int, Tensor], Tensor | None]  # a client and its inputs -> (
 
 def as_it_is(subject: Subject) -> Predict:
     """The global model itself."""
-    return lambda client, inputs: look(subject.federation.shop, subject.w, subject.statistics, inputs).outputs
+    return lambda client, inputs: look(subject.federation.trainer, subject.w, subject.statistics, inputs).outputs
 
 
 def finetuned(subject: Subject, *, epochs: int = 5, lr: float | None = None, part: str = "all") -> Predict:
@@ -33,31 +33,31 @@ def finetuned(subject: Subject, *, epochs: int = 5, lr: float | None = None, par
     part "head" is FedFSA's. The batches are those that a next round would have.
     """
     correction = TRAINED[choose("part", part, TRAINED)]
-    shop, rate = plain_shop(subject.federation, epochs=epochs, correction=correction), positive("lr", lr or 0.0)
+    trainer, rate = plain_trainer(subject.federation, epochs=epochs, correction=correction), positive("lr", lr or 0.0)
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        tuned = local_sgd(shop, client, subject.w, subject.statistics, round=subject.state.round, lr=rate)
-        return look(shop, *tuned, inputs).outputs
+        tuned = local_sgd(trainer, client, subject.w, subject.statistics, round=subject.state.round, lr=rate)
+        return look(trainer, *tuned, inputs).outputs
 
     return predict
 
 
 def alone(subject: Subject, *, epochs: int | None = None, lr: float | None = None, lr_decay: float = 0.99) -> Predict:
     """A model that the client trains alone from the run's initial weights; the rate decays every epoch (FedSoL)."""
-    shop, rate = plain_shop(subject.federation, epochs=epochs or 0), positive("lr", lr or 0.0)
+    trainer, rate = plain_trainer(subject.federation, epochs=epochs or 0), positive("lr", lr or 0.0)
     within("lr_decay", lr_decay, "(0, 1]")
     start = restore(stored(subject.run, 0))
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        trained = local_sgd(shop, client, start.w, start.statistics, round=0, lr=rate, lr_decay=lr_decay)
-        return look(shop, *trained, inputs).outputs
+        trained = local_sgd(trainer, client, start.w, start.statistics, round=0, lr=rate, lr_decay=lr_decay)
+        return look(trainer, *trained, inputs).outputs
 
     return predict
 
 
 def last_own(subject: Subject) -> Predict:
     """The client's model when it last took part: what the method keeps (FedALA), or a checkpoint (FedFSA)."""
-    run, state, shop = subject.run, subject.state, subject.federation.shop
+    run, state, trainer = subject.run, subject.state, subject.federation.trainer
     if "personal" in subject.federation.method.client_vectors:
         models, file, keep = {k: own["personal"] for k, own in state.clients.items()}, "clients", "keep_clients"
     else:
@@ -72,9 +72,9 @@ def last_own(subject: Subject) -> Predict:
     def predict(client: int, inputs: Tensor) -> Tensor | None:
         if client not in models:
             return None
-        w, statistics = models[client][: shop.layout.size], models[client][shop.layout.size :]
+        w, statistics = models[client][: trainer.layout.size], models[client][trainer.layout.size :]
         # FedALA keeps weights only
-        return look(shop, w, statistics if statistics.numel() else state.statistics, inputs).outputs
+        return look(trainer, w, statistics if statistics.numel() else state.statistics, inputs).outputs
 
     return predict
 
@@ -104,14 +104,14 @@ def neighbours(
     within("lam", lam, "[0, 1]")
     positive("scale", scale)
     federation, rate = subject.federation, positive("lr", lr or 0.0)
-    shop = plain_shop(federation, epochs=epochs) if whole("epochs", epochs, least=0) else federation.shop
+    trainer = plain_trainer(federation, epochs=epochs) if whole("epochs", epochs, least=0) else federation.trainer
 
     def predict(client: int, inputs: Tensor) -> Tensor:
         model = subject.w, subject.statistics
         if epochs:
-            model = local_sgd(shop, client, *model, round=subject.state.round, lr=rate)
+            model = local_sgd(trainer, client, *model, round=subject.state.round, lr=rate)
         own, labels = training_examples(federation, client)
-        seen, known = (look(shop, *model, images, features=True) for images in (inputs, own))
+        seen, known = (look(trainer, *model, images, features=True) for images in (inputs, own))
         assert seen.features is not None
         assert known.features is not None
         near = vote(seen.features, known.features, labels, k=k, scale=scale, classes=federation.dataset.classes)
@@ -146,8 +146,8 @@ def common_representation(
     trained = FedCR.begin(subject.federation, epochs=epochs or 0, lr=lr or 0.0, dim=dim, bound=bound)
     for _ in range(whole("rounds", rounds or 0)):
         trained.advance()
-    shop = head_shop(trained, epochs or 0)
-    return lambda client, inputs: trained.predict(client, shop, inputs)
+    trainer = head_trainer(trained, epochs or 0)
+    return lambda client, inputs: trained.predict(client, trainer, inputs)
 
 
 PERSONAL: dict[str, Callable[..., Predict]] = {

@@ -23,7 +23,7 @@ Vectors = dict[str, Tensor]
 
 
 @dataclass
-class Visit:
+class ClientContext:
     """One client's stay in one round. `state` is a private copy: rules rebind its entries, never write into them."""
 
     layout: Layout
@@ -37,7 +37,7 @@ class Visit:
     seed: int = 0  # of the run, for rules that draw
     clients: tuple[int, ...] = (0,)  # who this is; several for a stack
     step: int = 0  # local steps taken so far
-    scratch: Vectors = field(default_factory=dict)  # like `state`, but forgotten when the visit ends
+    scratch: Vectors = field(default_factory=dict)  # like `state`, but forgotten when the context ends
 
     @property
     def effective_steps(self) -> Tensor | float:
@@ -92,11 +92,11 @@ class Rule:
         """What of them is broadcast with the model w."""
         return {}
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
         """The client's new vectors after local training ended at w."""
         return {}
 
-    def upload(self, visit: Visit, w: Tensor) -> Vectors:
+    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
         """What the client sends beside its model."""
         return {}
 
@@ -106,7 +106,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ModelOutput:
     """What a model makes of a batch."""
 
     outputs: Tensor  # (B, classes) logits
@@ -114,29 +114,29 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Term(Rule, ABC):
+class LossTerm(Rule, ABC):
     """A loss per example, from a model's own view of a batch and the views that others have of it."""
 
     features: ClassVar[bool] = False  # whether penultimate features are needed
 
     @abstractmethod
-    def references(self, visit: Visit) -> Vectors:
+    def references(self, context: ClientContext) -> Vectors:
         """The other models, by name: parameter vectors that no gradient flows into."""
 
     @abstractmethod
-    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+    def __call__(self, own: ModelOutput, others: Mapping[str, ModelOutput], targets: Tensor) -> Tensor:
         """Values (B,)."""
 
 
-class Slope(Protocol):
+class GradientFunction(Protocol):
     """Gradients on the batch of one local step; the first one taken also feeds norm layers and the training loss."""
 
-    def __call__(self, point: Tensor, term: Term | None = None, half: int | None = None) -> Tensor:
+    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
         """At a point: of the local loss, or of `term` alone; on the whole batch, or on its half 0 or 1."""
 
 
-class SampleSlope(Slope, Protocol):
-    """A slope of one client that also tells the cross-entropy at its first point."""
+class SampleGradient(GradientFunction, Protocol):
+    """A gradient_at of one client that also tells the cross-entropy at its first point."""
 
     loss: float
 
@@ -144,7 +144,7 @@ class SampleSlope(Slope, Protocol):
 class Samples(Protocol):
     """Mini-batches that a client looks at before its local training; norm layers learn nothing from them."""
 
-    def __call__(self, share: float, again: int) -> Iterator[SampleSlope]:
+    def __call__(self, share: float, again: int) -> Iterator[SampleGradient]:
         """Slopes on the batches of a random share of the client's examples, drawn anew for every `again`."""
 
 
@@ -156,16 +156,18 @@ class Perturbation(Rule, ABC):
     batches: ClassVar[int] = 1  # mini-batches that one step takes
 
     @abstractmethod
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         """The perturbation at w; `gradient` is the plain one there if `gradients` asks for it."""
 
-    def descend(self, w: Tensor, slope: Slope, visit: Visit, plain: bool) -> tuple[Tensor, Tensor | None]:
+    def descend(
+        self, w: Tensor, gradient_at: GradientFunction, context: ClientContext, plain: bool
+    ) -> tuple[Tensor, Tensor | None]:
         """g~, and the gradient at w itself if it was taken; `plain`: it must be."""
-        gradient = slope(w) if self.gradients or plain else None
-        e = self(w, gradient, visit)
+        gradient = gradient_at(w) if self.gradients or plain else None
+        e = self(w, gradient, context)
         if e is not None:
-            return slope(w + e), gradient
-        return (slope(w) if gradient is None else gradient), gradient
+            return gradient_at(w + e), gradient
+        return (gradient_at(w) if gradient is None else gradient), gradient
 
 
 @dataclass(frozen=True)
@@ -175,12 +177,12 @@ class Correction(Rule, ABC):
     needs_gradient: ClassVar[bool] = False  # whether `plain`, the gradient at w itself, is asked for
 
     @abstractmethod
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         """The direction u at w."""
 
-    def enter(self, visit: Visit, samples: Samples) -> Tensor:
+    def enter(self, context: ClientContext, samples: Samples) -> Tensor:
         """Where local training starts; at the point that was sent, unless the client mixes in a model of its own."""
-        return visit.start
+        return context.start
 
     def frozen(self, layout: Layout) -> slice | None:
         """Coordinates that never move, not even by weight decay."""
@@ -215,7 +217,7 @@ class Method:
     correction: Correction
     server: Server
     paper: str
-    term: Term | None = None  # added to the cross-entropy of the local loss
+    term: LossTerm | None = None  # added to the cross-entropy of the local loss
     notes: str = field(default="", compare=False)
 
     @property
@@ -256,11 +258,11 @@ class Method:
     def message(self, w: Tensor, server: Vectors) -> Vectors:
         return {name: value for rule in self.rules for name, value in rule.message(w, server).items()}
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
-        return {name: value for rule in self.rules for name, value in rule.finish(visit, w).items()}
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+        return {name: value for rule in self.rules for name, value in rule.finish(context, w).items()}
 
-    def upload(self, visit: Visit, w: Tensor) -> Vectors:
-        return {name: value for rule in self.rules for name, value in rule.upload(visit, w).items()}
+    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+        return {name: value for rule in self.rules for name, value in rule.upload(context, w).items()}
 
     def advance(self, w: Tensor, server: Vectors, report: Report) -> tuple[Tensor, Vectors]:
         """The next global model and the server's next vectors; rules update before the model moves."""

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import Correction, Report, Vectors, Visit, head, within
+from training.rules.base import ClientContext, Correction, Report, Vectors, head, within
 
 
 @dataclass(frozen=True)
 class Plain(Correction):
     """u = g~."""
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient
 
 
@@ -29,8 +29,8 @@ class Proximal(Correction):
     def __post_init__(self) -> None:
         within("mu", self.mu, "[0, inf)")
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        return gradient + self.mu * (w - visit.start) if self.mu else gradient
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
+        return gradient + self.mu * (w - context.start) if self.mu else gradient
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class ControlVariate(Correction):
     down: ClassVar[int] = 1
     up: ClassVar[int] = 1
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        return gradient - visit.state["control"] + visit.message["global_control"]
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
+        return gradient - context.state["control"] + context.message["global_control"]
 
     def server_init(self, w: Tensor) -> Vectors:
         return {"global_control": torch.zeros_like(w)}
@@ -54,9 +54,9 @@ class ControlVariate(Correction):
     def message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"global_control": server["global_control"]}
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
-        moved = (w - visit.start) / (visit.lr * visit.effective_steps)
-        return {"control": visit.state["control"] - visit.message["global_control"] - moved}
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+        moved = (w - context.start) / (context.lr * context.effective_steps)
+        return {"control": context.state["control"] - context.message["global_control"] - moved}
 
     def update(self, server: Vectors, report: Report) -> Vectors:
         return {"global_control": server["global_control"] + report.changes["control"] / report.clients}
@@ -72,8 +72,8 @@ class ClientMomentum(Correction):
     def __post_init__(self) -> None:
         within("a", self.a, "(0, 1]")
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        return self.a * gradient + (1 - self.a) * visit.message["momentum"]
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
+        return self.a * gradient + (1 - self.a) * context.message["momentum"]
 
     def server_init(self, w: Tensor) -> Vectors:
         return {"momentum": torch.zeros_like(w)}
@@ -89,7 +89,7 @@ class ClientMomentum(Correction):
 class BodyOnly(Correction):
     """u = g~, but the head stays at its random start: only the body is trained and sent (FedBABU, Oh et al. 2022)."""
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient
 
     def frozen(self, layout: Layout) -> slice | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from landscape.errors import positive
-from training.rules.base import Correction, Report, Vectors, Visit, within
+from training.rules.base import ClientContext, Correction, Report, Vectors, within
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Duals(Correction):
     def strength(self) -> float:
         """alpha."""
 
-    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, visit: Visit) -> Tensor:
-        return gradient - visit.state["dual"] + self.strength * (w - visit.start)
+    def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
+        return gradient - context.state["dual"] + self.strength * (w - context.start)
 
     def server_init(self, w: Tensor) -> Vectors:
         return {"sigma": torch.zeros_like(w)}
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
-        return {"dual": visit.state["dual"] - self.strength * (w - visit.start)}
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+        return {"dual": context.state["dual"] - self.strength * (w - context.start)}
 
     def update(self, server: Vectors, report: Report) -> Vectors:
         if self.strength == 0:  # no duals at all

@@ -16,24 +16,24 @@ from torch.nn import functional
 
 from landscape.errors import positive
 from landscape.layout import Layout
-from training.rules.base import Seen, Term, Vectors, Visit, within
+from training.rules.base import ClientContext, LossTerm, ModelOutput, Vectors, within
 
 
 @dataclass(frozen=True)
-class Distillation(Term):
+class Distillation(LossTerm):
     """KL(softmax(z_g / tau) || softmax(z / tau)) towards the model that was sent (FedSoL's L_p)."""
 
     tau: float = 3.0
 
-    def references(self, visit: Visit) -> Vectors:
-        return {"sent": visit.start}
+    def references(self, context: ClientContext) -> Vectors:
+        return {"sent": context.start}
 
-    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+    def __call__(self, own: ModelOutput, others: Mapping[str, ModelOutput], targets: Tensor) -> Tensor:
         return divergence(others["sent"].outputs, own.outputs, self.tau)
 
 
 @dataclass(frozen=True)
-class NotTrue(Term):
+class NotTrue(LossTerm):
     """beta tau^2 KL(softmax(z_g / tau) || softmax(z / tau)) over the classes that are not the label (FedNTD)."""
 
     beta: float = 1.0
@@ -43,10 +43,10 @@ class NotTrue(Term):
         within("beta", self.beta, "[0, inf)")
         positive("tau", self.tau)
 
-    def references(self, visit: Visit) -> Vectors:
-        return {"sent": visit.start}
+    def references(self, context: ClientContext) -> Vectors:
+        return {"sent": context.start}
 
-    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+    def __call__(self, own: ModelOutput, others: Mapping[str, ModelOutput], targets: Tensor) -> Tensor:
         classes = own.outputs.shape[-1]
         # the label's logit at minus infinity would give 0 * inf: leave it out by index instead
         rest = torch.arange(classes - 1).expand(len(own.outputs), -1)
@@ -57,7 +57,7 @@ class NotTrue(Term):
 
 
 @dataclass(frozen=True)
-class Contrast(Term):
+class Contrast(LossTerm):
     """-mu log(e^{cos(z, z_glob) / tau} / (e^{cos(z, z_glob) / tau} + e^{cos(z, z_prev) / tau})) on features (MOON).
 
     z_prev comes from the client's previous model; at first participation from the model that was sent, which makes the
@@ -77,13 +77,13 @@ class Contrast(Term):
     def client_init(self, layout: Layout, start: Tensor) -> Vectors:
         return {"previous": start}
 
-    def finish(self, visit: Visit, w: Tensor) -> Vectors:
+    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"previous": w}
 
-    def references(self, visit: Visit) -> Vectors:
-        return {"sent": visit.start, "previous": visit.state["previous"]}
+    def references(self, context: ClientContext) -> Vectors:
+        return {"sent": context.start, "previous": context.state["previous"]}
 
-    def __call__(self, own: Seen, others: Mapping[str, Seen], targets: Tensor) -> Tensor:
+    def __call__(self, own: ModelOutput, others: Mapping[str, ModelOutput], targets: Tensor) -> Tensor:
         assert own.features is not None
         near, far = (
             functional.cosine_similarity(own.features, _features(others[name]), dim=-1) / self.tau
@@ -99,6 +99,6 @@ def divergence(teacher: Tensor, student: Tensor, tau: float) -> Tensor:
     return (target.exp() * (target - found)).sum(dim=-1)
 
 
-def _features(seen: Seen) -> Tensor:
+def _features(seen: ModelOutput) -> Tensor:
     assert seen.features is not None
     return seen.features

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from landscape.errors import choose
-from training.rules.base import Perturbation, Slope, Visit, norm, unit, within
+from training.rules.base import ClientContext, GradientFunction, Perturbation, norm, unit, within
 
 
 @dataclass(frozen=True)
 class NoPerturbation(Perturbation):
     """e = 0."""
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         return None
 
 
@@ -38,17 +38,17 @@ class SAM(Perturbation):
         within("rho_start", self.rho_start, "[0, inf)")
         within("warmup", self.warmup, "[0, inf)")
 
-    def radius(self, visit: Visit) -> float:
-        t = visit.round + 1  # visits count rounds from 0
+    def radius(self, context: ClientContext) -> float:
+        t = context.round + 1  # visits count rounds from 0
         return self.rho if t >= self.warmup else self.rho_start + (self.rho - self.rho_start) * t / self.warmup
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
             return None
         assert gradient is not None
-        return self.radius(visit) * unit(self.direction(gradient, visit))
+        return self.radius(context) * unit(self.direction(gradient, context))
 
-    def direction(self, gradient: Tensor, visit: Visit) -> Tensor:
+    def direction(self, gradient: Tensor, context: ClientContext) -> Tensor:
         """Where to climb; the gradient itself unless a method knows better."""
         return gradient
 
@@ -71,14 +71,14 @@ class ASAM(Perturbation):
         within("eta", self.eta, "[0, inf)")
         choose("scope", self.scope, ("weights", "all"))
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
             return None
         assert gradient is not None
         T = torch.ones_like(w)
-        for entry in visit.layout.entries:
+        for entry in context.layout.entries:
             if self.scope == "all" or "weight" in entry.name:  # by the name, so norm layers' scales count as well
-                visit.layout.view(T, entry).copy_(visit.layout.view(w, entry).abs() + self.eta)
+                context.layout.view(T, entry).copy_(context.layout.view(w, entry).abs() + self.eta)
         length = norm(T * gradient)
         return self.rho * T.square() * gradient / torch.where(length > 0, length, 1.0)
 
@@ -94,13 +94,15 @@ class MetaStep(Perturbation):
     def __post_init__(self) -> None:
         within("adapt", self.adapt, "[0, inf)")
 
-    def __call__(self, w: Tensor, gradient: Tensor | None, visit: Visit) -> Tensor | None:
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         assert gradient is not None
         return -self.adapt * gradient
 
-    def descend(self, w: Tensor, slope: Slope, visit: Visit, plain: bool) -> tuple[Tensor, Tensor | None]:
-        first = slope(w, half=0)
-        return slope(w - self.adapt * first, half=1), first
+    def descend(
+        self, w: Tensor, gradient_at: GradientFunction, context: ClientContext, plain: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        first = gradient_at(w, half=0)
+        return gradient_at(w - self.adapt * first, half=1), first
 
 
 PERTURBATIONS: dict[str, type[Perturbation]] = {"none": NoPerturbation, "sam": SAM, "asam": ASAM}

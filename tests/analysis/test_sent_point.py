@@ -15,8 +15,8 @@ from torch import Tensor
 
 from analysis.studies import drift, local_global, sensitivity
 from analysis.subjects import Run
-from tests.analysis.test_curvature import dense
-from tests.analysis.test_drift import answer, gradient_at, loss_at, outputs
+from tests.analysis.studies.test_curvature import dense
+from tests.analysis.studies.test_drift import answer, gradient_at, loss_at, outputs
 
 RHO_S = 0.1
 RADIUS = 0.2

@@ -9,7 +9,7 @@ from torch.nn import functional
 from landscape.rng import torch_generator
 from training.data.augment import Augment, augment, crop_and_flip, cut, draw, draw_mixup, mix, mixup
 from training.data.datasets import make, normalise
-from training.models.networks import torchvision_shim
+from training.models import torchvision_shim
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from training.models.networks import MODELS, build, features, head, networks, torchvision_shim
+from training.models import networks, torchvision_shim
+from training.models.networks import MODELS, build, features, head
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 COUNTS = [
     ("lenet64", 10, 3, 32, {}, 797_962),

@@ -253,7 +253,7 @@ class Convolved(nn.Module):
 
 
 def test_a_network_without_a_linear_classifier_is_refused():
-    fed = federation(model={"name": "tests.training.test_fedcr:Convolved"})
+    fed = federation(model={"name": "tests.training.personal.test_fedcr:Convolved"})
     with pytest.raises(ValueError, match=r"last layer is torch\.nn\.Linear, got Conv2d 'classifier'"):
         network(fed, 4)
 

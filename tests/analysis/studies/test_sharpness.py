@@ -12,8 +12,8 @@ from analysis.studies import sharpness
 from analysis.subjects import Limits, Own, Run
 from landscape.geometry.sharpness import KINDS
 from landscape.objectives.batches import join
-from tests.analysis.test_curvature import dense
-from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
+from tests.analysis.studies.test_curvature import dense
+from tests.analysis.studies.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
 
 
 def test_one_step_against_plain_gradients(run: Run, tmp_path: Path) -> None:

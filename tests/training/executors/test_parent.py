@@ -13,7 +13,7 @@ import pytest
 
 from training.executors.parent import end_with_parent
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 POOL = """
 import sys, time
 from concurrent.futures import ProcessPoolExecutor

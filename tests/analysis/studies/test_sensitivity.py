@@ -11,7 +11,7 @@ import torch
 
 from analysis.studies import sensitivity
 from analysis.subjects import Run
-from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
+from tests.analysis.studies.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_part_of_the_data_and_bad_settings(run: Run, tmp_path: Path) -> None:
 def test_norm_layers(make_run: Callable[..., Run], tmp_path: Path) -> None:
     """Running statistics follow the weights in a point; they are not layers, and do not count as movement."""
     run = make_run(
-        model={"name": "tests.analysis.test_sensitivity:normed"},
+        model={"name": "tests.analysis.studies.test_sensitivity:normed"},
         checkpoints={"every": 1, "keep_locals": "all"},
         rounds={"count": 1, "participants": 2},
     )

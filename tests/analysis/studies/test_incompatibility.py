@@ -20,7 +20,7 @@ from analysis.subjects import Limits, Own, Run, Subject
 from landscape import Objective
 from landscape.objectives.batches import join
 from landscape.rng import numpy_generator
-from tests.analysis.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
+from tests.analysis.studies.test_drift import answer, check_interruption, check_reading, gradient_at, loss_at
 from training.rules.base import ClientContext
 
 
@@ -432,7 +432,7 @@ def test_norm_layers_are_not_perturbed(make_run: Callable[..., Run], tmp_path: P
     """Running statistics follow the weights in a point, also where the server's direction is mixed in."""
     run = make_run(
         algorithm={"name": "fedvssam"},
-        model={"name": "tests.analysis.test_sensitivity:normed"},
+        model={"name": "tests.analysis.studies.test_sensitivity:normed"},
         rounds={"count": 1, "participants": 2},
     )
     size = len(run.checkpoint(1).server["direction"])

@@ -26,7 +26,7 @@ from training.methods import catalog
 from training.models import networks
 from training.storage import checkpoint, lease, metrics
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMAND = [  # -P: the current folder is ours to add; a background job of a shell has interrupts switched off
     sys.executable,
     "-P",

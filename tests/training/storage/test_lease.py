@@ -16,7 +16,7 @@ import pytest
 from training.storage import lease
 from training.storage.lease import BusyError, LeaseLostError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # Counts under the lease, in a way that loses counts whenever two are inside at once.
 COUNTER = """

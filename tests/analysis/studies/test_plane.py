@@ -19,7 +19,7 @@ from analysis.shared import grids
 from analysis.store import Stored, Table
 from analysis.studies import plane
 from analysis.subjects import Limits, Own, Run
-from tests.analysis.test_surface import assert_same, normed, plain
+from tests.analysis.studies.test_surface import assert_same, normed, plain
 
 
 def go(subjects: list[Any], out: Path, **settings: Any) -> Stored:

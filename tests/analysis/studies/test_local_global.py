@@ -11,7 +11,7 @@ import torch
 from analysis.studies.local_global import Settings, client_operators
 from analysis.subjects import Run
 from landscape.operators import SumOperator
-from tests.analysis.test_curvature import ask, dense
+from tests.analysis.studies.test_curvature import ask, dense
 
 
 def test_the_hessian_of_everyone_is_the_sum_of_the_clients(run: Run) -> None:

@@ -31,7 +31,7 @@ from training.engine.run import train
 from training.storage import checkpoint, files, metrics
 from training.storage.checkpoint import Checkpoint, DamagedError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # server and client state, momentum, SWA whose average begins between two checkpoints, clients that never take part
 TINY = {

@@ -17,8 +17,8 @@ from analysis import runner, store
 from analysis.store import Stored, Table
 from analysis.studies import interpolation
 from analysis.subjects import Limits, Run
-from tests.analysis.test_plane import flat, several
-from tests.analysis.test_surface import assert_same, normed, plain
+from tests.analysis.studies.test_plane import flat, several
+from tests.analysis.studies.test_surface import assert_same, normed, plain
 
 
 def go(subjects: list[Any], out: Path, **settings: Any) -> Stored:

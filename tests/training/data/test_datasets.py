@@ -15,7 +15,7 @@ from scipy.special import ndtr
 from training.data import datasets
 from training.data.datasets import DATASETS, Dataset, load, make, normalise, pooled
 from training.data.readers import COARSE, unpickle
-from training.models.networks import torchvision_shim
+from training.models import torchvision_shim
 
 REAL = os.environ.get("LANDSCAPE_DATA")
 real_data = [

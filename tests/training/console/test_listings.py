@@ -11,7 +11,7 @@ from rich.console import Console
 from training.console import listings
 from training.methods import catalog
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[3] / "README.md"
 
 
 def printed(width):

@@ -1,13 +1,14 @@
-"""Words for the user's mistakes: what was expected, what came, what to write instead."""
+"""Words for the user's mistakes: what was expected, what came, what to write instead. This file imports no torch."""
 
 from __future__ import annotations
 
 import difflib
 import numbers
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def choose(kind: str, name: str, choices: Iterable[str]) -> str:
@@ -44,7 +45,7 @@ def whole(name: str, value: int, least: int = 1, most: int | None = None) -> int
 def finite(name: str, vector: Tensor) -> Tensor:
     """Return `vector` if every entry is finite."""
     # one non-finite entry makes the sum non-finite; the slow look is for the message, or for a sum that overflowed
-    if not bool(torch.isfinite(vector.sum())) and not bool(torch.isfinite(vector).all()):
-        bad = (~torch.isfinite(vector)).sum().item()
+    if not bool(vector.sum().isfinite()) and not bool(vector.isfinite().all()):
+        bad = (~vector.isfinite()).sum().item()
         raise ValueError(f"{name} has {bad} non-finite entries of {vector.numel()}: did training diverge?")
     return vector

@@ -1,0 +1,168 @@
+"""Settings of everything that has any: frozen, strict, ranges as annotated types. This file imports no torch.
+
+    @settings
+    class SAM:
+        rho: NonNegative = Field(0.05, description="radius of the perturbation")
+
+    build(SAM, {"rho": -1}, "fedsam")   # ValueError: fedsam: rho must be at least 0, got -1
+
+Recipes are pydantic models (`Settings`), everything else is a pydantic dataclass (`settings`). Both refuse unknown
+names and wrong types, and both tell a mistake in the same words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin
+
+import pydantic
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from landscape.errors import choose
+from training.storage import toml
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list"}
+EXPECTED = {  # pydantic's kind of mistake -> what was expected
+    "int_type": WORDS[int],
+    "float_type": WORDS[float],
+    "bool_type": WORDS[bool],
+    "string_type": WORDS[str],
+    "tuple_type": WORDS[tuple],
+    "model_type": "a table of settings",
+    "dataclass_type": "a table of settings",
+    "dataclass_exact_type": "a table of settings",
+    "finite_number": "finite",
+    "literal_error": "{expected}",
+    "greater_than": "above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "below {lt}",
+    "less_than_equal": "at most {le}",
+    "too_short": "a list of at least {min_length}",
+}
+
+Kind = TypeVar("Kind")
+
+NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]  # [0, 1]
+Share = Annotated[float, Field(gt=0, le=1)]  # (0, 1]
+Decay = Annotated[float, Field(ge=0, lt=1)]  # [0, 1): a moving average with this factor settles
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+
+
+def as_tuple(given: object) -> object:
+    """A list as a tuple, for settings that hold several values: TOML and JSON only have lists."""
+    return tuple(given) if isinstance(given, list) else given
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+
+
+class Settings(BaseModel):
+    """A table of a recipe: frozen, and strict about names and types."""
+
+    model_config = ConfigDict(frozen=True, **STRICT)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(Field, dataclasses.field))
+def settings(kind: type[Kind]) -> type[Kind]:
+    """Make a class a frozen dataclass whose fields are checked when it is created."""
+    return pydantic.dataclasses.dataclass(frozen=True, config=STRICT)(kind)  # type: ignore[return-value]
+
+
+def build(kind: Callable[..., Kind], given: Mapping[str, Any], what: str) -> Kind:
+    """Create `kind` from settings by name, or raise ValueError that tells every mistake.
+
+    kind: a class made by `settings`, or a `Settings` model.
+    given: values by the names of the settings; the others keep their defaults.
+    what: whose settings these are, for messages: "fedsam", "study curvature".
+    """
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        known = list(fields(kind))
+        raise ValueError("\n".join(explain(problem, known, what) for problem in error.errors())) from None
+
+
+def replace(old: Kind, given: Mapping[str, Any], what: str) -> Kind:
+    """A copy of `old` with some settings changed, checked like `build`."""
+    return build(type(old), {**values(old), **given}, what)
+
+
+def explain(problem: Any, known: Iterable[str], what: str) -> str:
+    """One of pydantic's mistakes in words: what was expected, what came, what to write instead.
+
+    problem: an entry of `ValidationError.errors()`.
+    known: names of the settings there are, for "did you mean".
+    what: whose settings these are.
+    """
+    kind, place = problem["type"], ".".join(str(part) for part in problem["loc"])
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        names = list(known)
+        if not names:
+            return f"{what} takes no settings, got '{place}'; leave it out"
+        try:
+            choose(f"setting of {what}", place, names)
+        except ValueError as error:
+            return str(error)
+    if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return f"{what} needs the setting '{place}'; write {place} = ..."
+    if kind == "value_error":
+        message = str(problem["ctx"]["error"])
+        return f"{what}: {message}" if place in message else f"{what}: {place}: {message}"
+    context = {key: f"{part:g}" if isinstance(part, float) else part for key, part in problem.get("ctx", {}).items()}
+    expected = EXPECTED[kind].format(**context) if kind in EXPECTED else problem["msg"]
+    return f"{what}: {place} must be {expected}, got {toml.written(toml.plain(place, problem['input']))}"
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """What a person may want to know of a setting."""
+
+    name: str
+    default: Any
+    description: str
+    allowed: str  # what it may be, in words: "at least 1", "train or test"
+
+
+def describe(kind: type[Any]) -> list[About]:
+    """Every setting of a class: its name, default, meaning, and what it may be."""
+    return [
+        About(name, field.get_default(), field.description or "", allowed(field))
+        for name, field in fields(kind).items()
+    ]
+
+
+def fields(kind: Any) -> dict[str, FieldInfo]:
+    """pydantic's fields of a model or a dataclass, by name."""
+    found: dict[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
+    return found
+
+
+def values(made: Any) -> dict[str, Any]:
+    """All settings of an object with their values."""
+    return {name: getattr(made, name) for name in fields(type(made))}
+
+
+def allowed(field: FieldInfo) -> str:
+    """What a setting may be, in words."""
+    annotation: Any = field.annotation
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    optional = type(None) in get_args(annotation)
+    if get_origin(annotation) is Literal:
+        words = " or ".join(map(str, get_args(annotation)))
+    elif optional and len(parts) == 1 and get_origin(parts[0]) is Literal:
+        words = " or ".join(map(str, get_args(parts[0])))
+    else:
+        kind = parts[0] if optional and parts else annotation
+        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        words = WORDS.get(get_origin(kind) or kind, "")
+    limits = [*field.metadata, *(limit for part in parts for limit in getattr(part, "__metadata__", ()))]
+    limits = [inner for one in limits for inner in getattr(one, "metadata", [one])]
+    signs = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
+    ranges = [f"{word} {getattr(one, sign):g}" for one in limits for sign, word in signs if hasattr(one, sign)]
+    return ", ".join(part for part in (words, *ranges) if part)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from analysis.studies.drift import distance
 from analysis.subjects import Run, Subject
 from training.engine.run import restore
-from training.executors.executor import Serial
+from training.executors.serial import Serial
 from training.methods.fedfsa import LayerRadii
 from training.methods.fedgloss import ServerSharpness
 from training.methods.fedlesam import OldGlobal

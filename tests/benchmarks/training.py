@@ -134,7 +134,7 @@ def measure_rounds(*, looks: int, steps: int) -> Numbers:
 
     from training import config
     from training.engine.run import Federation
-    from training.executors.executor import Processes
+    from training.executors.processes import Processes
 
     ways: dict[str, Callable[[], object]] = {}
     images: dict[str, int] = {}
@@ -230,7 +230,7 @@ def measure_stacked(*, looks: int) -> Numbers:
     """Seconds of a round with clients one by one and stacked, in this process."""
     from training import config
     from training.engine.run import Federation
-    from training.executors.executor import Serial
+    from training.executors.serial import Serial
     from training.executors.stacked import Stacked
 
     quiet = ("rounds.count=1000", "evaluation.every=1000")
@@ -257,7 +257,7 @@ def measure_sam(*, looks: int) -> Numbers:
     """Seconds of a round of FedAvg and FedSAM, in this process."""
     from training import config
     from training.engine.run import Federation
-    from training.executors.executor import Serial
+    from training.executors.serial import Serial
 
     found: Numbers = {}
     digits = {**lenet64(2, 4), "data": {"name": "digits"}, "model": {"name": "digits_cnn"}, "partition": {"clients": 5}}
@@ -276,7 +276,7 @@ def measure_crowd(*, clients: int, examples: int) -> Numbers:
     from tests.benchmarks.worker import peak_bytes
     from training import config
     from training.engine.run import Federation
-    from training.executors.executor import Serial
+    from training.executors.serial import Serial
 
     settings = {
         "data": {"name": "synthetic", "examples": max(examples, clients), "test_examples": 0},

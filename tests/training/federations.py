@@ -15,7 +15,8 @@ from training import config
 from training.data import datasets
 from training.data.partition import Partition
 from training.engine.run import Federation, Record, State
-from training.executors.executor import Executor, Serial
+from training.executors.base import Executor
+from training.executors.serial import Serial
 from training.methods import catalog
 from training.rules.base import ClientContext, Method, Perturbation, Report, Server, Vectors, unit
 from training.rules.corrections import Proximal

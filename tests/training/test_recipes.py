@@ -11,7 +11,7 @@ from training import config
 from training.data import partition
 from training.engine.federation import Federation
 from training.engine.run import train
-from training.executors.executor import Serial
+from training.executors.serial import Serial
 from training.methods import catalog
 from training.personal.evaluation import options_of
 

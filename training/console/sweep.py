@@ -17,7 +17,7 @@ from training.console.listings import framed, settings
 from training.console.progress import Bars, bars
 from training.console.summaries import Score, say, scores, status
 from training.engine.run import Record, Watch, train
-from training.executors.executor import BACKENDS
+from training.executors.choice import BACKENDS
 from training.storage import checkpoint, metrics, toml
 
 

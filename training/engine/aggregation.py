@@ -10,7 +10,7 @@ from torch import Tensor
 
 from training.engine.local_training import DivergenceError, Result
 from training.engine.recording import summarise
-from training.executors.executor import Broadcast
+from training.executors.base import Broadcast
 from training.rules.base import Report, Vectors, effective_steps
 
 

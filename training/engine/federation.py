@@ -21,7 +21,7 @@ from training.data import datasets, partition
 from training.engine.aggregation import RoundAggregate
 from training.engine.local_training import ClientIndices, DivergenceError, LocalTrainer
 from training.engine.recording import perturbation_error
-from training.executors.executor import Broadcast, Executor, Task
+from training.executors.base import Broadcast, Executor, Task
 from training.methods import catalog
 from training.models import networks
 from training.rules.base import Vectors

@@ -12,10 +12,13 @@ import torch
 from landscape.errors import choose, whole
 from training.config import Recipe
 from training.engine.local_training import DivergenceError, LocalTrainer
-from training.executors.executor import BACKENDS, Broadcast, Executor, Processes, Serial, Task
+from training.executors.base import Broadcast, Executor, Task
+from training.executors.processes import Processes
+from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.storage import checkpoint
 
+BACKENDS = ("auto", "serial", "processes", "vmap")
 SPAWNING = 8.0  # seconds that starting processes and importing torch in them may take
 
 

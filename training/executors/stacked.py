@@ -19,7 +19,7 @@ from landscape.runtime.workers import ordered_map
 from training.data.allocation import Ints
 from training.engine.local_training import DivergenceError, LocalTrainer, Result, halves, local_step
 from training.engine.recording import Recorder
-from training.executors.executor import Broadcast, Executor, Task
+from training.executors.base import Broadcast, Executor, Task
 from training.rules.base import ClientContext, Correction, LossTerm, ModelOutput, Vectors
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that a step outweighs Python's share, and memory comes to matter

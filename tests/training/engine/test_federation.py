@@ -24,7 +24,7 @@ from tests.training.federations import (
 )
 from training.engine import local_training
 from training.engine.run import Federation
-from training.executors.executor import Serial
+from training.executors.serial import Serial
 from training.methods import catalog
 
 EVERYONE = {"participants": 7}

@@ -16,7 +16,8 @@ from training.engine import recording
 from training.engine import run as rounds
 from training.engine.local_training import DivergenceError, StepGradient
 from training.engine.recording import QUANTITIES, available
-from training.executors.executor import Processes, Serial
+from training.executors.processes import Processes
+from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.methods import catalog
 from training.rules.base import ClientContext

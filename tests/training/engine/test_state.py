@@ -16,7 +16,8 @@ from training.data import datasets, partition
 from training.engine import run as rounds
 from training.engine.local_training import DivergenceError, Result
 from training.engine.run import Federation, State
-from training.executors.executor import Broadcast, Serial, Task
+from training.executors.base import Broadcast, Task
+from training.executors.serial import Serial
 from training.storage import checkpoint, metrics
 
 

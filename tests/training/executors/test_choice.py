@@ -10,7 +10,7 @@ import torch
 from tests.training.federations import federation, play
 from training.engine.local_training import DivergenceError, Result
 from training.executors import choice
-from training.executors.executor import Serial
+from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.storage import checkpoint
 

@@ -12,9 +12,11 @@ from torch.nn import functional
 from tests.training.federations import COMPOSED, NAMES, batches, close, federation, made_up, play
 from training.engine.local_training import DivergenceError
 from training.engine.run import Federation
-from training.executors import executor as executor_module
+from training.executors import processes as processes_module
 from training.executors import stacked
-from training.executors.executor import Broadcast, Executor, Processes, Serial, Task
+from training.executors.base import Broadcast, Executor, Task
+from training.executors.processes import Processes
+from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 
 EVEN = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot learn
@@ -210,7 +212,7 @@ def test_a_round_that_is_given_up_leaves_nothing_behind(workers: Processes, monk
     start, message = fed.begin().w, fed.method.message(fed.begin().w, fed.begin().server)
     tasks = [Task(client, {"control": torch.zeros_like(start)}) for client in range(7)]
     with monkeypatch.context() as patch:
-        patch.setattr(executor_module, "wait", lambda pipes: pipes[:1] if pipes[0].poll(60) else pytest.fail("late"))
+        patch.setattr(processes_module, "wait", lambda pipes: pipes[:1] if pipes[0].poll(60) else pytest.fail("late"))
         round = workers.run(Broadcast(start, message, start[:0], lr=0.1, round=0), tasks)
         assert next(round).client == 0
         round.close()  # type: ignore[attr-defined]
@@ -226,7 +228,7 @@ def test_of_several_divergent_clients_the_first_is_named(workers: Processes, mon
             assert pipe.poll(60)
         return pipes[::-1]
 
-    monkeypatch.setattr(executor_module, "wait", last_first)
+    monkeypatch.setattr(processes_module, "wait", last_first)
     fed = federation("scaffold", rounds={"participants": 7})
     workers.employ(fed.trainer)
     state = play(fed, 1)[0][0]

@@ -1,15 +1,10 @@
-"""Who trains the clients: this process, several processes, or one stacked computation. Results come in order.
-
-`serial` and `processes` agree bit for bit, because a client task always runs on one thread. `vmap` computes the
-same steps for all clients at once and agrees to rounding (about 1e-12 relative per step in float64).
-"""
+"""The processes backend: workers that are spawned once and kept for the run."""
 
 from __future__ import annotations
 
 import pickle
 import signal
 import traceback
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
@@ -21,31 +16,11 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from landscape.runtime.memory import keep_freed
-from landscape.runtime.workers import ordered_map
-from training.engine.local_training import DivergenceError, LocalTrainer, Result, train_client
+from training.engine.local_training import DivergenceError, LocalTrainer, Result
+from training.executors.base import Broadcast, Executor, Task
 from training.executors.parent import end_with_parent
-from training.rules.base import ClientContext, Vectors
-
-BACKENDS = ("auto", "serial", "processes", "vmap")
-
-
-@dataclass(frozen=True)
-class Broadcast:
-    """What every participant of a round receives."""
-
-    start: Tensor  # (d,)
-    message: Vectors
-    statistics: Tensor  # (b,)
-    lr: float
-    round: int
-
-
-@dataclass(frozen=True)
-class Task:
-    """One participant and what it remembers."""
-
-    client: int
-    state: Vectors
+from training.executors.serial import train_task
+from training.rules.base import Vectors
 
 
 @dataclass(eq=False)
@@ -56,31 +31,6 @@ class Worker:
     pipe: Connection
     desk: Vectors  # shared places for the vectors of the task in hand
     busy: bool = False
-
-
-class Executor(ABC):
-    """Runs the tasks of a round; results come back in the order of the tasks."""
-
-    name: str
-
-    @abstractmethod
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
-        """Train every task's client."""
-
-    def close(self) -> None:  # noqa: B027  (most have nothing to give back)
-        """Give back processes and memory."""
-
-
-class Serial(Executor):
-    """One client after the other in this process."""
-
-    name = "serial"
-
-    def __init__(self, trainer: LocalTrainer):
-        self.trainer = trainer
-
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
-        return ordered_map(lambda task: _train(self.trainer, broadcast, task), tasks, workers=1)
 
 
 class Processes(Executor):
@@ -247,7 +197,7 @@ def _serve(pipe: Connection) -> None:
             task = Task(content[0], desk)
             answer: Result | Exception
             try:
-                answer = _train(trainer, broadcast, task)
+                answer = train_task(trainer, broadcast, task)
             except DivergenceError as error:
                 answer = error
             except Exception:
@@ -257,19 +207,3 @@ def _serve(pipe: Connection) -> None:
                 pipe.send(answer)
             except OSError:
                 return
-
-
-def _train(trainer: LocalTrainer, broadcast: Broadcast, task: Task) -> Result:
-    context = ClientContext(
-        layout=trainer.layout,
-        start=broadcast.start,
-        message=broadcast.message,
-        state=dict(task.state),
-        lr=broadcast.lr,
-        momentum=trainer.recipe.local.momentum,
-        steps=trainer.steps(task.client),
-        round=broadcast.round,
-        seed=trainer.recipe.seed,
-        clients=(task.client,),
-    )
-    return train_client(trainer, context, task.client, broadcast.statistics)

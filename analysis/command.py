@@ -24,7 +24,7 @@ from training.console import messages
 from training.console.listings import framed
 from training.console.progress import bars
 from training.storage import lease, toml
-from training.storage.files import remove_leftovers
+from training.storage.atomic_files import remove_temporary_files
 from training.storage.runs import find_runs
 
 FOLDER = "analysis"  # beside a run's checkpoints
@@ -68,7 +68,7 @@ def writing(subjects: Sequence[Subject], studies: Sequence[str], out: Path | Non
         for directory in sorted(set(places.values())):
             leases.enter_context(lease.hold(directory, "analyze"))
         for folder in places:
-            remove_leftovers(folder)
+            remove_temporary_files(folder)
         yield
 
 

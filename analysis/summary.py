@@ -10,7 +10,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from analysis import store
 from analysis.store import Stored, Table
 from training.storage import toml
+from training.storage.atomic_files import write_atomically
 from training.storage.files import read_sealed
 from training.storage.metrics import read as read_metrics
 
@@ -312,13 +312,7 @@ def to_csv(rows: Sequence[Row], path: Path | None = None) -> str:
     for row in rows:
         writer.writerow([_cell(row.get(column)) for column in columns])
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            aside.write_text(text.getvalue(), encoding="utf-8")
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_atomically(path, text.getvalue().encode())
     return text.getvalue()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import math
-import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +17,7 @@ from markupsafe import Markup
 
 from reports.drawing import Outcome, Picture, Section
 from reports.figure import QUESTIONS
-from reports.files import slug, writing
+from reports.files import slug
 from reports.measures import final_accuracy
 from reports.page import provenance
 from reports.plotting.style import looks
@@ -27,6 +26,7 @@ from reports.runs import Collection, Run
 from reports.standing import CROSS, DAGGER, Standing
 from reports.tables import numbers, typeset
 from reports.tables.table import BOLD, Table, ranks
+from training.storage.atomic_files import write_atomically
 
 HERE = Path(__file__).parent  # the template, its style and its script
 HEAVY = 20_000  # characters of CSV; more of them are packed
@@ -55,14 +55,7 @@ def write_page(
 ) -> Path:
     """Write the page aside, then rename it: whoever reads sees the old one or the new one."""
     text = render(everything, outcomes, tables=tables, missing=missing, problems=problems, bold=bold)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            aside.write_text(text, encoding="utf-8")
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+    write_atomically(path, text.encode())
     return path
 
 

@@ -26,7 +26,7 @@ from training.data import datasets, partition
 from training.methods import catalog
 from training.models import networks
 from training.rules.base import Method, Rule
-from training.storage import files
+from training.storage.atomic_files import write_atomically
 
 RULES = "perturbation + correction → server"
 ALGORITHM_NOTES = (
@@ -238,7 +238,7 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments:
         raise SystemExit("expected a Markdown file: python -m training.console.listings README.md")
     for path in map(Path, arguments):
-        files.write_text(path, with_algorithms(path.read_text(encoding="utf-8")))
+        write_atomically(path, with_algorithms(path.read_text(encoding="utf-8")).encode())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from training.console.listings import settings
 from training.data.partition import Partition
-from training.storage import files
+from training.storage.atomic_files import replace_file
 
 MOST_CLIENTS = 200  # more columns than this cannot be told apart
 MOST_NUMBERS = 15  # up to this many rows and columns there is room for the numbers themselves
@@ -23,12 +22,8 @@ MOST_NUMBERS = 15  # up to this many rows and columns there is room for the numb
 
 def draw_partition(split: Partition, path: Path) -> Path:
     """Write the picture as PNG, complete under its name or not there at all."""
-    aside = files.beside(path)
-    try:
-        partition_figure(split).savefig(aside, dpi=120, format="png")
-        os.replace(aside, path)
-    finally:
-        files.remove(aside)
+    with replace_file(path) as temporary:
+        partition_figure(split).savefig(temporary, dpi=120, format="png")
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import inspect
 import json
@@ -22,6 +21,7 @@ from landscape.rng import numpy_generator
 from training.data import allocation
 from training.data.allocation import Ints
 from training.storage import files
+from training.storage.atomic_files import replace_file
 
 MOST_CLASSES = 1_000_000  # a larger label is not the number of a class, and would take memory in proportion
 MOST_CELLS = 2**30  # clients times classes
@@ -157,24 +157,15 @@ def split_client(indices: Ints, *, fraction: float = 0.7, seed: int, client: int
 
 def save(partition: Partition, path: str | os.PathLike[str]) -> None:
     """Write a partition as .npz: complete under its name, or not there at all."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez(
-                file,
-                header=np.array(_header(partition.name, partition.settings, partition.seed)),
-                digest=np.array(partition.digest),
-                sizes=partition.sizes,
-                indices=np.concatenate(partition.indices),
-                labels=partition.labels,
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+    with replace_file(Path(path)) as temporary, open(temporary, "wb") as file:
+        np.savez(
+            file,
+            header=np.array(_header(partition.name, partition.settings, partition.seed)),
+            digest=np.array(partition.digest),
+            sizes=partition.sizes,
+            indices=np.concatenate(partition.indices),
+            labels=partition.labels,
+        )
 
 
 def load(path: str | os.PathLike[str]) -> Partition:

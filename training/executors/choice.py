@@ -17,6 +17,7 @@ from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.storage import checkpoint
+from training.storage.atomic_files import write_atomically
 
 BACKENDS = ("auto", "serial", "processes", "vmap")
 SPAWNING = 8.0  # seconds that starting processes and importing torch in them may take
@@ -33,7 +34,7 @@ def open_executor(
         backend = facts.get("backend") or fastest(trainer, recipe, cores)
     elif facts.get("backend", backend) != backend and "vmap" in (backend, facts["backend"]):
         say(f"this run was begun with {facts['backend']}; going on with {backend} agrees to rounding only")
-    checkpoint.write_text(run / "provenance.json", json.dumps({**facts, "backend": backend}, indent=2))
+    write_atomically(run / "provenance.json", json.dumps({**facts, "backend": backend}, indent=2).encode())
     if backend == "vmap":
         return Stacked(trainer)
     workers = min(cores, recipe.rounds.participants)

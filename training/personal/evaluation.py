@@ -30,7 +30,7 @@ from training.personal.scores import ClientScore, PersonalResult, load, save
 from training.personal.strategies import PERSONAL as PERSONAL  # part of what this file offers
 from training.personal.strategies import as_it_is
 from training.rules.base import within
-from training.storage import files, lease, toml
+from training.storage import atomic_files, files, lease, toml
 from training.storage.runs import find_runs
 
 
@@ -156,7 +156,7 @@ def report(
     with bars(console) as bar:
         for run in find_runs(runs):
             with lease.hold(run, "personal"):
-                files.remove_leftovers(run / "personal")
+                atomic_files.remove_temporary_files(run / "personal")
                 subject = open_subject(run, round=round, model=model, data_root=data_root, say=tell)
                 for way in ways:
                     watch = bar(f"{run.name} {way}") if console.is_terminal else lambda done, total: None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from training.storage import files
+from training.storage import atomic_files, files
 
 FORMAT = "personal 1"
 
@@ -76,7 +76,7 @@ def save(path: Path, result: PersonalResult) -> None:
     summary = {name: getattr(result, name) for name in ("mean", "std", "worst_tenth", "mean_before")}
     content = {"format": FORMAT, **dataclasses.asdict(result), "summary": summary}
     path.parent.mkdir(exist_ok=True)
-    files.write_text(path, files.sealed(content))
+    atomic_files.write_atomically(path, files.sealed(content).encode())
 
 
 def load(path: Path) -> PersonalResult:

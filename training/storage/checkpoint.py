@@ -52,10 +52,10 @@ from training.config import Recipe
 from training.data import partition
 from training.personal import scores
 from training.rules.base import Vectors
-from training.storage import files, lease, metrics, tensors
+from training.storage import atomic_files, files, lease, metrics, tensors
+from training.storage.atomic_files import write_atomically
 from training.storage.files import FORMAT
 from training.storage.files import DamagedError as DamagedError  # part of what this file offers
-from training.storage.files import write_text as write_text
 
 FILES = ("global", "locals", "server", "clients")
 NAMES = tuple(f"{name}.safetensors" for name in FILES)
@@ -120,16 +120,15 @@ def open_run(path: Path, recipe: Recipe, split: partition.Partition, facts: Mapp
     for name in ("checkpoints", "status.json", *SMALL):
         files.require_inside(path / name, path)
     for folder in (path, path / "checkpoints"):
-        files.remove_leftovers(folder)
+        atomic_files.remove_temporary_files(folder)
     if not found or not (path / "partition.npz").exists():
-        with files.explained(path / "partition.npz"):
-            partition.save(split, path / "partition.npz")
+        partition.save(split, path / "partition.npz")
     if not found or not (path / "provenance.json").exists():
         packages = {name: version(name) for name in ("fl-landscape", "torch", "numpy", "safetensors")}
         about = {"format": FORMAT, "digest": recipe.digest, "packages": packages, "python": platform.python_version()}
-        write_text(path / "provenance.json", json.dumps({**about, **facts}, indent=2))
+        write_atomically(path / "provenance.json", json.dumps({**about, **facts}, indent=2).encode())
     if not found:
-        write_text(settings, config.dump(recipe))  # last: a directory without it is begun anew
+        write_atomically(settings, config.dump(recipe).encode())  # last: a directory without it is begun anew
 
 
 def find(root: Path, recipe: Recipe, name: str = "") -> Path:
@@ -167,7 +166,7 @@ def save(run: Path, checkpoint: Checkpoint) -> Path:
     target = at(run, checkpoint.round)
     if target.exists() and not problem(target) and not read_meta(target).get("forgotten"):
         return target
-    aside = files.beside(target)
+    aside = atomic_files.temporary_path(target)
     contents = {
         "global": checkpoint.models,
         "locals": {f"{client}": w for client, w in checkpoint.locals.items()},
@@ -176,9 +175,9 @@ def save(run: Path, checkpoint: Checkpoint) -> Path:
             f"{k}/{name}": vector for k, vectors in checkpoint.clients.items() for name, vector in vectors.items()
         },
     }
-    with files.explained(f"the checkpoint of round {checkpoint.round} in {target.parent}"):
+    with atomic_files.explain_write_errors(f"the checkpoint of round {checkpoint.round} in {target.parent}"):
         try:
-            files.remove(aside)
+            atomic_files.remove(aside)
             aside.mkdir(parents=True)
             written = {
                 f"{name}.safetensors": tensors.write(aside / f"{name}.safetensors", vectors)
@@ -186,16 +185,16 @@ def save(run: Path, checkpoint: Checkpoint) -> Path:
                 if vectors or name == "global"
             }
             meta = {"format": FORMAT, "round": checkpoint.round, "files": written, **checkpoint.extra}
-            files.write_bytes(aside / "meta.json", files.sealed(meta).encode())
-            files.flush(aside)
+            atomic_files.write_flushed(aside / "meta.json", files.sealed(meta).encode())
+            atomic_files.flush(aside)
             if checkpoint.round:
-                files.flush(run / metrics.NAME)  # a checkpoint says that the rounds before it are on record
+                atomic_files.flush(run / metrics.NAME)  # a checkpoint says that the rounds before it are on record
             lease.check(target)
-            files.remove(target)  # a damaged one, or one that forgot its clients
+            atomic_files.remove(target)  # a damaged one, or one that forgot its clients
             os.replace(aside, target)
-            files.flush(target.parent)
+            atomic_files.flush(target.parent)
         finally:
-            files.remove(aside)
+            atomic_files.remove(aside)
     return target
 
 
@@ -211,8 +210,8 @@ def forget_clients(run: Path) -> None:
         except DamagedError:
             continue  # `check` will say so
         if meta["files"].pop("clients.safetensors", None):
-            write_text(path / "meta.json", files.sealed({**meta, "forgotten": True}))
-        files.remove_leftovers(path)
+            write_atomically(path / "meta.json", files.sealed({**meta, "forgotten": True}).encode())
+        atomic_files.remove_temporary_files(path)
         (path / "clients.safetensors").unlink(missing_ok=True)
 
 
@@ -387,7 +386,7 @@ def write_status(run: Path, state: str, round: int, message: str = "") -> None:
         return  # said already: to hash the files again would bless what was damaged since
     names = [name for name in SMALL if state != "running" or name != metrics.NAME]
     prints = {name: files.fingerprint(run / name) for name in names}
-    write_text(run / "status.json", files.sealed({**about, "files": prints}))
+    write_atomically(run / "status.json", files.sealed({**about, "files": prints}).encode())
 
 
 SMALL: dict[str, Callable[[Path], object]] = {

@@ -6,11 +6,9 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,7 +16,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from training.storage import lease
+from training.storage.atomic_files import DamagedError as DamagedError  # part of what this file offers
+from training.storage.atomic_files import Fingerprint
 
 FORMAT = 1  # of run directories; see checkpoint.py. Later versions read it, and count up where they write another
 LONGEST = 2**28  # bytes of a small file; what is longer was not written by us
@@ -26,35 +25,7 @@ MOST_PACKED = 1100  # bytes that one byte of a packed file can stand for; zlib's
 MESSAGE = 4096  # bytes of an .npy header
 
 
-class DamagedError(ValueError):
-    """A file that is not what was written."""
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a small file in one step."""
-    aside = beside(path)
-    with explained(path):
-        try:
-            write_bytes(aside, text.encode())
-            lease.check(path)
-            os.replace(aside, path)
-        finally:
-            remove(aside)
-
-
-def write_bytes(path: Path, *pieces: Any) -> dict[str, Any]:
-    """Write pieces of memory one after the other and flush them; returns their fingerprint."""
-    digest, size = hashlib.sha256(), 0
-    with open(path, "wb") as file:
-        for piece in pieces:
-            size += file.write(piece)
-            digest.update(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def fingerprint(path: Path) -> dict[str, Any]:
+def fingerprint(path: Path) -> Fingerprint:
     """Size and SHA-256 of a file, whatever its size, in little memory."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256")
@@ -181,46 +152,3 @@ def _require_sizes(members: Sequence[zipfile.ZipInfo], whole: int) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise ValueError(f"it unpacks to {size / 2**30:.1f} GB, and this machine has {memory / 2**30:.1f} GB")
-
-
-def beside(path: Path) -> Path:
-    """Where something is written before it gets its name; a killed process may leave it there."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left half-written. Only for who holds the lease: others' work looks the same."""
-    for path in folder.glob(".*.tmp"):
-        remove(path)
-
-
-def remove(path: Path) -> None:
-    """Remove a file, a link or a folder, if it is there."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def flush(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk and not only on their way there."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def explained(what: Path | str) -> Iterator[None]:
-    """A full disk in words."""
-    try:
-        yield
-    except lease.LeaseLostError:
-        raise
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"{what} could not be written ({error.strerror}); earlier checkpoints are intact, "
-            "and the same command goes on from the newest",
-        ) from error

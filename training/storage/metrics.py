@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from training.storage import files, lease
+from training.storage import atomic_files, files, lease
 from training.storage.files import DamagedError
 
 NAME = "metrics.jsonl"
@@ -39,7 +39,7 @@ def append(run: Path, record: Mapping[str, Any]) -> None:
     number, seal = (last[0]["round"], last[1]) if last is not None else (0, "")
     if record["round"] != number + 1:
         raise DamagedError(f"{path}: ends at round {number}, so the record of round {record['round']} cannot follow")
-    with files.explained(path), open(path, "ab") as file:
+    with atomic_files.explain_write_errors(path), open(path, "ab") as file:
         file.write(_sealed(json.dumps(record).encode(), seal))
 
 
@@ -54,10 +54,10 @@ def rewind(run: Path, round: int) -> None:
             f"from round {done + 1} on, and training makes them again"
         )
     if not path.exists():
-        files.write_text(path, "")
+        atomic_files.write_atomically(path)
     elif path.stat().st_size != ends[round]:
         with open(path, "rb") as file:
-            files.write_text(path, file.read(ends[round]).decode())
+            atomic_files.write_atomically(path, file.read(ends[round]))
 
 
 def _sealed(text: bytes, before: str) -> bytes:

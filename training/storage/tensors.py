@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from training.rules.base import Vectors
-from training.storage import files
-from training.storage.files import DamagedError
+from training.storage import atomic_files, files
+from training.storage.atomic_files import DamagedError, Fingerprint
 
 DTYPES = {torch.float32: "F32", torch.float64: "F64"}
 KINDS: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
@@ -37,7 +37,7 @@ class Entry:
     end: int
 
 
-def write(path: Path, vectors: Vectors) -> dict[str, Any]:
+def write(path: Path, vectors: Vectors) -> Fingerprint:
     """Write a file and return its fingerprint. The library's `save` holds two more copies of all the tensors."""
     header: dict[str, Any] = {}
     end = 0
@@ -47,8 +47,8 @@ def write(path: Path, vectors: Vectors) -> dict[str, Any]:
         header[name] = {"dtype": DTYPES[vector.dtype], "shape": list(vector.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the format wants numbers to begin at multiples of eight
-    numbers = (vector.detach().contiguous().numpy() for vector in vectors.values())
-    return files.write_bytes(path, len(text).to_bytes(8, "little"), text, *numbers)
+    numbers = (vector.detach().contiguous().numpy().data for vector in vectors.values())
+    return atomic_files.write_flushed(path, len(text).to_bytes(8, "little"), text, *numbers)
 
 
 def read(path: Path, wanted: Mapping[str, Any]) -> Vectors:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 COUNTER = """
 import sys, time
 from pathlib import Path
-from training import lease
+from training.storage import lease
 folder, wanted = Path(sys.argv[1]), int(sys.argv[2])
 file, inside = folder.parent / "count", folder.parent / "inside"
 done = 0
@@ -41,7 +41,7 @@ while done < wanted:
 KEEPER = """
 import sys, time
 from pathlib import Path
-from training import lease
+from training.storage import lease
 with lease.hold(Path(sys.argv[1]), "keep"):
     print("held", flush=True)
     time.sleep(100)
@@ -49,7 +49,7 @@ with lease.hold(Path(sys.argv[1]), "keep"):
 RACER = """
 import sys
 from pathlib import Path
-from training import lease
+from training.storage import lease
 for line in sys.stdin:
     folder = Path(line.strip())
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.store import Stored
+from analysis.store import Answer
 
 FORMAT = "personal 1"  # of the files of `landscape personal`; see training/personal/scores.py
 GLOBAL = "global"  # the way that makes no model: the global one as it is
@@ -33,16 +33,17 @@ class Personal:
         return json.dumps([self.way, self.about], sort_keys=True, default=str)
 
 
-def from_table(stored: Stored) -> list[Personal]:
+def from_answer(answer: Answer) -> list[Personal]:
     """What the study `personal` found at its last round."""
-    table = stored.tables["personal"]
-    about = {"model": stored.settings.get("model", "server"), "clients": stored.settings.get("clients")}
+    last = answer.data.isel(round=-1)
+    about = {"model": answer.settings.get("model", "server"), "clients": answer.settings.get("clients")}
     found = []
-    for place, way in enumerate(map(str, table["way"])):
-        options = json.loads(str(table["options"][place, -1])) if "options" in table.variables else {}
-        before, after = (np.asarray(table[key][place, -1], dtype=np.float64) for key in ("before", "after"))
-        client = np.asarray(table["client"], dtype=np.int64)
-        found.append(Personal(way, int(table["round"][-1]), {**about, **options}, client, before, after))
+    for name in map(str, last["strategy"].values):
+        one = last.sel(strategy=name)
+        options = json.loads(str(one["options"].item())) if "options" in one else {}
+        before, after = (np.asarray(one[key].values, dtype=np.float64) for key in ("before", "after"))
+        client = np.asarray(one["client"].values, dtype=np.int64)
+        found.append(Personal(name, int(last["round"]), {**about, **options}, client, before, after))
     return found
 
 

@@ -73,7 +73,7 @@ def write(path: Path, answer: Answer) -> None:
 def pack(answer: Answer) -> bytes:
     """An answer as the bytes of a netCDF-4 file, without a seal."""
     attributes = {
-        "format": np.int64(FORMAT),
+        "format": FORMAT,
         "study": answer.study,
         "question": answer.question,
         "settings": json.dumps(answer.settings, sort_keys=True, default=str),
@@ -173,11 +173,12 @@ def unpack(raw: BinaryIO) -> Answer:
 
 
 def _check_format(found: object) -> None:
-    if not isinstance(found, np.integer):
+    numbers = np.ravel(found)  # type: ignore[call-overload]  # netCDF stores a number as a list of one
+    if numbers.shape != (1,) or numbers.dtype.kind not in "iu":
         raise DamagedError(f"not readable as results (format must be a number, got {type(found).__name__})")
-    if found > FORMAT:
-        raise DamagedError(f"written by a newer version (format {found}); update fl-landscape")
-    if found < FORMAT:
+    if numbers[0] > FORMAT:
+        raise DamagedError(f"written by a newer version (format {numbers[0]}); update fl-landscape")
+    if numbers[0] < FORMAT:
         raise DamagedError(OLD)
 
 

@@ -13,7 +13,7 @@ from analysis.shared import spread
 from analysis.studies.local_global import everyones_errors
 from analysis.subjects import Run
 from landscape import Objective, eigenpairs
-from tests.analysis.studies.test_curvature import ask
+from tests.analysis.helpers import ask
 
 DRAWS = 80
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import h5py
 import numpy as np
+
 from training.storage.atomic_files import DamagedError
 
 AXES = "DIMENSION_LIST"  # the attribute in which HDF5 keeps the scales of a dataset's axes

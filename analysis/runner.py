@@ -17,7 +17,6 @@ from typing import Any
 
 import h5py
 import xarray as xr
-from training.storage.atomic_files import write_atomically
 
 from analysis import store
 from analysis.hdf5_checks import check_file
@@ -25,6 +24,7 @@ from analysis.store import Answer
 from analysis.study import Piece, Study, combine, expand
 from analysis.subjects import Subject
 from training import settings as settings_of
+from training.storage.atomic_files import write_atomically
 
 SEAL_SIZE = hashlib.sha256().digest_size
 LONGEST_NAME = 60  # characters of a question's name

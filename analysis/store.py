@@ -23,9 +23,9 @@ from typing import Any, BinaryIO
 import h5py
 import numpy as np
 import xarray as xr
-from training.storage.atomic_files import DamagedError, write_atomically
 
 from analysis.hdf5_checks import check_file
+from training.storage.atomic_files import DamagedError, write_atomically
 
 FORMAT = 3  # of the files; a reader that meets a higher number says so. Before 3, a file held groups of tables
 SEAL = b"\nfl-landscape results, sha256 %s\n"

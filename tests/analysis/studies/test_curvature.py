@@ -66,7 +66,7 @@ def test_as_many_workers_as_one_likes(run: Run, tmp_path: Path) -> None:
 
 
 def test_mistakes(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="split: unknown 'training'; did you mean 'train'"):
+    with pytest.raises(ValueError, match="split must be 'train' or 'test', got \"training\""):
         ask("curvature", [run], tmp_path, split="training")
     with pytest.raises(ValueError, match="round 4 has no swa model, only server, mean"):
         ask("curvature", [run], tmp_path, rounds="last", model="swa")

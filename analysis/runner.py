@@ -24,7 +24,7 @@ from analysis.store import Answer
 from analysis.study import Piece, Study, combine, expand
 from analysis.subjects import Subject
 from training import settings as settings_of
-from training.storage.atomic_files import write_atomically
+from training.storage.atomic_files import DamagedError, write_atomically
 
 SEAL_SIZE = hashlib.sha256().digest_size
 LONGEST_NAME = 60  # characters of a question's name
@@ -88,7 +88,7 @@ def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str
         return path, False, ""
     try:
         found = store.read(path)
-    except store.DamagedError as error:
+    except DamagedError as error:
         return path, False, str(error)
     if found.digest == digest or _same(found.settings, settings_of.values(settings)):
         return path, found.digest == digest, ""

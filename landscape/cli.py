@@ -103,6 +103,9 @@ def analyze(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results (default: analysis/ in the run).", show_default=False)
     ] = None,
+    name: Annotated[
+        str, typer.Option(help="What to call these questions (default: their changed settings).", show_default=False)
+    ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be done, and what it takes.")
     ] = False,
@@ -123,7 +126,9 @@ def analyze(
         out=out,
     )
     wanted = [f"{name}.rounds={rounds}" for name in command.with_rounds(study or [])] if rounds is not None else []
-    command.analyze(subjects, study or [], [*wanted, *(settings or [])], console=_console(), out=out, dry_run=dry_run)
+    command.analyze(
+        subjects, study or [], [*wanted, *(settings or [])], console=_console(), out=out, name=name, dry_run=dry_run
+    )
 
 
 @app.command()
@@ -142,12 +147,24 @@ def report(
     bold: Annotated[
         str, typer.Option(help="In tables: clear (best by more than its error) or plain (best, as papers print it).")
     ] = "clear",
+    question: Annotated[
+        list[str] | None,
+        typer.Option(help="Show only answers of this name where a study has one (analyze --name); may be repeated."),
+    ] = None,
 ) -> None:
     """Figures, tables and one web page from what analyze has measured. Needs no torch."""
     from reports import command
     from reports.figure import USUAL
 
-    command.report(runs, out, formats=kind or USUAL, console=_console(), animate=animate, bold=bold)
+    command.report(
+        runs,
+        out,
+        formats=kind or USUAL,
+        console=_console(),
+        animate=animate,
+        bold=bold,
+        questions=question or [],
+    )
 
 
 @app.command()
@@ -194,15 +211,15 @@ def list_(
     from training.console.listings import LISTS, listing
 
     if choose("list", kind, [*LISTS, "studies", "figures"]) == "studies":
-        from analysis.command import settings_listed, studies_listed
+        from analysis.command import list_settings, list_studies
 
-        table = studies_listed() if name is None else settings_listed(name)
+        table = list_studies() if name is None else list_settings(name)
     elif name is not None:
         raise ValueError(f"only studies have a list of settings each; write: landscape list {kind}")
     elif kind == "figures":
-        from reports.command import figures_listed
+        from reports.command import list_figures
 
-        table = figures_listed()
+        table = list_figures()
     else:
         table = listing(kind)
     _console().print(table)
@@ -234,7 +251,7 @@ def check(runs: Runs) -> None:
     shared = [path for path in runs if path.is_dir() and path not in found]  # results that compare their runs
     unsound = False
     for folder in [*found, *shared]:
-        results = sorted(folder.glob("analysis/**/[!.]*.h5"))
+        results = store.find_answers(folder / "analysis")
         problems = checkpoint.check(folder) if folder in found else []
         problems += [text for text in map(store.verify, results) if text]
         for problem in problems:

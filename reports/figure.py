@@ -1,4 +1,4 @@
-"""What a figure is: a question it answers, a line on how to read it, and a function of stored numbers alone."""
+"""What a figure is: its topic, a line on how to read it, and a function of stored numbers alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reports.files import writing
 from reports.plotting.style import STYLE
 from reports.runs import Collection, Run
 
-QUESTIONS = {
+TOPICS = {
     "good": "How good is it?",
     "flat": "How flat is it?",
     "agree": "Do clients agree?",
@@ -43,7 +43,7 @@ class Figure:
     """One line of FIGURES."""
 
     name: str
-    question: str  # key of QUESTIONS
+    topic: str  # key of TOPICS: what it helps to answer
     title: str
     reading: str  # how to read it, in one sentence
     needs: tuple[str, ...]  # studies; none for metrics alone

@@ -120,19 +120,26 @@ class Collection:
         return sorted(names, key=lambda name: (name != DEFAULT, name))
 
     def narrow(self, questions: Mapping[str, str]) -> Collection:
-        """The same with only one question for some studies; what figures are given, so that each shows one.
+        """The same with one question for some studies: a figure shows one at a time.
 
         questions: study -> the question whose answers are kept.
         """
+        return self.keep({study: [question] for study, question in questions.items()})
 
-        def keep(study: str, answers: Iterable[Answer]) -> list[Answer]:
-            return [one for one in answers if study not in questions or one.question == questions[study]]
+    def keep(self, questions: Mapping[str, Sequence[str]]) -> Collection:
+        """The same with only some questions for some studies.
+
+        questions: study -> the questions whose answers are kept; other studies keep all.
+        """
+
+        def select(study: str, answers: Iterable[Answer]) -> list[Answer]:
+            return [one for one in answers if study not in questions or one.question in questions[study]]
 
         runs = [
-            replace(run, answers={study: tuple(keep(study, some)) for study, some in run.answers.items()})
+            replace(run, answers={study: tuple(select(study, some)) for study, some in run.answers.items()})
             for run in self.runs
         ]
-        together = {study: keep(study, some) for study, some in self.together.items()}
+        together = {study: select(study, some) for study, some in self.together.items()}
         return Collection(runs, together, self.problems)
 
 

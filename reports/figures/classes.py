@@ -52,7 +52,7 @@ def _rows(run: Run, table: Table) -> list[dict[str, Any]]:
 
 FIGURE = Figure(
     name="classes",
-    question="good",
+    topic="good",
     title="Accuracy on each class over rounds",
     reading="Rows that switch between dark and bright are classes learned in one round and forgotten in the next.",
     needs=("forgetting",),

@@ -105,7 +105,7 @@ def _point(axes: Axes, row: dict[str, Any], top: float) -> None:
 
 FIGURE = Figure(
     name="communication",
-    question="good",
+    topic="good",
     title="What accuracy costs in rounds and bytes",
     reading="Further left and lower is cheaper; a cross at the top is a target that was never reached.",
     needs=("training",),

@@ -138,7 +138,7 @@ def _said(runs: Sequence[Run], width: float) -> list[str]:
 
 FIGURE = Figure(
     name="density",
-    question="flat",
+    topic="flat",
     title="Density of the Hessian's eigenvalues",
     reading="Most eigenvalues lie near zero; a few far to the right are the sharp directions, those to the left of "
     "zero are directions in which the loss still falls away.",

@@ -61,7 +61,7 @@ def _said(runs: Sequence[Run], shown: Mapping[str, Any]) -> list[str]:
 
 FIGURE = Figure(
     name="drift",
-    question="agree",
+    topic="agree",
     title="How far clients drift",
     reading="Growing distances and falling cosines tell of clients that pull apart; a norm that grows without end "
     "makes sharpness hard to compare.",

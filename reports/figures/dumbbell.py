@@ -97,7 +97,7 @@ def _panel(axes: Axes, run: Run, color: str, title: str) -> list[dict[str, Any]]
 
 FIGURE = Figure(
     name="local_global",
-    question="agree",
+    topic="agree",
     title="Sharpness of local models, seen from each client and from everyone",
     reading="A long line is a model that is flat for its own client and sharp for everyone: the incompatibility.",
     needs=("local_global",),

@@ -60,7 +60,7 @@ def whose(runs: Sequence[Run]) -> str:
 
 FIGURE = Figure(
     name="eigenvalues",
-    question="flat",
+    topic="flat",
     title="Sharpness of the global model over rounds",
     reading="Lower is flatter. Compare methods at equal loss, and look at the norm of the weights beside it.",
     needs=("curvature",),

@@ -50,7 +50,7 @@ def _table(run: Run) -> Table | None:
 
 FIGURE = Figure(
     name="feature_norms",
-    question="good",
+    topic="good",
     title="Norms of the penultimate features, class by class",
     reading="Even columns: all classes excite the last layer's input alike; single bright rows are classes that "
     "dominate. The papers' norms of outputs on clients' data are another figure.",

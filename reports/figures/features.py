@@ -97,7 +97,7 @@ def _color(place: int, count: int) -> tuple[Any, bool]:
 
 FIGURE = Figure(
     name="features",
-    question="good",
+    topic="good",
     title="How the network sees the classes (t-SNE)",
     reading="Clouds of one class each are easy to tell apart; the size of clouds and the space between mean nothing.",
     needs=("features",),

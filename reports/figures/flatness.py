@@ -121,7 +121,7 @@ def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, Any]) -> N
 
 FIGURE = Figure(
     name="flatness",
-    question="flat",
+    topic="flat",
     title="Accuracy against flatness, over all runs",
     reading="Points that fall to the right speak for flatness; compare those of one partition (same fill) first.",
     needs=("curvature",),

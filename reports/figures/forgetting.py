@@ -91,7 +91,7 @@ def _local(axes: Any, found: Sequence[Any]) -> list[dict[str, Any]]:
 
 FIGURE = Figure(
     name="forgetting",
-    question="good",
+    topic="good",
     title="What is forgotten, and what local models know",
     reading="Above zero the model is worse than it was; a wide gap on the right is what clients forget of the others.",
     needs=("forgetting",),

@@ -42,7 +42,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 FIGURE = Figure(
     name="friendly",
-    question="agree",
+    topic="agree",
     title="Friendly adversaries",
     reading="A high share means that what one client climbs away from, another one welcomes: sharpness found locally "
     "says little about everyone's loss.",

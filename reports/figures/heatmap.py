@@ -88,7 +88,7 @@ def _norm(maps: Any) -> tuple[Normalize, bool]:
 
 FIGURE = Figure(
     name="heatmap",
-    question="agree",
+    topic="agree",
     title="Sharpness of local models over clients and rounds",
     reading="Dark on the left, bright on the right: models that are flat for their own client and sharp for everyone.",
     needs=("local_global",),

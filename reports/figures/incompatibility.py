@@ -68,7 +68,7 @@ def _radii(found: Sequence[Variant]) -> str:
 
 FIGURE = Figure(
     name="incompatibility",
-    question="agree",
+    topic="agree",
     title="Do clients agree on what is flat?",
     reading="High incompatibility: the same radius raises some clients' loss far more than others'; gradients that "
     "differ between clients are one source of it. Compare methods of equal radius.",

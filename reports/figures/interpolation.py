@@ -220,7 +220,7 @@ def _said(lines: Sequence[Line]) -> list[str]:
 
 FIGURE = Figure(
     name="interpolation",
-    question="connected",
+    topic="connected",
     title="Along the line between two models",
     reading="No hump between 0 and 1 means one basin; the height of the hump is the barrier.",
     needs=("interpolation",),

@@ -75,7 +75,7 @@ def _table(run: Run) -> Table | None:
 
 FIGURE = Figure(
     name="output_norms",
-    question="good",
+    topic="good",
     title="Norms of the outputs on each client's data",
     reading="Even colours: the model attends to all clients alike; spots that come and go tell of a model that follows "
     "whoever took part last.",

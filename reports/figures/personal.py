@@ -84,7 +84,7 @@ def _column(axes: Axes, place: int, run: Run, look: Look, way: str) -> list[dict
 
 FIGURE = Figure(
     name="personal",
-    question="good",
+    topic="good",
     title="Accuracy for each client, before and after personalisation",
     reading="A high line with a short bar serves everyone well; dots far below the line are clients left behind.",
     needs=("personal",),

@@ -176,7 +176,7 @@ def _about(run: Run, stored: Stored, table: Table) -> list[str]:
 
 FIGURE = Figure(
     name="plane",
-    question="connected",
+    topic="connected",
     title="The plane through three models",
     reading="Models in one dark valley can be averaged; a bright ridge on a dashed line is a barrier between two.",
     needs=("plane",),

@@ -98,7 +98,7 @@ def _by_step(name: str) -> Callable[[Run], Series]:
 
 FIGURE = Figure(
     name="recorded",
-    question="agree",
+    topic="agree",
     title="Along the local steps",
     reading="A proximal cosine below zero: local steps raise the proximal loss; near zero they leave it as it is.",
     needs=(),

@@ -107,7 +107,7 @@ def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> l
 
 FIGURE = Figure(
     name="robustness",
-    question="good",
+    topic="good",
     title="Accuracy under corruptions",
     reading="The further a dot lies left of its dashed line, the more this corruption costs the method.",
     needs=("robustness",),

@@ -109,7 +109,7 @@ def _said(runs: Sequence[Run]) -> list[str]:
 
 FIGURE = Figure(
     name="sensitivity",
-    question="agree",
+    topic="agree",
     title="Which layers are sensitive?",
     reading="High points are layers that the loss depends on most; rings mark those that FedFSA would perturb more. "
     "Where the rings and the high points part, movement is no good guide to sensitivity.",

@@ -152,7 +152,7 @@ def _said(runs: Sequence[Run]) -> list[str]:
 
 FIGURE = Figure(
     name="sharpness",
-    question="flat",
+    topic="flat",
     title="How much the loss rises around the models",
     reading="Lower is flatter, within one kind; kinds have radii of their own. A large gradient norm tells that the "
     "model is not at a minimum, and most of the rise is slope.",

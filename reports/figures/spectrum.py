@@ -97,7 +97,7 @@ def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[dict[str, An
 
 FIGURE = Figure(
     name="spectrum",
-    question="flat",
+    topic="flat",
     title="The largest eigenvalues, one by one",
     reading="Lower is flatter; a steep fall, a large λ1/λ5, means that one direction is much sharper than the others.",
     needs=("curvature",),

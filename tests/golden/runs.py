@@ -183,10 +183,67 @@ CASES: dict[str, Case] = {
     ),
     "interpolation without BatchNorm": Case("interpolation", ["fedgloss", "fedsol"], {"steps": 5, "limit": 100}),
 }
-BARE = ("row", "probe", "step", "example", "unit", "refinement")  # axes that may have no coordinates
-# Refactoring: "study/group/variable" as it is called now -> as golden.json calls it. A golden.json that is written
-# anew has the old names as long as they stand here.
-RENAMED: dict[str, str] = {}
+# "study/variable" as it is called now -> "study/group/variable" as golden.json calls it, from when answers had
+# groups of tables. A golden.json that is written anew has the old names as long as they stand here.
+RENAMED: dict[str, tuple[str, ...]] = {
+    **{
+        f"curvature/{name}": (f"curvature/spectrum/{name}",)
+        for name in (
+            "rank",
+            "eigenvalue",
+            "eigenvalue_standard_error",
+            "residual",
+            "converged",
+            "verified",
+            "products",
+            "loss",
+            "gradient_norm",
+            "norm",
+            "smallest",
+            "smallest_residual",
+            "trace",
+            "trace_error",
+        )
+    },
+    "curvature/round": ("curvature/spectrum/round",),
+    "curvature/node": ("curvature/density/node",),
+    "curvature/weight": ("curvature/density/weight",),
+    **{
+        f"local_global/{name}": (f"local_global/local_models/{name}",)
+        for name in (
+            "local_eigenvalue",
+            "local_standard_error",
+            "local_residual",
+            "global_eigenvalue",
+            "global_standard_error",
+            "global_residual",
+            "local_loss",
+            "global_loss",
+            "distance",
+        )
+    },
+    **{
+        f"local_global/global_model_{name}": (f"local_global/global_model/global_{name}",)
+        for name in ("eigenvalue", "standard_error", "residual", "loss")
+    },
+    **{
+        f"local_global/global_model_on_client_{name}": (f"local_global/global_model/local_{name}",)
+        for name in ("eigenvalue", "standard_error", "residual", "loss")
+    },
+    "local_global/round": ("local_global/global_model/round",),
+    "local_global/client": ("local_global/global_model/client",),
+    "local_global/rank": ("local_global/global_model/rank", "local_global/local_models/rank"),
+    "local_global/examples": ("local_global/global_model/examples",),
+    "local_global/population": ("local_global/global_model/population",),
+}
+# names of rows and coordinates of groups that answers no longer have: they repeat what coordinates say
+GONE = {
+    "curvature/density/round",
+    "local_global/local_models/round_of",
+    "local_global/local_models/client",
+    "local_global/local_models/examples",
+    "local_global/local_models/population",
+}
 
 
 def one_thread() -> threadpool_limits:
@@ -214,19 +271,11 @@ def study_all(runs: Mapping[str, Path], out: Path) -> dict[str, dict[str, NDArra
             subjects = [Run(runs[run], limits=Limits(workers=1)) for run in case.runs]
             planned = runner.plan(study, study.settings(**case.settings), subjects, out / name)
             values = read_values(runner.carry_out(planned, say=lambda _: None))
-            found[name] = {RENAMED.get(key, key): array for key, array in values.items()}
+            found[name] = {old: array for key, array in values.items() for old in RENAMED.get(key, (key,))}
     return found
 
 
 def read_values(path: Path) -> dict[str, NDArray[Any]]:
-    """The variables of a result on disk by study/group/variable. The only place that knows what results look like.
-
-    Axes without coordinates are left out: a file numbers them from zero.
-    """
-    stored = store.read(path)
-    return {
-        f"{stored.study}/{group}/{name}": variable.values
-        for group, table in stored.tables.items()
-        for name, variable in table.variables.items()
-        if not (name in BARE and variable.dims == (name,) and variable.long_name == name)
-    }
+    """The variables of an answer by study/variable. The only place that knows what answers look like."""
+    answer = store.read(path)
+    return {f"{answer.study}/{name}": variable.values for name, variable in answer.data.variables.items()}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from analysis import store
-from reports.figure import QUESTIONS
+from reports.figure import TOPICS
 from reports.runs import Collection, read_runs
 from reports.tables.catalog import TABLES, made, render, save
 from reports.tables.table import Cell, Column, Line, Table, ranks, text_of
@@ -270,7 +270,7 @@ def test_every_table_in_every_format(compared: Collection, tmp_path: Path) -> No
     tables = made(compared)
     assert [table.name for table in tables] == list(TABLES)
     for table in tables:
-        assert table.question in QUESTIONS
+        assert table.topic in TOPICS
         assert table.reading.endswith(".")
         assert all(len(line.cells) == len(table.columns) for line in table.lines)
         for kind in KINDS:

@@ -11,6 +11,8 @@ import numpy as np
 from training.storage.atomic_files import DamagedError
 
 AXES = "DIMENSION_LIST"  # the attribute in which HDF5 keeps the scales of a dataset's axes
+OWN = (AXES, "REFERENCE_LIST", "_Netcdf4Coordinates")  # lists that HDF5 and netCDF keep
+CHANGING = ("scale_factor", "add_offset", "missing_value", "valid_range", "valid_min", "valid_max", "_Unsigned")
 TEXT_SIZE = 16  # bytes that a text takes beside its letters, which lie elsewhere in the file
 TEXTS_AT_ONCE = 16
 
@@ -48,6 +50,10 @@ def member(group: h5py.Group, name: str) -> h5py.Dataset:
 
 def _declared_bytes(dataset: h5py.Dataset) -> int:
     """The bytes that a dataset takes in memory, all of which must be in this file."""
+    if dataset.shape is None:
+        raise DamagedError(f"'{dataset.name}' has no shape")
+    if dataset.size == 0 and dataset.dtype.kind in "iuf":
+        return 0
     if dataset.id.get_create_plist().get_layout() not in (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS):
         raise DamagedError(f"'{dataset.name}' is stored in chunks, expected in one piece")
     if dataset.dtype.kind not in "iuf" and not _holds_texts(dataset):
@@ -84,6 +90,8 @@ def _check_texts(dataset: h5py.Dataset, most: int) -> None:
 def _check_axes(file: h5py.File, dataset: h5py.Dataset) -> None:
     """Verify the type of what names the axes: HDF5 takes it for granted, and overwrites memory where it is another."""
     if AXES not in dataset.attrs:
+        if dataset.ndim and not dataset.is_scale:
+            raise DamagedError(f"an axis of '{dataset.name}' is not named by one scale of this file")
         return
     about = dataset.attrs.get_id(AXES)
     kind = about.get_type()
@@ -96,14 +104,15 @@ def _check_axes(file: h5py.File, dataset: h5py.Dataset) -> None:
 
 
 def _check_attributes(holder: h5py.Dataset | h5py.File) -> None:
-    """Refuse attributes that are neither a text, a number, nor HDF5's own lists of scales."""
+    """Refuse attributes that are neither a text nor a number, HDF5's own aside, and those that would change numbers."""
     for name in holder.attrs:
-        if name in (AXES, "REFERENCE_LIST"):
+        if name in OWN:
             continue
+        if name in CHANGING:
+            raise DamagedError(f"attribute {name} of '{holder.name}' would change its numbers")
         value = holder.attrs[name]
-        if isinstance(value, np.ndarray) and value.dtype.kind in "iuf" and value.size <= 64:
-            continue
-        if not isinstance(value, (str, bytes, np.integer, np.floating)):
+        single = isinstance(value, np.ndarray) and value.shape == (1,) and value.dtype.kind in "iuf"
+        if not single and not isinstance(value, (str, bytes, np.integer, np.floating)):
             raise DamagedError(
                 f"attribute {name} of '{holder.name}' must be a text or a number, got {type(value).__name__}"
             )

@@ -86,6 +86,7 @@ def pack(answer: Answer) -> bytes:
 
 
 def _attribute(value: object) -> str | int | float:
+    value = value.item() if isinstance(value, np.generic) else value
     return value if isinstance(value, (str, int, float)) else json.dumps(value, default=str)
 
 

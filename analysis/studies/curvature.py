@@ -27,17 +27,17 @@ class Settings:
 
     rounds: Rounds = "all"
     model: Model = "final"
-    split: Split = Field("train", description="data of the loss")
-    top: Count = Field(5, description="how many of the largest eigenvalues")
-    tol: Positive = Field(1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
-    smallest: bool = Field(False, description="the smallest eigenvalue too")
-    density: Whole = Field(0, description="probes of the spectral density, 10 or so; 0: no density")
+    split: Split = Field(default="train", description="data of the loss")
+    top: Count = Field(default=5, description="how many of the largest eigenvalues")
+    tol: Positive = Field(default=1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
+    smallest: bool = Field(default=False, description="the smallest eigenvalue too")
+    density: Whole = Field(default=0, description="probes of the spectral density, 10 or so; 0: no density")
     density_rounds: Rounds = Field(
-        "last", description="rounds whose density is taken, which costs many times what eigenvalues do"
+        default="last", description="rounds whose density is taken, which costs many times what eigenvalues do"
     )
-    trace: Whole = Field(0, description="probes of the trace, 100 or so; 0: no trace")
+    trace: Whole = Field(default=0, description="probes of the trace, 100 or so; 0: no trace")
     limit: Limit = None
-    warm: bool = Field(True, description="start each round from the eigenvectors of the round before")
+    warm: bool = Field(default=True, description="start each round from the eigenvectors of the round before")
     seed: Seed = 0
 
 

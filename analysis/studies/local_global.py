@@ -33,10 +33,12 @@ class Settings:
     """Whose models are measured, and how exactly. With a limit, everyone's data are those left of each client's."""
 
     rounds: Rounds = "last"
-    top: Count = Field(1, description="how many of the largest eigenvalues")
-    tol: Positive = Field(1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
+    top: Count = Field(default=1, description="how many of the largest eigenvalues")
+    tol: Positive = Field(default=1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
     limit: Limit = None
-    clients: Count | None = Field(None, description="most participants whose models are measured; none: all of them")
+    clients: Count | None = Field(
+        default=None, description="most participants whose models are measured; none: all of them"
+    )
     seed: Seed = 0
 
 

@@ -77,7 +77,7 @@ def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path, na
     path, kept, damage = _find_file(study, settings, out / study.name, name, digest)
     pieces = [] if kept else in_order(study.pieces(subjects, settings))
     planned = Plan(study, settings, subjects, path, pieces, digest, inputs, kept, 0, damage)
-    done = sum(_file_of(planned, piece).exists() for piece in pieces)
+    done = sum(file_of(planned, piece).exists() for piece in pieces)
     return dataclasses.replace(planned, done=done)
 
 
@@ -148,10 +148,10 @@ def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path
     for place, piece in enumerate(planned.pieces):
         if step is not None:
             step(place, len(planned.pieces), piece.name)
-        data = _load(planned, piece)
+        data = load_piece(planned, piece)
         if data is None:
             data = _measure(planned, piece, [found[earlier] for earlier in piece.after], say)
-            _save(planned, piece, data)
+            save_piece(planned, piece, data)
         found[piece] = data
     if step is not None:
         step(len(planned.pieces), len(planned.pieces), "")
@@ -206,23 +206,25 @@ def describe_origin(planned: Plan) -> dict[str, Any]:
     }
 
 
-def _file_of(planned: Plan, piece: Piece) -> Path:
+def file_of(planned: Plan, piece: Piece) -> Path:
+    """Where a piece is kept until all are done."""
     name = hashlib.sha256(piece.name.encode()).hexdigest()[:16]
     return planned.folder / f"{name}.nc"
 
 
-def _save(planned: Plan, piece: Piece, data: xr.Dataset) -> None:
+def save_piece(planned: Plan, piece: Piece, data: xr.Dataset) -> None:
+    """Keep a piece until all are done."""
     buffer = io.BytesIO()
     data.to_netcdf(buffer, engine="h5netcdf")
     content = buffer.getvalue()
-    write_atomically(_file_of(planned, piece), _seal(planned, piece, content), content)
+    write_atomically(file_of(planned, piece), seal_piece(planned, piece, content), content)
 
 
-def _load(planned: Plan, piece: Piece) -> xr.Dataset | None:
+def load_piece(planned: Plan, piece: Piece) -> xr.Dataset | None:
     """A piece that was kept; None if there is none, or if it is not what was written: it is measured again."""
     try:
-        content = _file_of(planned, piece).read_bytes()
-        if _seal(planned, piece, content[SEAL_SIZE:]) != content[:SEAL_SIZE]:
+        content = file_of(planned, piece).read_bytes()
+        if seal_piece(planned, piece, content[SEAL_SIZE:]) != content[:SEAL_SIZE]:
             return None
         with h5py.File(io.BytesIO(content[SEAL_SIZE:]), "r") as file:
             check_file(file, len(content))
@@ -231,7 +233,7 @@ def _load(planned: Plan, piece: Piece) -> xr.Dataset | None:
         return None
 
 
-def _seal(planned: Plan, piece: Piece, content: bytes) -> bytes:
+def seal_piece(planned: Plan, piece: Piece, content: bytes) -> bytes:
     """The hash of a piece and of its name: a file under another's name is no answer."""
     return hashlib.sha256(f"{planned.digest} {piece.name}\n".encode() + content).digest()
 

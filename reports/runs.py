@@ -248,8 +248,8 @@ def _take_in(
     run = runs[places[0]]
     kept = [one for some in run.answers.values() for one in some]
     if len(places) > 1 or any((one.study, one.question) == (answer.study, answer.question) for one in kept):
-        whose = "several runs here" if len(places) > 1 else "a run that has an answer to this question itself"
-        problems.append(f"{file}: left out, it is about {whose}")
+        why = "several runs have this name" if len(places) > 1 else "the run has an answer of its own"
+        problems.append(f"{file}: an answer about {about} that is not shown ({why})")
         return
     answers = by_study([*kept, answer])
     personal = run.personal or read_personal(run.path, answers, problems)

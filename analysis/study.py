@@ -169,7 +169,7 @@ def _places(size: int, coordinate: xr.Variable | None, positions: Mapping[object
     """Where the entries of a dimension go in the joined one."""
     if coordinate is None or positions is None:
         return np.arange(size)
-    return np.asarray([positions[value] for value in coordinate.values.tolist()])
+    return np.asarray([positions[value] for value in coordinate.values.tolist()], dtype=np.intp)
 
 
 def _make_room(name: str, parts: Sequence[xr.Variable], sizes: Mapping[Hashable, int]) -> Array:

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from analysis import catalog, runner, store
 from analysis.subjects import Limits, Run
 from training import config
+from training.engine.recording import OF_ROUNDS, QUANTITIES
 from training.engine.run import train
 
 BATCHNORM = {"name": "tests.golden.networks:batchnorm_cnn"}
@@ -111,12 +112,12 @@ CASES: dict[str, Case] = {
         "personal",
         ["fedsol"],
         {
-            "ways": ("global", "finetune", "knn", "local", "own", "fedcr"),
+            "strategies": ("global", "finetune", "knn", "local", "own", "fedcr"),
             "options": ("epochs=1", "rounds=2"),
             "clients": 4,
         },
     ),
-    "personal with drawn tests": Case("personal", ["fedgloss"], {"rounds": "2,4", "ways": ("finetune", "knn")}),
+    "personal with drawn tests": Case("personal", ["fedgloss"], {"rounds": "2,4", "strategies": ("finetune", "knn")}),
     "features": Case(
         "features", ["fedasam"], {"models": ("final", "server", "mean", "swa"), "count": 60, "perplexity": 10.0}
     ),
@@ -235,9 +236,122 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "local_global/rank": ("local_global/global_model/rank", "local_global/local_models/rank"),
     "local_global/examples": ("local_global/global_model/examples",),
     "local_global/population": ("local_global/global_model/population",),
+    **{
+        f"forgetting/{name}": (f"forgetting/global_model/{name}",)
+        for name in (
+            "predicted",
+            "confusion",
+            "correct",
+            "total",
+            "accuracy",
+            "accuracy_all",
+            "feature_norm",
+            "output_norm",
+            "forgotten_class",
+            "forgetting",
+        )
+    },
+    **{
+        f"forgetting/client_{name}": (f"forgetting/clients/{name}",)
+        for name in ("correct", "total", "accuracy", "feature_norm", "output_norm", "forgetting")
+    },
+    **{
+        f"forgetting/local_{name}": (f"forgetting/local_models/{name}",)
+        for name in ("correct", "accuracy", "accuracy_all")
+    },
+    "forgetting/own_accuracy": ("forgetting/local_models/own_accuracy",),
+    "forgetting/own_total": ("forgetting/local_models/own_total",),
+    "forgetting/forgotten_client": ("forgetting/clients/forgotten_client",),
+    "forgetting/round": ("forgetting/global_model/round", "forgetting/clients/round"),
+    "forgetting/class": ("forgetting/global_model/class", "forgetting/local_models/class"),
+    "forgetting/client": (),  # participants and clients that were asked for are no longer apart
+    **{
+        f"features/{name}": (f"features/features/{name}",)
+        for name in ("model", "round", "axis", "label", "predicted", "tsne", "divergence", "pca", "variance_share")
+    },
+    "features/feature": ("features/features/feature",),
+    "features/example_index": ("features/features/place",),
+    **{
+        f"robustness/{name}": (f"robustness/robustness/{name}",)
+        for name in (
+            "round",
+            "corruption",
+            "severity",
+            "clean_accuracy",
+            "correct",
+            "accuracy",
+            "standard_error",
+            "relative_drop",
+            "mean_by_severity",
+            "mean_by_corruption",
+            "mean_accuracy",
+            "mean_relative_drop",
+            "change",
+            "extra",
+            "departure",
+        )
+    },
+    **{
+        f"personal/{name}": (f"personal/personal/{name}",)
+        for name in (
+            "round",
+            "client",
+            "before",
+            "after",
+            "examples",
+            "mean",
+            "mean_before",
+            "spread",
+            "standard_error",
+            "worst_tenth",
+            "left_out",
+            "options",
+        )
+    },
+    "personal/strategy": ("personal/personal/way",),
+    **{
+        f"training/{name}": (f"training/models/{name}",)
+        for name in (
+            "model",
+            "target",
+            "rounds_to_target",
+            "bytes_to_target",
+            "final_accuracy",
+            "final_accuracy_spread",
+            "final_loss",
+            "final_loss_spread",
+            "final_count",
+            "best_accuracy",
+            "best_round",
+        )
+    },
+    "training/step": ("training/recorded/step",),
+    **{f"training/{name}": (f"training/recorded/{name}",) for name in (*QUANTITIES, *OF_ROUNDS)},
+    **{f"training/{name}_by_step": (f"training/recorded/{name}_by_step",) for name in QUANTITIES},
+    **{
+        f"training/{name}": (f"training/rounds/{name}",)
+        for name in (
+            "round",
+            "lr",
+            "participants",
+            "train_loss",
+            "norm",
+            "update",
+            "drift",
+            "cosine",
+            "gradients",
+            "seconds",
+            *(f"{model}{name}" for model in ("", "mean_", "swa_") for name in ("accuracy", "test_loss")),
+            *(f"bytes_{way}{end}" for way in ("down", "up") for end in ("", "_so_far")),
+        )
+    },
 }
 # names of rows and coordinates of groups that answers no longer have: they repeat what coordinates say
 GONE = {
+    "forgetting/clients/client",
+    "forgetting/local_models/round_of",
+    "forgetting/local_models/client",
+    "training/recorded/round",
     "curvature/density/round",
     "local_global/local_models/round_of",
     "local_global/local_models/client",

@@ -10,16 +10,15 @@ import matplotlib.colors
 import numpy as np
 import pytest
 import torch
-import xarray
 from PIL import Image
 from scipy import ndimage
 
-from analysis import runner
 from analysis.shared import corruptions
 from analysis.shared.corruptions import CORRUPTIONS, corrupt
-from analysis.store import read
 from analysis.studies import robustness
 from analysis.subjects import Limits, Own
+from tests.analysis.helpers import ask, check_interruption
+from training.settings import build
 
 
 def pictures(count, channels, height, width):
@@ -280,18 +279,9 @@ def test_bad_words():
         corrupt(np.zeros((4, 4)), "fog", 1)
 
 
-def group(path):
-    return xarray.load_dataset(path, group="robustness", engine="h5netcdf")
-
-
-def stored(subject, out, **settings):
-    return runner.carry_out(runner.plan(robustness.STUDY, robustness.Settings(**settings), [subject], out))
-
-
 def test_the_study_by_hand(run, tmp_path):
     kinds, severities = ("contrast", "gaussian_noise"), (2, 5)
-    path = stored(run, tmp_path, corruptions=kinds, severities=severities, rounds="2,4")
-    found = group(path)
+    found = ask("robustness", [run], tmp_path, corruptions=kinds, severities=severities, rounds="2,4")
     assert dict(found.sizes) == {"round": 2, "corruption": 2, "severity": 2}
     data = run.federation.dataset
     bytes_ = data.test_images.numpy().astype(float)
@@ -320,20 +310,20 @@ def test_the_study_by_hand(run, tmp_path):
 
 
 def test_all_kinds_by_default_and_what_is_left_out_is_named(run, tmp_path):
-    path = stored(run, tmp_path, severities=(3,), limit=40)
-    found = group(path)
+    found = ask("robustness", [run], tmp_path, severities=(3,), limit=40)
     assert set(found["corruption"].values) == set(CORRUPTIONS) - {"saturate"}
-    assert "saturate" in read(path).tables["robustness"].attributes["left_out"]
-    assert int(read(path).tables["robustness"].attributes["total"]) == 40
+    assert found.attrs["left_out"] == "saturate"
+    assert int(found.attrs["total"]) == 40
+    assert found["extra"].dtype == bool
     assert str(found["departure"].sel(corruption="frost").values).startswith("stand-in")
 
 
 def test_pixels_come_back_as_the_bytes_they_were(run):
     inputs, _ = run.examples("test")
-    black, white = robustness.greys(run, robustness.Settings(), 1)
-    pixels = robustness.pixels_of(inputs.float(), black, white)
+    black, white = robustness.find_greys(run, robustness.Settings(), 1)
+    pixels = robustness.to_pixels(inputs.float(), black, white)
     np.testing.assert_array_equal(pixels, run.federation.dataset.test_images.numpy())
-    torch.testing.assert_close(robustness.inputs_of(pixels, black, white, torch.float64), inputs)
+    torch.testing.assert_close(robustness.to_inputs(pixels, black, white, torch.float64), inputs)
 
 
 def test_a_model_of_ones_own_says_what_is_black(tmp_path):
@@ -341,46 +331,35 @@ def test_a_model_of_ones_own_says_what_is_black(tmp_path):
     X, y = torch.rand(6, 2, 3, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(6) % 2
     theta = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     own = Own("own", tmp_path, model, theta, {"test": (X, y)}, "print", Limits(workers=1, dtype=torch.float64))
-    with pytest.raises(ValueError, match="nobody knows what is black"):
-        stored(own, tmp_path)
+    with pytest.raises(ValueError, match="it is unknown what black is"):
+        ask("robustness", [own], tmp_path)
     with pytest.raises(ValueError, match="black and white need 2 numbers, one a channel; got 1"):
-        stored(own, tmp_path, black=(0.0,), white=(1.0,))
+        ask("robustness", [own], tmp_path, black=(0.0,), white=(1.0,))
     with pytest.raises(ValueError, match="saturate cannot be applied to images of 2 channels"):
-        stored(own, tmp_path, black=(0.0, 0.0), white=(1.0, 1.0), corruptions=("saturate",))
-    path = stored(own, tmp_path, black=(0.0, 0.0), white=(1.0, 1.0), corruptions=("fog",), severities=(1,))
-    assert float(group(path)["clean_accuracy"][0]) == int((model(X).argmax(1) == y).sum()) / 6
+        ask("robustness", [own], tmp_path, black=(0.0, 0.0), white=(1.0, 1.0), corruptions=("saturate",))
+    found = ask(
+        "robustness", [own], tmp_path, black=(0.0, 0.0), white=(1.0, 1.0), corruptions=("fog",), severities=(1,)
+    )
+    assert float(found["clean_accuracy"][0]) == int((model(X).argmax(1) == y).sum()) / 6
 
 
-def test_interrupted_and_run_again(run, tmp_path, monkeypatch):
+def test_interrupted_and_run_again(run, tmp_path):
     settings = {"corruptions": ("fog", "snow", "contrast"), "severities": (1, 5), "limit": 50}
-    whole = stored(run, tmp_path / "whole", **settings)
-    calls = []
-
-    def once(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == 3:  # in the second kind
-            raise KeyboardInterrupt
-        return corrupt(*args, **kwargs)
-
-    monkeypatch.setattr(robustness, "corrupt", once)
-    with pytest.raises(KeyboardInterrupt):
-        stored(run, tmp_path, **settings)
-    planned = runner.plan(robustness.STUDY, robustness.Settings(**settings), [run], tmp_path)
-    assert planned.done == 2
-    xarray.testing.assert_identical(group(runner.carry_out(planned)), group(whole))
+    check_interruption("robustness", run, tmp_path, **settings)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"corruptions": ("blur",)}, "corruptions: unknown 'blur'"),
-        ({"severities": (0,)}, "severities must be a whole number, between 1 and 5; got 0"),
-        ({"severities": ()}, "severities must name at least one"),
+        ({"severities": (0,)}, "severities.0 must be at least 1, got 0"),
+        ({"severities": (6,)}, "severities.0 must be at most 5, got 6"),
+        ({"severities": ()}, "severities must be a list of at least 1"),
         ({"black": (0.0,)}, "black and white need one number a channel each"),
         ({"black": (0.5,), "white": (0.5,)}, "black and white must differ"),
-        ({"limit": 0}, "limit must be a whole number"),
+        ({"limit": 0}, "limit must be at least 1"),
     ],
 )
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
-        robustness.Settings(**settings)
+        build(robustness.Settings, settings, "study robustness")

@@ -184,6 +184,15 @@ CASES: dict[str, Case] = {
     ),
     "interpolation without BatchNorm": Case("interpolation", ["fedgloss", "fedsol"], {"steps": 5, "limit": 100}),
 }
+
+
+def _in_group(study: str, group: str, *names: str, now: str = "{}", then: str = "{}") -> dict[str, tuple[str, ...]]:
+    """Variables of one former group, by pattern: as they are called now -> as golden.json calls them."""
+    return {f"{study}/{now.format(name)}": (f"{study}/{group}/{then.format(name)}",) for name in names}
+
+
+SHARPNESS = ("value", "standard_error", "sampling_error", "gap", "base", "gradient_norm", "evaluations")
+MEANS = ("distance", "update_norm", "update_cosine", "proximal_loss", "endpoint_cosine")
 # "study/variable" as it is called now -> "study/group/variable" as golden.json calls it, from when answers had
 # groups of tables. A golden.json that is written anew has the old names as long as they stand here.
 RENAMED: dict[str, tuple[str, ...]] = {
@@ -345,6 +354,26 @@ RENAMED: dict[str, tuple[str, ...]] = {
             *(f"bytes_{way}{end}" for way in ("down", "up") for end in ("", "_so_far")),
         )
     },
+    **_in_group("sharpness", "local_models", *SHARPNESS, now="local_{}", then="local_{}"),
+    **_in_group("sharpness", "local_models", *SHARPNESS, now="global_{}", then="global_{}"),
+    **_in_group("sharpness", "global_model", *SHARPNESS, now="global_model_{}", then="global_{}"),
+    **_in_group("sharpness", "global_model", *SHARPNESS, now="global_model_on_client_{}", then="local_{}"),
+    **_in_group("sharpness", "global_model", "round"),
+    "sharpness/kind": ("sharpness/global_model/kind", "sharpness/local_models/kind"),
+    "sharpness/radius": ("sharpness/global_model/radius", "sharpness/local_models/radius"),
+    "sharpness/client": (),
+    **_in_group("drift", "rounds", "round", "norm", "moved_global"),
+    **_in_group("drift", "rounds", *MEANS, "pair_distance", "pair_cosine", now="mean_{}"),
+    **_in_group("drift", "rounds", *MEANS, now="mean_{}_error", then="{}_error"),
+    **_in_group("drift", "clients", *MEANS, "layer", "layer_distance", "model_norm"),
+    **_in_group("drift", "clients", "proximal_error", "proximal_gradient_norm", "half_square"),
+    **_in_group("drift", "pairs", "first", "second", "pair_distance", "pair_cosine"),
+    "drift/client": (),
+    **_in_group("sensitivity", "layers", "layer", "entries", "measure", "loss", "loss_error", "gradient_norm"),
+    **_in_group("sensitivity", "layers", "sam_rise", "global_sensitivity", "moved", "chosen", "adaptive", "rise"),
+    **_in_group("sensitivity", "layers", "removal", "first_order", "global_first_order", "layer_gradient_norm"),
+    "sensitivity/round": (),
+    "sensitivity/client": (),
 }
 # names of rows and coordinates of groups that answers no longer have: they repeat what coordinates say
 GONE = {
@@ -357,6 +386,14 @@ GONE = {
     "local_global/local_models/client",
     "local_global/local_models/examples",
     "local_global/local_models/population",
+    "sharpness/global_model/client",
+    "sharpness/local_models/client",
+    "sharpness/local_models/round_of",
+    "drift/clients/client",
+    "drift/clients/round_of",
+    "drift/pairs/round_of",
+    "sensitivity/layers/client",
+    "sensitivity/layers/round_of",
 }
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from analysis.subjects import Subject
 from landscape.errors import choose
-from training.settings import Count, Whole
+from training.settings import Count, Names, Whole
 
 Array = NDArray[Any]
 Split = Literal["train", "test"]
@@ -108,7 +108,8 @@ COORDINATES = {  # what the coordinates that studies share mean
 def expand(piece: Piece, found: xr.Dataset) -> xr.Dataset:
     """Give every data variable of a piece its coordinates as leading dimensions."""
     coordinates = {name: value for name, value in piece.coordinates.items() if name in piece.dims}
-    leading = [name for name in piece.dims if name in coordinates and name not in found.dims]
+    there = {dim for one in found.data_vars.values() for dim in one.dims}
+    leading = [name for name in piece.dims if name in coordinates and name not in there]
     expanded = {
         name: xr.Variable((*leading, *one.dims), np.asarray(one.values)[(None,) * len(leading)], one.attrs)
         for name, one in found.data_vars.items()
@@ -224,3 +225,20 @@ def check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:
         raise ValueError(f"{what} must be a list of some of {', '.join(known)}, each once; got {list(given)!r}")
     for one in given:
         choose(what, one, known)
+
+
+def names_among(known: Sequence[str], *, empty: bool = False) -> AfterValidator:
+    """A check for a setting that lists some of a few known names: `Annotated[Names, names_among(("a", "b"))]`.
+
+    empty: whether the list may be empty.
+    """
+
+    def check(given: tuple[str, ...], about: ValidationInfo) -> tuple[str, ...]:
+        if given or not empty:
+            check_names(str(about.field_name), given, known)
+        return given
+
+    return AfterValidator(check)
+
+
+Splits = Annotated[Names, names_among(get_args(Split))]

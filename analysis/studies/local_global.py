@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.places import local_models
+from analysis.shared.model_points import local_models
 from analysis.shared.spread import PARTS, quotient_errors
 from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Subject

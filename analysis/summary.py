@@ -244,13 +244,12 @@ def _interpolation(data: xr.Dataset) -> Row:
 
     Of several treatments of norm layers the first counts: as the models are stored.
     """
-    kinds, policies = data["kind"].values, data["batchnorm"].values
-    heights = data["loss_barrier"].sel(definition="linear")
+    kinds = data["kind"].values
+    heights = data["loss_barrier"].sel(definition="linear").isel(batchnorm=0)
     row: Row = {}
-    for kind in dict.fromkeys(kinds):
-        chosen = (kinds == kind) & (policies == policies[0])
+    for kind in dict.fromkeys(kinds.tolist()):
         for split in data["split"].values:
-            row[f"{split}_barrier[{kind}]"] = float(mean_known(heights.sel(split=split).values[chosen]))
+            row[f"{split}_barrier[{kind}]"] = float(mean_known(heights.sel(split=split).values[kinds == kind]))
     return row
 
 

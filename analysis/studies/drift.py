@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import functional_call
 
-from analysis.shared.places import local_models, participants
+from analysis.shared.model_points import local_models, participants
 from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective, directions

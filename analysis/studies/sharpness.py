@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from analysis.shared.places import participants
+from analysis.shared.model_points import participants
 from analysis.shared.spread import PARTS, deal, standard_error
 from analysis.study import Limit, Piece, Rounds, Seed, Study, check_names, variable
 from analysis.subjects import Subject

@@ -102,15 +102,16 @@ def test_a_row_has_the_numbers_that_papers_name(analysed):
 
 
 def test_barriers_by_kind_as_the_models_are_stored():
-    barrier = np.zeros((4, 1, 3))
-    barrier[:, 0, 1] = [1.0, 2.0, 4.0, 100.0]
+    barrier = np.zeros((3, 2, 1, 3))
+    barrier[:, 0, 0, 1], barrier[:, 1, 0, 1] = [1.0, 2.0, 4.0], 100.0
     data = xr.Dataset(
+        {"loss_barrier": (("pair", "batchnorm", "split", "definition"), barrier)},
         {
-            "kind": ("line", ["a", "b", "a", "a"]),
-            "batchnorm": ("line", ["first", "first", "first", "second"]),
-            "loss_barrier": (("line", "split", "definition"), barrier),
+            "kind": ("pair", ["a", "b", "a"]),
+            "batchnorm": ["first", "second"],
+            "split": ["train"],
+            "definition": ["mean", "linear", "max"],
         },
-        {"split": ["train"], "definition": ["mean", "linear", "max"]},
     )
     found = summary.numbers(Answer("interpolation", "default", {}, {}, data))
     assert found == {"train_barrier[a]": 2.5, "train_barrier[b]": 2.0}

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from analysis import catalog, runner, store
 from analysis.subjects import Limits, Run
+from tests.golden.groups import SPLIT
 from training import config
 from training.engine.recording import OF_ROUNDS, QUANTITIES
 from training.engine.run import train
@@ -429,4 +430,6 @@ def study_all(runs: Mapping[str, Path], out: Path) -> dict[str, dict[str, NDArra
 def read_values(path: Path) -> dict[str, NDArray[Any]]:
     """The variables of an answer by study/variable. The only place that knows what answers look like."""
     answer = store.read(path)
+    if answer.study in SPLIT:
+        return {f"{answer.study}/{key}": values for key, values in SPLIT[answer.study](answer.data).items()}
     return {f"{answer.study}/{name}": variable.values for name, variable in answer.data.variables.items()}

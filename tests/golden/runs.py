@@ -375,6 +375,64 @@ RENAMED: dict[str, tuple[str, ...]] = {
     **_in_group("sensitivity", "layers", "removal", "first_order", "global_first_order", "layer_gradient_norm"),
     "sensitivity/round": (),
     "sensitivity/client": (),
+    **{
+        f"incompatibility/client_{name}": (f"incompatibility/clients/{name}",)
+        for name in (
+            "loss",
+            "global_rise",
+            "gradient_norm",
+            "heterogeneity",
+            "batch_variance",
+            "batch_variance_error",
+            "friendly_batches",
+        )
+    },
+    **{
+        f"incompatibility/{name}": (f"incompatibility/clients/{name}",)
+        for name in (
+            "client",
+            "other",
+            "share",
+            "examples",
+            "other_rise",
+            "rise",
+            "rise_error",
+            "gradient_cosine",
+            "perturbation_distance",
+            "perturbation_cosine",
+            "maximised",
+            "maximised_error",
+            "batches",
+            "friendly_batches_linear",
+            "other_batch_rise",
+            "gradient_error",
+        )
+    },
+    **{
+        f"incompatibility/{name}": (f"incompatibility/rounds/{name}",)
+        for name in (
+            "radius",
+            "loss",
+            "gradient_norm",
+            "global_rise",
+            "friendly_clients",
+            "friendly_batches",
+            "tracking_error",
+            "tracking_noise",
+            "tracking_cosine",
+            "delta_epsilon",
+            *(
+                f"{kind}_{name}{end}"
+                for kind in ("rise", "maximised")
+                for name in ("mean", "dispersion", "dispersion_noise", "dispersion_corrected")
+                for end in ("", "_weighted")
+            ),
+            *(f"{kind}_mean{end}_standard_error" for kind in ("rise", "maximised") for end in ("", "_weighted")),
+            *(f"heterogeneity{end}" for end in ("", "_weighted", "_standard_error", "_weighted_standard_error")),
+            *(f"{name}{end}" for name in ("heterogeneity_noise", "batch_variance") for end in ("", "_weighted")),
+        )
+    },
+    "incompatibility/round": ("incompatibility/rounds/round", "incompatibility/clients/round"),
 }
 # names of rows and coordinates of groups that answers no longer have: they repeat what coordinates say
 GONE = {

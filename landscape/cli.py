@@ -169,30 +169,36 @@ def report(
 
 @app.command()
 def export(
-    results: Annotated[Path, typer.Argument(metavar="FILE", help="A surface.h5 or plane.h5 of landscape analyze.")],
+    results: Annotated[Path, typer.Argument(metavar="FILE", help="An answer of the study surface or plane (.h5).")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="NAME.vts for ParaView, NAME.h5 in Goldstein's layout.")],
-    group: Annotated[str | None, typer.Option(help="Which table of the file.", show_default=False)] = None,
-    row: Annotated[int, typer.Option(help="Which surface of the table.")] = 0,
+    run: Annotated[str | None, typer.Option(help="Run of the model at its centre.", show_default="first")] = None,
+    round: Annotated[int | None, typer.Option(help="Round of that model.", show_default="first")] = None,
+    client: Annotated[
+        int | None, typer.Option(help="Client whose model it is; -1: a global model.", show_default="first")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Data whose loss is the height (.vts): train, test, own.", show_default="first")
+    ] = None,
 ) -> None:
-    """Hand a stored surface to another program."""
+    """Write a stored surface for another program. Of a plane, the model may be any of those it goes through."""
     from analysis.exports import export
 
-    export(results, out, group=group, row=row)
+    export(results, out, run=run, round=round, client=client, split=split)
     print(out)
 
 
 @app.command(name="import")
 def import_(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="A surface in Goldstein's HDF5 layout.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to store it, e.g. analysis/surface.h5.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to store it, e.g. analysis/surface/NAME.h5.")],
 ) -> None:
-    """Take over a surface that was made with Goldstein's loss-landscape code."""
+    """Import a surface that was made with Goldstein's loss-landscape code."""
     from analysis import store
     from analysis.exports import import_goldstein
 
     if out.exists():
         raise ValueError(f"{out} is there already: choose another name")
-    store.write(out, import_goldstein(source))
+    store.write(out, import_goldstein(source, out.stem))
     print(out)
 
 

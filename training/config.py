@@ -213,7 +213,7 @@ class Recipe(Settings):
                 f"rounds.participants ({self.rounds.participants}) must not exceed "
                 f"partition.clients ({self.partition.clients})"
             )
-        recording.check(self.record, catalog.method(self.algorithm.name, self.algorithm.settings))
+        recording.check_quantities(self.record, catalog.method(self.algorithm.name, self.algorithm.settings))
         return self
 
     @property

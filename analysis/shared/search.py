@@ -19,8 +19,9 @@ from training.methods.fedlesam import OldGlobal
 from training.methods.fedsmoo import SharedSAM
 from training.methods.fedvssam import MixedSAM
 from training.methods.fedwmsam import Predicted
-from training.rules.base import ClientContext, unit
+from training.rules.context import ClientContext
 from training.rules.perturbations import SAM
+from training.rules.vectors import unit
 
 RADIUS = 0.05  # where the method has no radius of its own
 

@@ -28,7 +28,8 @@ from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
 from training.methods.fedfsa import LayerRadii
-from training.rules.base import ClientContext, unit
+from training.rules.context import ClientContext
+from training.rules.vectors import unit
 
 MEASURES = ("square", "mean", "minmax")  # of how far a layer moved, as training.methods.fedfsa.LayerRadii names them
 
@@ -132,7 +133,7 @@ def layers_chosen(subject: Subject, settings: Settings) -> int:
 def _chosen(layout: Layout, start: Tensor, end: Tensor, rule: LayerRadii) -> NDArray[np.int8]:
     """1 for the layers that FedFSA would perturb more in the client's next round."""
     context = ClientContext(layout, start[: layout.size], {}, {}, lr=0.0, momentum=0.0, steps=1, round=0)
-    return rule.finish(context, end[: layout.size])["chosen"].to(torch.int8).numpy()
+    return rule.update_client(context, end[: layout.size])["chosen"].to(torch.int8).numpy()
 
 
 def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:

@@ -169,9 +169,9 @@ class Bare:
 
         trainer = Federation(config.validate(settings)).trainer
         batches = [
-            trainer.batch(chosen, client, 0, step)
+            trainer.load_batch(chosen, client, 0, step)
             for client in range(len(trainer.client_indices))
-            for step, chosen in enumerate(trainer.orders(client, 0))
+            for step, chosen in enumerate(trainer.draw_batches(client, 0))
         ]
         self.model, self.formats = trainer.model.train(), FORMATS
         self.batches = {

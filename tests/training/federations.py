@@ -18,8 +18,11 @@ from training.engine.run import Federation, Record, State
 from training.executors.base import Executor
 from training.executors.serial import Serial
 from training.methods import catalog
-from training.rules.base import ClientContext, Method, Perturbation, Report, Server, Vectors, unit
+from training.methods.method import Method
+from training.rules.base import Perturbation, Server
+from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import Proximal
+from training.rules.vectors import Vectors, unit
 
 SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
 NAMES = sorted(catalog.ALGORITHMS)
@@ -150,16 +153,16 @@ class Swirl(Perturbation):
         context.state["swirl"] = 0.5 * context.state["swirl"] + gradient - 0.1 * context.message["tide"]
         return 0.1 * unit(context.state["swirl"])
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"tide": torch.ones_like(w)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"tide": server["tide"]}
 
-    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+    def make_upload(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"swirls": context.state["swirl"] * context.effective_steps}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"tide": report.uploads["swirls"]}
 
 
@@ -167,10 +170,10 @@ class Swirl(Perturbation):
 class LookAhead(Server):
     """Sends a point ahead of the model."""
 
-    def start(self, w: Tensor, server: Vectors) -> Tensor:
+    def choose_sent_point(self, w: Tensor, server: Vectors) -> Tensor:
         return w + 0.01 * server["tide"]
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return report.mean_model
 
 

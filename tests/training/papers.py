@@ -306,7 +306,7 @@ class Paper:
     def play(self) -> Tensor:
         """One round: the next global model."""
         fed, p, name, w, N = self.fed, self.p, self.name, self.w, self.N
-        cohort = fed.cohort(self.t)
+        cohort = fed.draw_cohort(self.t)
         share = {k: len(fed.client_indices[k]) / sum(len(fed.client_indices[j]) for j in cohort) for k in cohort}
         sent = w
         if name == "fedacg":

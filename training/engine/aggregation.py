@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.engine.local_training import DivergenceError, Result
+from training.engine.local_training import ClientResult, DivergenceError
 from training.engine.recording import summarise
 from training.executors.base import Broadcast
-from training.rules.base import Report, Vectors, effective_steps
+from training.rules.context import RoundReport
+from training.rules.vectors import Vectors, effective_steps
 
 
 @dataclass
@@ -34,7 +35,7 @@ class RoundAggregate:
         self.drift = self.loss = self.effective_steps = 0.0
         self.gradients = self.moved = 0
 
-    def add(self, result: Result, before: Vectors) -> None:
+    def add(self, result: ClientResult, before: Vectors) -> None:
         """Take in a participant that remembered the vectors `before`."""
         p, sent = self.weights[result.client], self.sent
         D = result.w - self.start
@@ -60,10 +61,10 @@ class RoundAggregate:
             self.changes[name] = self.changes.get(name, 0.0) + change
             self.states[name] = self.states.get(name, 0.0) + p * vector.double()
 
-    def report(self, model: Tensor, clients: int) -> Report:
+    def report(self, model: Tensor, clients: int) -> RoundReport:
         """The sums in the precision of the run; `model` is the server's."""
         like = self.sent.start.dtype
-        return Report(
+        return RoundReport(
             model=model,
             start=self.sent.start,
             displacement=self.displacement.to(like),

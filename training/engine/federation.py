@@ -24,7 +24,7 @@ from training.engine.recording import perturbation_error
 from training.executors.base import Broadcast, Executor, Task
 from training.methods import catalog
 from training.models import networks
-from training.rules.base import Vectors
+from training.rules.vectors import Vectors
 
 Record = dict[str, Any]
 
@@ -94,9 +94,9 @@ class Federation:
         w = self.trainer.layout.flatten(self.trainer.model).to(self.trainer.dtype)
         buffers = [buffer.reshape(-1) for buffer in running_statistics(self.trainer.model).values()]
         statistics = torch.cat(buffers).to(self.trainer.dtype) if buffers else w.new_zeros(0)
-        return State(0, w, statistics, self.method.server_init(w))
+        return State(0, w, statistics, self.method.init_server(w))
 
-    def cohort(self, round: int) -> list[int]:
+    def draw_cohort(self, round: int) -> list[int]:
         """The participants of a round, a function of seed and round alone."""
         N, S = len(self.client_indices), self.recipe.rounds.participants
         if self.recipe.rounds.sampling == "fixed":
@@ -106,7 +106,7 @@ class Federation:
         chosen = (np.flatnonzero(draw < S / N) for draw in draws)  # nobody at all: draw again
         return [int(client) for client in next(cohort for cohort in chosen if len(cohort))]
 
-    def lr(self, round: int) -> float:
+    def compute_lr(self, round: int) -> float:
         """The local rate of a round: decayed; once SWA has begun cyclic, or constant for cycles of one round.
 
         (1 - s) lr + s lr_end, s = (round mod c + 1) / c (FedSAM paper, eq. 7), with the rate lr that decay has reached.
@@ -133,16 +133,17 @@ class Federation:
         """
         began = time.perf_counter()
         recipe, method, round = self.recipe, self.method, state.round
-        cohort, lr = self.cohort(round), self.lr(round)
+        cohort, lr = self.draw_cohort(round), self.compute_lr(round)
         sizes = {k: len(self.client_indices[k]) if recipe.rounds.aggregation == "size" else 1 for k in cohort}
         weights = {k: size / sum(sizes.values()) for k, size in sizes.items()}
         gradients, probe = 0, None
         if method.server.probes:
             probe = self._probe(state, weights, executor)
-            start = method.server.start_after(state.w, state.server, probe.report(state.w, len(self.client_indices)))
+            seen = probe.report(state.w, len(self.client_indices))
+            start = method.server.choose_sent_point_after(state.w, state.server, seen)
             gradients = probe.gradients
         else:
-            start = method.server.start(state.w, state.server)
+            start = method.server.choose_sent_point(state.w, state.server)
         aggregate, clients, local_models = self._exchange(state, start, weights, executor, keep_locals)
         report = aggregate.report(state.w, len(self.client_indices))
         w, server = method.advance(state.w, state.server, report)
@@ -188,10 +189,10 @@ class Federation:
     ) -> tuple[RoundAggregate, dict[int, Vectors], dict[int, Tensor]]:
         """Let the cohort train from `start`: what it brought back, everyone's memory, and its models."""
         method = self.method
-        fresh = method.client_init(self.trainer.layout, start)
+        fresh = method.init_client(self.trainer.layout, start)
         remembered = {k: state.clients.get(k, fresh) for k in weights}
-        message = method.message(state.w, state.server)
-        broadcast = Broadcast(start, message, state.statistics, self.lr(state.round), state.round)
+        message = method.make_message(state.w, state.server)
+        broadcast = Broadcast(start, message, state.statistics, self.compute_lr(state.round), state.round)
         aggregate = RoundAggregate(broadcast, self.recipe.local.momentum, weights)
         local_models, clients = {}, dict(state.clients)
         for result in executor.run(broadcast, [Task(k, remembered[k]) for k in weights]):

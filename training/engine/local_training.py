@@ -20,7 +20,10 @@ from training.data.allocation import Ints
 from training.data.augment import augment, mixup
 from training.data.datasets import Dataset
 from training.engine.recording import Recorder
-from training.rules.base import ClientContext, GradientFunction, LossTerm, Method, ModelOutput, Vectors, norm
+from training.methods.method import Method
+from training.rules.base import GradientFunction, LossTerm, ModelOutput
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors, norm
 
 
 class DivergenceError(RuntimeError):
@@ -46,7 +49,7 @@ class DivergenceError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Result:
+class ClientResult:
     """What a participant hands back."""
 
     client: int
@@ -102,12 +105,12 @@ class LocalTrainer:
         convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
         self.format = torch.channels_last if convolves else torch.contiguous_format
 
-    def steps(self, client: int) -> int:
+    def count_steps(self, client: int) -> int:
         """K, the number of local steps of a client."""
         local = self.recipe.local
         return local.steps or local.epochs * math.ceil(len(self.client_indices[client]) / self.batch_size)
 
-    def orders(self, client: int, round: int) -> Iterator[Ints]:
+    def draw_batches(self, client: int, round: int) -> Iterator[Ints]:
         """The examples of each local step: a fresh keyed order for every epoch."""
         own, size, epoch, taken = self.client_indices[client], self.batch_size, 0, 0
         while True:
@@ -115,11 +118,11 @@ class LocalTrainer:
             for start in range(0, len(order), size):
                 yield order[start : start + size]
                 taken += 1
-                if taken == self.steps(client):
+                if taken == self.count_steps(client):
                     return
             epoch += 1
 
-    def batch(self, chosen: Ints, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
+    def load_batch(self, chosen: Ints, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
         """Augmented, normalised images and their labels; the draw is keyed, so both passes of SAM see the same."""
         places = torch.from_numpy(chosen)
         generator = torch_generator(self.recipe.seed, "augment", round, client, step)
@@ -130,11 +133,11 @@ class LocalTrainer:
         images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
         return images.contiguous(memory_format=self.format), labels
 
-    def take_statistics(self) -> Tensor:
+    def read_statistics(self) -> Tensor:
         """Running statistics of the norm layers as one vector (b,), empty if there are none."""
         return torch.cat([self.replica.flat[:0], *(buffer.reshape(-1) for buffer in self._statistics)])
 
-    def put_statistics(self, values: Tensor) -> None:
+    def load_statistics(self, values: Tensor) -> None:
         """Let the norm layers start from these statistics, their batch counters from zero."""
         start = 0
         for buffer in self._statistics:
@@ -144,7 +147,7 @@ class LocalTrainer:
             if layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.zero_()
 
-    def see(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> ModelOutput:
+    def compute_output(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> ModelOutput:
         """What the network makes of a batch; features are what enters its classifier."""
         if not features:
             return ModelOutput(network(inputs), None)
@@ -175,18 +178,18 @@ class StepGradient:
         self.evaluations, self.loss = 0, math.nan
         self._views: dict[tuple[str, int | None], ModelOutput] = {}
 
-    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
-        trainer, added = self.trainer, term or self.trainer.method.term
-        chosen = halves(len(self.targets), half)
+    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        trainer, added = self.trainer, loss_term or self.trainer.method.loss_term
+        chosen = select_half(len(self.targets), half)
         inputs, targets = self.inputs[chosen], self.targets[chosen]
         others = {} if added is None else self._others(added, inputs, half)
         with torch.no_grad():
             trainer.replica.flat.copy_(point)
         rest = self.at_rest or self.evaluations > 0
         with _statistics_at_rest(trainer.replica) if rest else nullcontext():
-            seen = trainer.see(trainer.replica.module, inputs, added is not None and added.features)
+            seen = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
         plain = functional.cross_entropy(seen.outputs, targets)
-        loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if term else plain)
+        loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if loss_term else plain)
         parts = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
         if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
             context = self.context
@@ -196,7 +199,7 @@ class StepGradient:
         self.evaluations += 1
         return torch.cat([part.reshape(-1) for part in parts])
 
-    def silent(self) -> StepGradient:
+    def make_silent_copy(self) -> StepGradient:
         """A twin on the same batch, for the record only."""
         return StepGradient(self.trainer, self.context, self.inputs, self.targets, at_rest=True, strict=False)
 
@@ -205,14 +208,15 @@ class StepGradient:
         found = {}
         for name, point in term.references(self.context).items():
             if (name, half) not in self._views:
-                with torch.no_grad(), _statistics_at_rest(self.trainer.replica):
-                    self.trainer.replica.flat.copy_(point)
-                    self._views[name, half] = self.trainer.see(self.trainer.replica.module, inputs, term.features)
+                replica = self.trainer.replica
+                with torch.no_grad(), _statistics_at_rest(replica):
+                    replica.flat.copy_(point)
+                    self._views[name, half] = self.trainer.compute_output(replica.module, inputs, term.features)
             found[name] = self._views[name, half]
         return found
 
 
-def halves(count: int, half: int | None) -> slice:
+def select_half(count: int, half: int | None) -> slice:
     """The places of a half of a batch; of a single example both halves are that example."""
     middle = (count + 1) // 2
     if half is None or count == 1:
@@ -241,7 +245,7 @@ def local_step(
         u = u * torch.clamp(local.clip / norm(u), max=1.0)
     if local.weight_decay:
         u = torch.add(u, w, alpha=local.weight_decay)
-    frozen = method.correction.frozen(context.layout)
+    frozen = method.correction.find_frozen(context.layout)
     if frozen is not None:
         u = u.clone()
         u[..., frozen] = 0.0
@@ -250,16 +254,16 @@ def local_step(
         u = velocity
     moved = torch.sub(w, u, alpha=context.lr)
     if recorder is not None:
-        recorder.note(method, context, w, descent, direction, moved)
+        recorder.record(method, context, w, descent, direction, moved)
     context.step += 1
     return moved, velocity
 
 
-def train_client(trainer: LocalTrainer, context: ClientContext, client: int, statistics: Tensor) -> Result:
+def train_client(trainer: LocalTrainer, context: ClientContext, client: int, statistics: Tensor) -> ClientResult:
     """Run a client's local steps from the point that was sent."""
     velocity: Tensor | None = None
-    recorder = Recorder.of(trainer.recipe.record)
-    trainer.put_statistics(statistics)
+    recorder = Recorder.create(trainer.recipe.record)
+    trainer.load_statistics(statistics)
     losses: list[float] = []
     evaluations = 0
 
@@ -270,7 +274,7 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
         )
         own = own[: math.ceil(share * len(own))]
         for place, start in enumerate(range(0, len(own), trainer.batch_size)):
-            batch = trainer.batch(own[start : start + trainer.batch_size], client, context.round, -1 - place)
+            batch = trainer.load_batch(own[start : start + trainer.batch_size], client, context.round, -1 - place)
             gradient_at = StepGradient(trainer, context, *batch, at_rest=True)
             yield gradient_at
             evaluations += gradient_at.evaluations
@@ -278,24 +282,24 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
     with torch.random.fork_rng(devices=[]):
         # dropout, where a model has it, draws from the global generator
         torch.default_generator.manual_seed(key(trainer.recipe.seed, "dropout", context.round, client))
-        w = trainer.method.correction.enter(context, samples)
-        for step, chosen in enumerate(trainer.orders(client, context.round)):
-            gradient_at = StepGradient(trainer, context, *trainer.batch(chosen, client, context.round, step))
-            taken = gradient_at if recorder is None else recorder.watch(gradient_at)
+        w = trainer.method.correction.choose_start(context, samples)
+        for step, chosen in enumerate(trainer.draw_batches(client, context.round)):
+            gradient_at = StepGradient(trainer, context, *trainer.load_batch(chosen, client, context.round, step))
+            taken = gradient_at if recorder is None else recorder.wrap(gradient_at)
             w, velocity = local_step(trainer.method, taken, w, velocity, context, trainer.recipe, recorder)
             losses.append(gradient_at.loss)
             evaluations += gradient_at.evaluations
-    return Result(
+    return ClientResult(
         client=client,
         w=w,
-        statistics=trainer.take_statistics(),
-        state={**context.state, **trainer.method.finish(context, w)},
-        uploads=trainer.method.upload(context, w),
-        steps=trainer.steps(client),
+        statistics=trainer.read_statistics(),
+        state={**context.state, **trainer.method.update_client(context, w)},
+        uploads=trainer.method.make_upload(context, w),
+        steps=trainer.count_steps(client),
         examples=len(trainer.client_indices[client]),
         loss=float(np.mean(losses)),
         gradients=evaluations,
-        recorded={} if recorder is None else recorder.series(0, trainer.steps(client)),
+        recorded={} if recorder is None else recorder.read_series(0, trainer.count_steps(client)),
     )
 
 

@@ -19,8 +19,11 @@ from torch import Tensor
 from landscape.errors import choose
 from training.methods.fedgloss import ServerSharpness
 from training.methods.fedsol import ProximalSAM
-from training.rules.base import ClientContext, GradientFunction, LossTerm, Method, Vectors, norm, unit
+from training.methods.method import Method
+from training.rules.base import GradientFunction, LossTerm
+from training.rules.context import ClientContext
 from training.rules.perturbations import NoPerturbation
+from training.rules.vectors import Vectors, norm, unit
 
 SENT = ("direction", "momentum", "global_control")  # a server's estimate of the global gradient, by name in its message
 
@@ -28,11 +31,11 @@ SENT = ("direction", "momentum", "global_control")  # a server's estimate of the
 class StepGradients(GradientFunction, Protocol):
     """The gradients of one local step, with a twin on the same batch."""
 
-    def silent(self) -> GradientFunction:
+    def make_silent_copy(self) -> GradientFunction:
         """Counts nothing, teaches norm layers nothing, and answers NaN where numbers are not finite."""
 
 
-class Watched:
+class RecordedGradients:
     """A gradient_at that remembers what it was asked, so that nothing is computed twice for the record."""
 
     def __init__(self, gradient_at: StepGradients):
@@ -40,17 +43,17 @@ class Watched:
         self.calls: list[tuple[Tensor, LossTerm | None, int | None, Tensor]] = []
         self.extra: list[tuple[Tensor, LossTerm | None, int | None, Tensor]] = []  # for the record only
 
-    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
-        gradient = self.gradient_at(point, term, half)
-        self.calls.append((point, term, half, gradient))
+    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        gradient = self.gradient_at(point, loss_term, half)
+        self.calls.append((point, loss_term, half, gradient))
         return gradient
 
-    def again(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
+    def recall(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
         """The gradient that was taken at this very point, or else a silent one."""
         for known, asked, part, gradient in (*self.calls, *self.extra):
-            if known is point and asked == term and part == half:
+            if known is point and asked == loss_term and part == half:
                 return gradient
-        self.extra.append((point, term, half, self.gradient_at.silent()(point, term, half)))
+        self.extra.append((point, loss_term, half, self.gradient_at.make_silent_copy()(point, loss_term, half)))
         return self.extra[-1][-1]
 
     @property
@@ -60,7 +63,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Moment:
+class LocalStep:
     """One local step, as a quantity sees it: w -> moved."""
 
     method: Method
@@ -69,23 +72,23 @@ class Moment:
     descent: Tensor  # g~
     direction: Tensor  # u, after the correction
     moved: Tensor
-    slopes: Watched
+    gradients: RecordedGradients
 
     @property
     def gradient(self) -> Tensor:
         """The gradient of the local loss at w: an extra evaluation where the method does not take it."""
-        return self.slopes.again(self.w)
+        return self.gradients.recall(self.w)
 
     @property
     def perturbation(self) -> Tensor:
-        return self.slopes.last - self.w
+        return self.gradients.last - self.w
 
     @property
     def proximal(self) -> Tensor:
         """The gradient at w of the method's own proximal loss, else (an extra evaluation) of FedSoL's KL, tau = 3."""
         own = self.method.perturbation
         rule = own if isinstance(own, ProximalSAM) else ProximalSAM()
-        return rule.proximal_gradient(self.w, self.slopes.again, self.context)
+        return rule.proximal_gradient(self.w, self.gradients.recall, self.context)
 
     @property
     def sent(self) -> Tensor:
@@ -100,7 +103,7 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 
 # name -> value of a step (1,), or (C, 1) for a stack of clients
-QUANTITIES: dict[str, Callable[[Moment], Tensor]] = {
+QUANTITIES: dict[str, Callable[[LocalStep], Tensor]] = {
     # FedSoL, Figure 9b: cos(g_u, g_p), g_u = grad L(w + e) the update gradient; for methods without a perturbation
     # (the figure's rho = 0) g_u = grad L(w). Undefined in the first step, where g_p is zero.
     "proximal_cosine": lambda step: cosine(step.descent, step.proximal),
@@ -124,10 +127,10 @@ ANCHORED = ("server_cosine", "server_gap", "perturbation_gap")
 OF_ROUNDS = ("delta_epsilon",)
 
 
-def available(method: Method) -> tuple[str, ...]:
+def list_quantities(method: Method) -> tuple[str, ...]:
     """The quantities that a method has."""
     nothing = torch.zeros(1)
-    sent = method.message(nothing, method.server_init(nothing))
+    sent = method.make_message(nothing, method.init_server(nothing))
     lacking: set[str] = set()
     if isinstance(method.perturbation, NoPerturbation):
         lacking |= set(PERTURBED)
@@ -138,9 +141,9 @@ def available(method: Method) -> tuple[str, ...]:
     return tuple(name for name in (*QUANTITIES, *OF_ROUNDS) if name not in lacking)
 
 
-def check(names: Sequence[str], method: Method) -> None:
+def check_quantities(names: Sequence[str], method: Method) -> None:
     """Refuse, in one line, what is unknown or what the method lacks."""
-    there = available(method)
+    there = list_quantities(method)
     for name in names:
         choose("quantity to record", name, (*QUANTITIES, *OF_ROUNDS))
         if name not in there:
@@ -153,29 +156,29 @@ class Recorder:
 
     names: Sequence[str]
     values: dict[str, list[Tensor]] = field(default_factory=dict)
-    slopes: Watched = field(init=False)
+    gradients: RecordedGradients = field(init=False)
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Recorder | None:
+    def create(cls, names: Iterable[str]) -> Recorder | None:
         """None where no quantity of a step is wanted: then nothing is watched."""
         wanted = [name for name in names if name in QUANTITIES]
         return cls(wanted) if wanted else None
 
-    def watch(self, gradient_at: StepGradients) -> Watched:
+    def wrap(self, gradient_at: StepGradients) -> RecordedGradients:
         """The gradient_at that the next step is to take its gradients from."""
-        self.slopes = Watched(gradient_at)
-        return self.slopes
+        self.gradients = RecordedGradients(gradient_at)
+        return self.gradients
 
-    def note(
+    def record(
         self, method: Method, context: ClientContext, w: Tensor, descent: Tensor, direction: Tensor, moved: Tensor
     ) -> None:
-        """Take in that step; see `Moment`. Dropout in extra evaluations draws from a copy of the generator."""
-        moment = Moment(method, context, w, descent, direction, moved, self.slopes)
+        """Take in that step; see `LocalStep`. Dropout in extra evaluations draws from a copy of the generator."""
+        moment = LocalStep(method, context, w, descent, direction, moved, self.gradients)
         with torch.random.fork_rng(devices=[]):
             for name in self.names:
                 self.values.setdefault(name, []).append(QUANTITIES[name](moment).detach())
 
-    def series(self, row: int, steps: int) -> dict[str, list[float]]:
+    def read_series(self, row: int, steps: int) -> dict[str, list[float]]:
         """The values of one client of a stack in its own steps; those that others take beyond are not its own."""
         return {
             name: [float(value.reshape(-1)[row]) for value in values[:steps]] for name, values in self.values.items()

@@ -66,11 +66,11 @@ def _train(
                 following, record, local_models = federation.advance(state, executor, keep)
             except DivergenceError as error:
                 if not checkpoint.at(path, state.round).exists():
-                    save(path, federation, state, {}, federation.cohort(state.round - 1))
+                    save(path, federation, state, {}, federation.draw_cohort(state.round - 1))
                 checkpoint.write_status(path, "diverged", state.round, str(error))
                 say(f"diverged: {error}")
                 return path
-            cohort, state = federation.cohort(state.round), following
+            cohort, state = federation.draw_cohort(state.round), following
             metrics.append(path, record)
             if saved:
                 save(path, federation, state, local_models, cohort)
@@ -105,7 +105,7 @@ def _open(recipe: Recipe, path: Path, say: Callable[[str], object]) -> tuple[Fed
 
 def _require_fit(path: Path, federation: Federation, state: State) -> None:
     """Raise unless the vectors of a state are as long as the model needs them."""
-    size, buffers = federation.trainer.layout.size, federation.trainer.take_statistics().numel()
+    size, buffers = federation.trainer.layout.size, federation.trainer.read_statistics().numel()
     vectors = {"server": (state.w, size), "mean": (state.mean, size), "swa": (state.swa, size)}
     vectors |= {"statistics": (state.statistics, buffers), "swa_statistics": (state.swa_statistics, buffers)}
     for name, (vector, wanted) in vectors.items():

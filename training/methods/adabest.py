@@ -9,14 +9,9 @@ import torch
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import (
-    ClientContext,
-    Correction,
-    Report,
-    Server,
-    Vectors,
-    within,
-)
+from training.rules.base import Correction, Server, within
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -32,13 +27,13 @@ class Fading(Correction):
     def __post_init__(self) -> None:
         within("mu", self.mu, "[0, inf)")
 
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"drift": torch.zeros_like(start), "last_round": start.new_full((1,), -1.0)}
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient - self.mu * context.state["drift"]
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         last = context.state["last_round"]
         faded = context.state["drift"] / (context.round - last)
         return {"drift": faded + context.start - w, "last_round": torch.full_like(last, context.round)}
@@ -53,11 +48,11 @@ class Extrapolated(Server):
     def __post_init__(self) -> None:
         within("beta", self.beta, "[0, inf)")
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"theta": w, "theta_before": w}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"theta": report.mean_model, "theta_before": server["theta"]}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return server["theta"] + self.beta * (server["theta"] - server["theta_before"])

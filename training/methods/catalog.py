@@ -19,7 +19,8 @@ from training.methods.fedsol import ProximalSAM
 from training.methods.fedspeed import GradientStep, QuasiGradient
 from training.methods.fedvssam import Direction, MixedDescent, MixedSAM
 from training.methods.fedwmsam import PersonalMomentum, Predicted
-from training.rules.base import Method, Perturbation
+from training.methods.method import Method
+from training.rules.base import Perturbation
 from training.rules.corrections import BodyOnly, ClientMomentum, ControlVariate, Plain, Proximal
 from training.rules.duals import Dual, Lagrangian
 from training.rules.loss_terms import Contrast, NotTrue

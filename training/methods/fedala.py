@@ -11,7 +11,9 @@ from torch import Tensor
 
 from landscape.errors import positive, whole
 from landscape.layout import Layout
-from training.rules.base import ClientContext, Correction, Samples, Vectors, within
+from training.rules.base import Correction, Samples, within
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors
 
 MOST_PASSES = 50  # over the sample, where FedALA's code goes on for as long as it takes
 RECENT = 10  # passes whose losses must have become alike
@@ -38,7 +40,7 @@ class AdaptiveStart(Correction):
         within("rate", self.rate, "[0, inf)")
         positive("threshold", self.threshold)
 
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {
             "personal": start,
             "mix": torch.ones_like(start[self._last(layout)]),
@@ -48,7 +50,7 @@ class AdaptiveStart(Correction):
     def _last(self, layout: Layout) -> slice:
         return slice(layout.entries[-min(self.tensors, len(layout.entries))].start, layout.entries[-1].stop)
 
-    def enter(self, context: ClientContext, samples: Samples) -> Tensor:
+    def choose_start(self, context: ClientContext, samples: Samples) -> Tensor:
         last, w = self._last(context.layout), context.start.clone()
         own = context.state["personal"][last]
         gap, M = context.start[last] - own, context.state["mix"]
@@ -69,5 +71,5 @@ class AdaptiveStart(Correction):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"personal": w}

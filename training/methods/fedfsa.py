@@ -11,7 +11,9 @@ from torch import Tensor
 from landscape.errors import choose
 from landscape.layout import Entry, Layout
 from landscape.rng import numpy_generator
-from training.rules.base import ClientContext, Perturbation, Vectors, norm, within
+from training.rules.base import Perturbation, within
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors, norm
 
 LEFT_OUT = ("bn", "downsample", "shortcut", "norm")  # names of which the published code makes nothing (FSA.py)
 
@@ -43,7 +45,7 @@ class LayerRadii(Perturbation):
         choose("select", self.select, ("top", "reverse", "random"))
         choose("measure", self.measure, ("square", "mean", "minmax"))
 
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"chosen": start.new_zeros(len(layout.entries))}
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
@@ -55,7 +57,7 @@ class LayerRadii(Perturbation):
         length = norm(gradient)
         return torch.repeat_interleave(radii, lengths, dim=-1) * gradient / torch.where(length > 0, length, 1.0)
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         rows = w.reshape(-1, w.shape[-1])
         chosen = [self._choose(context, client, row) for client, row in zip(context.clients, rows, strict=True)]
         return {"chosen": torch.stack(chosen).reshape(*w.shape[:-1], -1)}

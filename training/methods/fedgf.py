@@ -8,15 +8,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from landscape.errors import positive, whole
-from training.rules.base import (
-    ClientContext,
-    Report,
-    Server,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Server, within
+from training.rules.context import ClientContext, RoundReport
 from training.rules.perturbations import SAM
+from training.rules.vectors import Vectors, unit
 
 
 @dataclass(frozen=True)
@@ -52,14 +47,14 @@ class GlobalAscent(Server):
         within("threshold", self.threshold, "[0, inf]")
         whole("window", self.window)
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"ascended": w, "exceeded": w.new_zeros(self.window), "looked": w.new_zeros(1)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         trust = server["exceeded"].sum() / server["looked"].clamp(1, self.window)
         return {"ascended": server["ascended"], "trust": trust}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         moved = self.eta_g * report.displacement
         exceeded = server["exceeded"].roll(1)
         exceeded[0] = float(report.drift > self.threshold)
@@ -69,5 +64,5 @@ class GlobalAscent(Server):
             "looked": server["looked"] + 1,
         }
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * report.displacement

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from landscape.errors import choose, positive
-from training.rules.base import Report, Server, Vectors, unit, within
+from training.rules.base import Server, within
+from training.rules.context import RoundReport
+from training.rules.vectors import Vectors, unit
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,14 @@ class ServerSharpness(Server):
         positive("eta_s", self.eta_s)
         choose("dual_from", self.dual_from, ("sent", "model", "code"))
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         ascent = {"ascent": torch.zeros_like(w)}
         return {**ascent, "sigma_before": torch.zeros_like(w)} if self.dual_from == "code" else ascent
 
-    def start(self, w: Tensor, server: Vectors) -> Tensor:
+    def choose_sent_point(self, w: Tensor, server: Vectors) -> Tensor:
         return w + self.rho_s * unit(server["ascent"]) if self.rho_s else w
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         sigma, before = server["sigma"], server.get("sigma_before")  # the clients' rule has already moved sigma
         if before is not None:
             sigma = before + (sigma - before) / report.participants
@@ -48,7 +50,7 @@ class ServerSharpness(Server):
             sigma = sigma - report.participants / report.clients * (report.start - report.model)
         return {"ascent": -report.displacement, "sigma": sigma}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_s * report.displacement - server["sigma"]
 
 
@@ -64,5 +66,5 @@ class TrueServerSharpness(ServerSharpness):
     down: ClassVar[int] = 1
     up: ClassVar[int] = 1
 
-    def start_after(self, w: Tensor, server: Vectors, probe: Report) -> Tensor:
+    def choose_sent_point_after(self, w: Tensor, server: Vectors, probe: RoundReport) -> Tensor:
         return w - self.rho_s * unit(probe.displacement) if self.rho_s else w

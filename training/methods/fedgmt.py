@@ -9,16 +9,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from landscape.errors import choose, positive
-from training.rules.base import (
-    ClientContext,
-    LossTerm,
-    ModelOutput,
-    Report,
-    Vectors,
-    within,
-)
+from training.rules.base import LossTerm, ModelOutput, within
+from training.rules.context import ClientContext, RoundReport
 from training.rules.duals import Duals
 from training.rules.loss_terms import divergence
+from training.rules.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -42,8 +37,10 @@ class DualOnly(Duals):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient - context.state["dual"]
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
-        return super().update(server, report) if self.duals == "all" else {"sigma": self.beta * report.states["dual"]}
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
+        if self.duals == "all":
+            return super().update_server(server, report)
+        return {"sigma": self.beta * report.states["dual"]}
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,14 @@ class EmaDistillation(LossTerm):
         positive("tau", self.tau)
         within("ema", self.ema, "[0, 1)")
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"ema": w}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"ema": self.ema * server["ema"] + (1 - self.ema) * w}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
-        return self.message(report.model, server)
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
+        return self.make_message(report.model, server)
 
     def references(self, context: ClientContext) -> Vectors:
         return {"ema": context.message["ema"]}

@@ -8,13 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import (
-    ClientContext,
-    Perturbation,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Perturbation, within
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors, unit
 
 
 @dataclass(frozen=True)
@@ -30,11 +26,11 @@ class OldGlobal(Perturbation):
     def __post_init__(self) -> None:
         within("rho", self.rho, "[0, inf)")
 
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"last_sent": start}
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         return self.rho * unit(context.state["last_sent"] - context.start) if self.rho else None
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"last_sent": context.start.expand(w.shape)}

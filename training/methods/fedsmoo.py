@@ -9,14 +9,9 @@ import torch
 from torch import Tensor
 
 from landscape.errors import choose
-from training.rules.base import (
-    ClientContext,
-    Perturbation,
-    Report,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Perturbation, within
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors, unit
 
 
 @dataclass(frozen=True)
@@ -38,10 +33,10 @@ class SharedSAM(Perturbation):
         within("rho", self.rho, "[0, inf)")
         choose("exchange", self.exchange, ("difference", "dual"))
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"shared_perturbation": torch.zeros_like(w)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"shared_perturbation": server["shared_perturbation"]}
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
@@ -53,10 +48,10 @@ class SharedSAM(Perturbation):
         context.state["perturbation_dual"], context.scratch["perturbation"] = mu + e - s, e
         return e
 
-    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+    def make_upload(self, context: ClientContext, w: Tensor) -> Vectors:
         mu = context.state["perturbation_dual"]
         last = context.scratch.get("perturbation", 0.0) if self.exchange == "difference" else 0.0
         return {"perturbation_vote": mu - last}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"shared_perturbation": self.rho * unit(report.uploads["perturbation_vote"])}

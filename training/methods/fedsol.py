@@ -10,21 +10,12 @@ import torch
 from torch import Tensor
 
 from landscape.errors import choose, positive
-from training.rules.base import (
-    ClientContext,
-    Correction,
-    GradientFunction,
-    LossTerm,
-    Perturbation,
-    Rule,
-    head,
-    norm,
-    unit,
-    within,
-)
+from training.rules.base import Correction, GradientFunction, LossTerm, Perturbation, Rule, within
+from training.rules.context import ClientContext
 from training.rules.corrections import ControlVariate, Proximal
 from training.rules.duals import Dual
 from training.rules.loss_terms import Contrast, Distillation
+from training.rules.vectors import head, norm, unit
 
 # FedSoL, Table 6: where the local gradient is taken, and where the proximal one that is added to it (None: not added).
 # "w" the weights, "p" perturbed along the proximal gradient, "c" along the gradient of the sum of both losses.

@@ -8,15 +8,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from landscape.errors import choose, positive
-from training.rules.base import (
-    ClientContext,
-    Perturbation,
-    Report,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Perturbation, within
+from training.rules.context import ClientContext, RoundReport
 from training.rules.duals import Duals
+from training.rules.vectors import Vectors, unit
 
 
 @dataclass(frozen=True)
@@ -62,5 +57,7 @@ class QuasiGradient(Duals):
         assert plain is not None
         return super().__call__((1 - self.a) * plain + self.a * gradient, plain, w, context)
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
-        return super().update(server, report) if self.duals == "all" else {"sigma": self.lam * report.states["dual"]}
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
+        if self.duals == "all":
+            return super().update_server(server, report)
+        return {"sigma": self.lam * report.states["dual"]}

@@ -9,15 +9,10 @@ import torch
 from torch import Tensor
 
 from landscape.errors import positive
-from training.rules.base import (
-    ClientContext,
-    Correction,
-    Report,
-    Server,
-    Vectors,
-    within,
-)
+from training.rules.base import Correction, Server, within
+from training.rules.context import ClientContext, RoundReport
 from training.rules.perturbations import SAM
+from training.rules.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -62,15 +57,15 @@ class Direction(Server):
         within("gamma", self.gamma, "(0, 1]")
         positive("eta_g", self.eta_g)
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"direction": torch.zeros_like(w)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"direction": server["direction"]}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         gamma = self.gamma if self.gu else 1.0
         return {"direction": (1 - gamma) * server["direction"] + gamma * report.pseudo_gradient}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w - self.eta_g * report.lr * report.effective_steps * server["direction"]

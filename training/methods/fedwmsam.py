@@ -8,15 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from training.rules.base import (
-    ClientContext,
-    Perturbation,
-    Report,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Perturbation, within
+from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import ControlVariate
+from training.rules.vectors import Vectors, unit
 
 
 def personal_momentum(context: ClientContext) -> Tensor:
@@ -67,17 +62,17 @@ class PersonalMomentum(ControlVariate):
         a = context.message["mix"]
         return a * gradient + (1 - a) * personal_momentum(context)
 
-    def server_init(self, w: Tensor) -> Vectors:
-        return {**super().server_init(w), "momentum": torch.zeros_like(w), "mix": w.new_tensor([self.a])}
+    def init_server(self, w: Tensor) -> Vectors:
+        return {**super().init_server(w), "momentum": torch.zeros_like(w), "mix": w.new_tensor([self.a])}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {name: server[name] for name in ("global_control", "momentum", "mix")}
 
-    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+    def make_upload(self, context: ClientContext, w: Tensor) -> Vectors:
         moved = unit(w - context.start) * unit(context.message["momentum"])
         return {"agreement": 1 + moved.sum(dim=-1, keepdim=True)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         seen = report.uploads["agreement"].clamp(0.1, 0.9)
         mixed = (1 - self.pace) * server["mix"] + self.pace * seen
-        return {**super().update(server, report), "momentum": report.pseudo_gradient, "mix": mixed}
+        return {**super().update_server(server, report), "momentum": report.pseudo_gradient, "mix": mixed}

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import ClientContext, Correction, Report, Vectors, head, within
+from training.rules.base import Correction, within
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors, head
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,17 @@ class ControlVariate(Correction):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient - context.state["control"] + context.message["global_control"]
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"global_control": torch.zeros_like(w)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"global_control": server["global_control"]}
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         moved = (w - context.start) / (context.lr * context.effective_steps)
         return {"control": context.state["control"] - context.message["global_control"] - moved}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"global_control": server["global_control"] + report.changes["control"] / report.clients}
 
 
@@ -75,13 +77,13 @@ class ClientMomentum(Correction):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return self.a * gradient + (1 - self.a) * context.message["momentum"]
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"momentum": torch.zeros_like(w)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"momentum": server["momentum"]}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"momentum": report.pseudo_gradient}
 
 
@@ -92,5 +94,5 @@ class BodyOnly(Correction):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient
 
-    def frozen(self, layout: Layout) -> slice | None:
+    def find_frozen(self, layout: Layout) -> slice | None:
         return head(layout)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from landscape.errors import positive
-from training.rules.base import ClientContext, Correction, Report, Vectors, within
+from training.rules.base import Correction, within
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,13 @@ class Duals(Correction):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient - context.state["dual"] + self.strength * (w - context.start)
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"sigma": torch.zeros_like(w)}
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"dual": context.state["dual"] - self.strength * (w - context.start)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         if self.strength == 0:  # no duals at all
             return {}
         return {"sigma": server["sigma"] + report.changes["dual"] / (report.clients * self.strength)}

@@ -16,7 +16,9 @@ from torch.nn import functional
 
 from landscape.errors import positive
 from landscape.layout import Layout
-from training.rules.base import ClientContext, LossTerm, ModelOutput, Vectors, within
+from training.rules.base import LossTerm, ModelOutput, within
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,10 @@ class Contrast(LossTerm):
         within("mu", self.mu, "[0, inf)")
         positive("tau", self.tau)
 
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"previous": start}
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"previous": w}
 
     def references(self, context: ClientContext) -> Vectors:

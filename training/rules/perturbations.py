@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from landscape.errors import choose
-from training.rules.base import ClientContext, GradientFunction, Perturbation, norm, unit, within
+from training.rules.base import GradientFunction, Perturbation, within
+from training.rules.context import ClientContext
+from training.rules.vectors import norm, unit
 
 
 @dataclass(frozen=True)

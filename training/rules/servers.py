@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from landscape.errors import positive
-from training.rules.base import Report, Server, Vectors, within
+from training.rules.base import Server, within
+from training.rules.context import RoundReport
+from training.rules.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Mean(Server):
     def __post_init__(self) -> None:
         positive("eta_g", self.eta_g)
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * report.displacement
 
 
@@ -39,14 +41,14 @@ class Momentum(Server):
         within("beta", self.beta, "[0, 1)")
         positive("eta_g", self.eta_g)
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"m": torch.zeros_like(w)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         share = 1 - self.beta if self.damped else 1.0
         return {"m": self.beta * server["m"] + share * report.displacement}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * server["m"]
 
 
@@ -68,17 +70,17 @@ class Adam(Server):
         positive("eta_g", self.eta_g)
         positive("tau", self.tau)
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"m": torch.zeros_like(w), "v": torch.full_like(w, self.tau**2)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         D = report.displacement
         return {
             "m": self.b1 * server["m"] + (1 - self.b1) * D,
             "v": self.b2 * server["v"] + (1 - self.b2) * D.square(),
         }
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * server["m"] / (server["v"].sqrt() + self.tau)
 
 
@@ -93,13 +95,13 @@ class Adagrad(Server):
         positive("eta_g", self.eta_g)
         positive("tau", self.tau)
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"v": torch.full_like(w, self.tau**2)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"v": server["v"] + report.displacement.square()}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * report.displacement / (server["v"].sqrt() + self.tau)
 
 
@@ -112,7 +114,7 @@ class Normalised(Server):
     one step along it.
     """
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w - report.lr * report.effective_steps * report.pseudo_gradient
 
 
@@ -120,7 +122,7 @@ class Normalised(Server):
 class SubtractDual(Server):
     """mean w_k - sigma, the rule that goes with `Dual` clients (FedDyn, Acar et al. 2021)."""
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return report.mean_model - server["sigma"]
 
 
@@ -133,14 +135,14 @@ class LookAhead(Server):
     def __post_init__(self) -> None:
         within("lam", self.lam, "[0, 1)")
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"m": torch.zeros_like(w)}
 
-    def start(self, w: Tensor, server: Vectors) -> Tensor:
+    def choose_sent_point(self, w: Tensor, server: Vectors) -> Tensor:
         return w + self.lam * server["m"]
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"m": self.lam * server["m"] + report.displacement}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + server["m"]

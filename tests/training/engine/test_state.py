@@ -14,7 +14,7 @@ from tests.training.federations import NAMES, close, federation, made_up, play
 from training import config
 from training.data import datasets, partition
 from training.engine import run as rounds
-from training.engine.local_training import DivergenceError, Result
+from training.engine.local_training import ClientResult, DivergenceError
 from training.engine.run import Federation, State
 from training.executors.base import Broadcast, Task
 from training.executors.serial import Serial
@@ -40,7 +40,7 @@ def test_clients_are_remembered_from_their_first_visit_on(name: str) -> None:
     assert fed.begin().clients == {}
     known: set[int] = set()
     for round, (state, _, _) in enumerate(play(fed, 4)):
-        known |= set(fed.cohort(round))
+        known |= set(fed.draw_cohort(round))
         assert state.clients.keys() == (known if fed.method.client_vectors else set())
         assert all(set(vectors) == set(fed.method.client_vectors) for vectors in state.clients.values())
     assert len(known) < 7
@@ -54,8 +54,8 @@ def test_a_saved_state_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").touch()
     rounds.save(tmp_path, fed, state, ends, list(ends))
     found = checkpoint.load(checkpoint.at(tmp_path, 2))
-    assert found.extra["cohort"] == fed.cohort(1)
-    assert found.extra["sizes"] == [len(fed.client_indices[client]) for client in fed.cohort(1)]
+    assert found.extra["cohort"] == fed.draw_cohort(1)
+    assert found.extra["sizes"] == [len(fed.client_indices[client]) for client in fed.draw_cohort(1)]
     assert all(torch.equal(found.locals[client], w) for client, w in ends.items())
     restored = rounds.restore(found)
     assert identical(restored, state)
@@ -72,7 +72,7 @@ def test_local_models_are_saved_with_the_point_that_was_sent(name: str, tmp_path
     heard: list[Broadcast] = []
 
     class Listening(Serial):
-        def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+        def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
             heard.append(broadcast)
             return super().run(broadcast, tasks)
 
@@ -95,8 +95,8 @@ def test_the_sent_point_has_the_statistics_that_were_sent_and_goes_only_with_loc
     fed = federation("fedgloss", model={"name": "tests.training.federations:normed"}, sizes=[8] * 7)
     before, after = (state for state, _, _ in play(fed, 2))
     (tmp_path / "metrics.jsonl").touch()
-    rounds.save(tmp_path, fed, before, {}, fed.cohort(0))
-    rounds.save(tmp_path, fed, after, {0: after.w}, fed.cohort(1))
+    rounds.save(tmp_path, fed, before, {}, fed.draw_cohort(0))
+    rounds.save(tmp_path, fed, after, {0: after.w}, fed.draw_cohort(1))
     without, found = (checkpoint.load(checkpoint.at(tmp_path, round)).models for round in (1, 2))
     assert not {"sent", "sent_statistics"} & set(without)
     assert torch.equal(found["sent_statistics"], without["statistics"])
@@ -108,7 +108,7 @@ def test_uploads_weigh_as_models_do() -> None:
     state = play(fed, 1)[0][0]
     total = sum(len(fed.client_indices[client]) for client in state.clients)
     share = {client: len(fed.client_indices[client]) / total for client in state.clients}
-    sent = {client: own["swirl"] * fed.trainer.steps(client) for client, own in state.clients.items()}
+    sent = {client: own["swirl"] * fed.trainer.count_steps(client) for client, own in state.clients.items()}
     assert close(state.server["tide"], sum(share[client] * sent[client] for client in sent))
 
 
@@ -118,7 +118,7 @@ def test_forgetting_what_was_saved_would_show(tmp_path: Path) -> None:
         fed = federation(name)
         played = play(fed, 3)
         state = played[1][0]
-        fresh = State(2, state.w, state.statistics, fed.method.server_init(state.w), state.clients)
+        fresh = State(2, state.w, state.statistics, fed.method.init_server(state.w), state.clients)
         if part == "clients":
             fresh = State(2, state.w, state.statistics, state.server)
         assert not close(play(fed, 1, state=fresh)[0][0].w, played[2][0].w, 1e-4)
@@ -185,7 +185,7 @@ def test_a_diverging_run_stops_with_its_last_good_checkpoint(tmp_path: Path) -> 
     assert found["state"] == "diverged"
     assert found["round"] == 0
     assert said == [f"diverged: {found['message']}"]
-    first = Federation(wanted).cohort(0)[0]
+    first = Federation(wanted).draw_cohort(0)[0]
     assert f"client {first} diverged in round 1, local step " in found["message"]
     assert "Try a smaller local.lr" in found["message"]
     assert checkpoint.check(run) == []
@@ -198,8 +198,8 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     wanted = recipe("scaffold", rounds={"count": 9})
     fed = Federation(wanted)
     good = play(fed, 5)
-    usual = Federation.lr
-    monkeypatch.setattr(Federation, "lr", lambda self, round: 1e30 if round == 5 else usual(self, round))
+    usual = Federation.compute_lr
+    monkeypatch.setattr(Federation, "compute_lr", lambda self, round: 1e30 if round == 5 else usual(self, round))
     said: list[str] = []
     run = rounds.train(wanted, tmp_path, backend="serial", say=said.append)
     assert status(run)["state"] == "diverged"
@@ -211,14 +211,14 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     found = checkpoint.newest(run)[0]
     assert found is not None
     assert identical(rounds.restore(found), good[-1][0])
-    assert found.extra["cohort"] == fed.cohort(4)
+    assert found.extra["cohort"] == fed.draw_cohort(4)
 
 
 def test_diverging_right_after_a_checkpoint_keeps_its_local_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = Federation.lr
-    monkeypatch.setattr(Federation, "lr", lambda self, round: 1e30 if round == 3 else usual(self, round))
+    usual = Federation.compute_lr
+    monkeypatch.setattr(Federation, "compute_lr", lambda self, round: 1e30 if round == 3 else usual(self, round))
     run = rounds.train(recipe(), tmp_path, backend="serial", say=lambda text: None)
     assert status(run)["round"] == 3
     found = checkpoint.newest(run)[0]

@@ -20,7 +20,7 @@ def test_the_rate_is_cyclic_from_the_start_on() -> None:
     fed = averaged({"start": 0.5, "cycle": 4, "lr_end": 0.04}, lr=0.4)
     shares = [0.75, 1.0, 0.25, 0.5, 0.75, 1.0]  # rounds 6 to 11
     expected = [0.4] * 6 + [(1 - s) * 0.4 + s * 0.04 for s in shares]
-    assert [fed.lr(round) for round in range(12)] == pytest.approx(expected)
+    assert [fed.compute_lr(round) for round in range(12)] == pytest.approx(expected)
     assert [record["lr"] for _, record, _ in play(fed, 12)] == pytest.approx(expected)
 
 
@@ -28,14 +28,14 @@ def test_cycles_begin_at_the_rate_that_decay_has_reached() -> None:
     fed = averaged({"start": 0.5, "cycle": 2, "lr_end": 0.01}, lr=0.4, lr_decay=0.5)
     top = 0.4 * 0.5**6
     decayed = [0.4 * 0.5**round for round in range(6)]
-    assert [fed.lr(round) for round in range(12)] == pytest.approx(decayed + [(top + 0.01) / 2, 0.01] * 3)
+    assert [fed.compute_lr(round) for round in range(12)] == pytest.approx(decayed + [(top + 0.01) / 2, 0.01] * 3)
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.9])
 def test_cycles_of_one_round_keep_the_rate_and_average_everything(decay: float) -> None:
     fed = averaged({"start": 0.75, "cycle": 1, "lr_end": 1e-4}, lr_decay=decay)
     played = play(fed, 12)
-    assert [fed.lr(round) for round in range(9, 12)] == pytest.approx([0.2 * decay**9] * 3)
+    assert [fed.compute_lr(round) for round in range(9, 12)] == pytest.approx([0.2 * decay**9] * 3)
     models = [state.w for state, _, _ in played]
     for last in range(9, 12):
         assert close(played[last][0].swa, sum(models[9 : last + 1]) / (last - 8))

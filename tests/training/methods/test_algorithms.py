@@ -20,7 +20,8 @@ from training.config import Recipe
 from training.engine.local_training import local_step
 from training.engine.run import Federation
 from training.methods import catalog
-from training.rules.base import ClientContext, Method
+from training.methods.method import Method
+from training.rules.context import ClientContext
 from training.rules.corrections import Plain, Proximal
 from training.rules.perturbations import ASAM, SAM
 from training.rules.servers import Mean
@@ -98,7 +99,7 @@ def test_fednova_divides_by_what_the_steps_add_up_to() -> None:
     fed = setup("fednova", local={"momentum": 0.7})
     start = fed.begin().w
     state, _, ends = play(fed, 1)[0]
-    steps = {k: fed.trainer.steps(k) for k in ends}
+    steps = {k: fed.trainer.count_steps(k) for k in ends}
     assert len(set(steps.values())) > 1
     a = {k: sum(sum(0.7**j for j in range(i)) for i in range(1, K + 1)) for k, K in steps.items()}  # 1, 1 + r, ...
     p = {k: len(fed.client_indices[k]) / sum(len(fed.client_indices[j]) for j in ends) for k in ends}
@@ -159,7 +160,7 @@ def test_sam_on_a_quadratic() -> None:
     A, w = root @ root.T, torch.randn(d, generator=random, dtype=torch.float64)
     method = Method("sam", SAM(rho=0.3), Plain(), Mean(), "")
     moved, _ = local_step(
-        method, lambda point, term=None, half=None: A @ point, w, None, visit_at(w, fed), recipe_with()
+        method, lambda point, loss_term=None, half=None: A @ point, w, None, visit_at(w, fed), recipe_with()
     )
     g = A @ w
     assert close(moved, w - 0.1 * A @ (w + 0.3 * g / g.norm()))
@@ -199,8 +200,8 @@ def test_settings_and_vectors_have_names_of_their_own(name: str) -> None:
     w = torch.ones(3)
     listed = [
         list(method.client_vectors),
-        [key for rule in method.rules for key in rule.server_init(w)],
-        [key for rule in method.rules for key in rule.message(w, method.server_init(w))],
+        [key for rule in method.rules for key in rule.init_server(w)],
+        [key for rule in method.rules for key in rule.make_message(w, method.init_server(w))],
     ]
     for keys in listed:
         assert len(keys) == len(set(keys))

@@ -13,7 +13,8 @@ from training.engine.local_training import local_step
 from training.methods import catalog
 from training.methods.fedfsa import comparable
 from training.models import networks
-from training.rules.base import ClientContext, Report, Vectors
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors
 
 A = torch.tensor([1.0, 4.0], dtype=torch.float64)
 W = torch.tensor([3.0, 1.0], dtype=torch.float64)
@@ -25,24 +26,24 @@ def vector(*values: float) -> Tensor:
 
 
 def visit_of(method: catalog.Method, start: Tensor, server: Vectors | None = None, **state: Tensor) -> ClientContext:
-    server = {**method.server_init(start), **(server or {})}
-    remembered = {**method.client_init(LAYOUT, start), **state}
+    server = {**method.init_server(start), **(server or {})}
+    remembered = {**method.init_client(LAYOUT, start), **state}
     return ClientContext(
-        LAYOUT, start, method.message(start, server), remembered, lr=0.1, momentum=0.0, steps=1, round=0
+        LAYOUT, start, method.make_message(start, server), remembered, lr=0.1, momentum=0.0, steps=1, round=0
     )
 
 
 def step(method: catalog.Method, context: ClientContext, w: Tensor, hessian: Tensor = A) -> Tensor:
-    moved, _ = local_step(method, lambda point, term=None, half=None: hessian * point, w, None, context, RECIPE)
+    moved, _ = local_step(method, lambda point, loss_term=None, half=None: hessian * point, w, None, context, RECIPE)
     return moved
 
 
 RECIPE = federation().recipe
 
 
-def report_of(start: Tensor, end: Tensor, model: Tensor, changes: Vectors | None = None) -> Report:
+def report_of(start: Tensor, end: Tensor, model: Tensor, changes: Vectors | None = None) -> RoundReport:
     D = end - start
-    return Report(
+    return RoundReport(
         model=model,
         start=start,
         displacement=D,
@@ -78,7 +79,7 @@ def test_fedfsas_code_compares_18_tensors_of_resnet18() -> None:
         for select in ("top", "random"):
             method = catalog.method("fedfsa", {"measure": measure, "layers": 18, "select": select})
             context = ClientContext(layout, start, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
-            chosen = method.perturbation.finish(context, w)["chosen"].nonzero().flatten().tolist()
+            chosen = method.perturbation.update_client(context, w)["chosen"].nonzero().flatten().tolist()
             assert len(chosen) == 18
             assert bool(set(chosen) & set(shortcuts)) == (measure != "minmax")
 
@@ -100,9 +101,9 @@ def test_fedfsa() -> None:
     moved = step(method, context, W)  # e = (0.3, 0.8), g~ = (3.3, 7.2), u = (2.15, 4.1)
     assert moved.tolist() == pytest.approx([2.785, 0.59])
     # squares of what moved: 0.046 and 0.168
-    assert method.finish(context, moved)["chosen"].tolist() == [0.0, 1.0]
+    assert method.update_client(context, moved)["chosen"].tolist() == [0.0, 1.0]
     reverse = catalog.method("fedfsa", {"layers": 1, "select": "reverse"})
-    assert reverse.finish(context, moved)["chosen"].tolist() == [1.0, 0.0]
+    assert reverse.update_client(context, moved)["chosen"].tolist() == [1.0, 0.0]
 
 
 def test_fedvssam() -> None:
@@ -143,12 +144,12 @@ def test_fedvssam_climbs_along_the_mixed_direction() -> None:
 def test_fedgloss() -> None:
     method = catalog.method("fedgloss", {"rho": 0.65, "rho_s": 0.5, "beta": 10.0})
     server = {"ascent": vector(3.0, 4.0), "sigma": vector(6.3, 8.4)}  # sigma = beta l, as there is one client
-    start = method.server.start(W, server)
+    start = method.server.choose_sent_point(W, server)
     assert start.tolist() == pytest.approx([3.3, 1.4])
     context = visit_of(method, start, server, dual=vector(0.63, 0.84))
     moved = step(method, context, start)  # g = (3.3, 5.6), length 6.5; e = (0.33, 0.56); g~ = (3.63, 7.84); u = (3, 7)
     assert moved.tolist() == pytest.approx([3.0, 0.7])
-    dual = method.finish(context, moved)["dual"]
+    dual = method.update_client(context, moved)["dual"]
     assert dual.tolist() == pytest.approx([0.66, 0.91])
     report = report_of(start, moved, W, {"dual": dual - context.state["dual"]})
     w, after = method.advance(W, server, report)  # P = (0.3, 0.7) is taken off w, not off the point that was sent
@@ -164,9 +165,9 @@ def test_fedgloss() -> None:
 )
 def test_fedgloss_where_paper_and_code_differ(dual_from: str, sigma: list[float]) -> None:
     method = catalog.method("fedgloss", {"rho_s": 0.5, "beta": 10.0, "dual_from": dual_from})
-    server = {**method.server_init(W), "ascent": vector(3.0, 4.0)}
+    server = {**method.init_server(W), "ascent": vector(3.0, 4.0)}
     server["sigma"] = vector(6.3, 8.4) if dual_from != "code" else vector(0.0, 0.0)
-    start = method.server.start(W, server)
+    start = method.server.choose_sent_point(W, server)
     report = report_of(start, vector(3.0, 0.7), W, {"dual": vector(0.03, 0.07)})
     assert method.advance(W, server, report)[1]["sigma"].tolist() == pytest.approx(sigma)
 
@@ -174,7 +175,7 @@ def test_fedgloss_where_paper_and_code_differ(dual_from: str, sigma: list[float]
 def test_naivefedgloss() -> None:
     method = catalog.method("naivefedgloss", {"rho_s": 0.5})
     probe = report_of(W, W - vector(0.3, 0.4), W)  # the cohort went downhill by (0.3, 0.4) from w
-    assert method.server.start_after(W, {}, probe).tolist() == pytest.approx([3.3, 1.4])
+    assert method.server.choose_sent_point_after(W, {}, probe).tolist() == pytest.approx([3.3, 1.4])
 
 
 SENT = vector(0.0, -3.0)  # w - w^t = (3, 4): L_p = ||w - w^t||^2 / 2 climbs as the loss itself does

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import torch
@@ -27,11 +28,11 @@ from analysis.studies.drift import REFERENCES, reference_of
 from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_setting, setting, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
-from training.methods.fedfsa import LayerRadii
+from training.methods.fedfsa import LayerRadii, Measure
 from training.rules.context import ClientContext
 from training.rules.vectors import unit
 
-MEASURES = ("square", "mean", "minmax")  # of how far a layer moved, as training.methods.fedfsa.LayerRadii names them
+MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def test_unknown_names_at_every_level_come_with_the_nearest_known_one(content, w
         ({"augment": {"padding": "x"}}, 'augment.padding must be a whole number, got "x"'),
         ({"augment": {"padding": -1}}, "padding must be a whole number, at least 0; got -1"),
         ({"augment": {"mixup": "x"}}, 'augment.mixup must be a number, got "x"'),
-        ({"algorithm": {"name": "fedsam", "rho": "x"}}, "rho must be a number, got 'x'"),
+        ({"algorithm": {"name": "fedsam", "rho": "x"}}, 'rho must be a number, got "x"'),
         ({"algorithm": {"name": "fedsam", "rho": -1.0}}, "rho"),
         ({"model": {"name": "mlp", "hidden": [datetime.date(2024, 1, 2)]}}, "model: hidden must be text, a number, tr"),
         ({"model": {"name": "a:b", "x": None}}, "model: x must be text, a number, true, false, a list or a table"),

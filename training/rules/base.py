@@ -22,7 +22,6 @@ from training.rules.context import ClientContext, RoundReport
 from training.rules.vectors import Vectors
 
 
-@dataclass(frozen=True)
 class Rule:
     """Hooks with neutral answers; a rule overrides the few that its method needs."""
 
@@ -68,7 +67,6 @@ class ModelOutput:
     features: Tensor | None  # (B, f) what enters the classifier, where a term asks for it
 
 
-@dataclass(frozen=True)
 class LossTerm(Rule, ABC):
     """A loss per example, from a model's own view of a batch and the views that others have of it."""
 
@@ -103,7 +101,6 @@ class Samples(Protocol):
         """Slopes on the batches of a random share of the client's examples, drawn anew for every `again`."""
 
 
-@dataclass(frozen=True)
 class Perturbation(Rule, ABC):
     """e in g~ = gradient(w + e). None means g~ = gradient(w), to the bit."""
 
@@ -125,7 +122,6 @@ class Perturbation(Rule, ABC):
         return (gradient_at(w) if gradient is None else gradient), gradient
 
 
-@dataclass(frozen=True)
 class Correction(Rule, ABC):
     """u, the direction of the local step, from the descent gradient g~."""
 
@@ -144,7 +140,6 @@ class Correction(Rule, ABC):
         return None
 
 
-@dataclass(frozen=True)
 class Server(Rule, ABC):
     """How the global model moves from w^t to w^{t+1}."""
 

@@ -1,20 +1,21 @@
-"""What is added to the descent gradient so that clients do not drift apart, and what that needs remembered."""
+"""What is added to the descent gradient so that clients do not drift apart, and what has to be remembered for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import Correction, within
+from training.rules.base import Correction
 from training.rules.context import ClientContext, RoundReport
 from training.rules.vectors import Vectors, head
+from training.settings import NonNegative, Share, settings
 
 
-@dataclass(frozen=True)
+@settings
 class Plain(Correction):
     """u = g~."""
 
@@ -22,20 +23,17 @@ class Plain(Correction):
         return gradient
 
 
-@dataclass(frozen=True)
+@settings
 class Proximal(Correction):
     """u = g~ + mu (w - w^t): stay near the model that was sent (FedProx, Li et al. 2020)."""
 
-    mu: float = 0.1
-
-    def __post_init__(self) -> None:
-        within("mu", self.mu, "[0, inf)")
+    mu: NonNegative = Field(default=0.1, description="strength of the pull towards the model that was sent")
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient + self.mu * (w - context.start) if self.mu else gradient
 
 
-@dataclass(frozen=True)
+@settings
 class ControlVariate(Correction):
     """u = g~ - c_k + c; afterwards c_k <- c_k - c - D_k / (lr a_k) and c <- c + (1/N) sum of the changes.
 
@@ -64,15 +62,12 @@ class ControlVariate(Correction):
         return {"global_control": server["global_control"] + report.changes["control"] / report.clients}
 
 
-@dataclass(frozen=True)
+@settings
 class ClientMomentum(Correction):
     """u = a g~ + (1 - a) Gbar, where Gbar is the last round's pseudo-gradient (FedCM, Xu et al. 2021)."""
 
     down: ClassVar[int] = 1
-    a: float = 0.1
-
-    def __post_init__(self) -> None:
-        within("a", self.a, "(0, 1]")
+    a: Share = Field(default=0.1, description="weight of the client's gradient; the server's momentum weighs 1 - a")
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return self.a * gradient + (1 - self.a) * context.message["momentum"]
@@ -87,7 +82,7 @@ class ClientMomentum(Correction):
         return {"momentum": report.pseudo_gradient}
 
 
-@dataclass(frozen=True)
+@settings
 class BodyOnly(Correction):
     """u = g~, but the head stays at its random start: only the body is trained and sent (FedBABU, Oh et al. 2022)."""
 

@@ -11,7 +11,7 @@ from landscape.layout import Layout
 from tests.training.federations import federation
 from training.engine.local_training import local_step
 from training.methods import catalog
-from training.methods.fedfsa import comparable
+from training.methods.fedfsa import list_comparable
 from training.models import networks
 from training.rules.context import ClientContext, RoundReport
 from training.rules.vectors import Vectors
@@ -69,7 +69,7 @@ def test_fedfsas_code_compares_18_tensors_of_resnet18() -> None:
     for place in shortcuts:
         layout.view(w, layout.entries[place]).copy_(torch.randn(layout.entries[place].shape))
     for measure, count in (("square", 21), ("mean", 21), ("minmax", 18)):
-        places = comparable(layout, measure)
+        places = list_comparable(layout, measure)
         assert len(places) == count
         assert {layout.entries[place].name for place in places} >= {
             "conv1.weight",

@@ -90,5 +90,5 @@ def test_a_page_without_markers_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="expected the table of algorithms between two lines"):
         listings.main([str(page)])
     assert page.read_text(encoding="utf-8") == f"nothing here but {listings.BEGIN}\n"
-    with pytest.raises(SystemExit, match=r"python -m training\.tables README\.md"):
+    with pytest.raises(SystemExit, match=r"python -m training\.console\.listings README\.md"):
         listings.main([])

@@ -14,7 +14,8 @@ from landscape.rng import numpy_generator
 from training import config
 from training.data import datasets
 from training.data.partition import Partition
-from training.engine.run import Federation, Record, State
+from training.engine.federation import Federation
+from training.engine.state import State
 from training.executors.base import Executor
 from training.executors.serial import Serial
 from training.methods import catalog
@@ -23,6 +24,7 @@ from training.rules.base import Perturbation, Server
 from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import Proximal
 from training.rules.vectors import Vectors, unit
+from training.storage.metrics import Record
 
 SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
 NAMES = sorted(catalog.ALGORITHMS)

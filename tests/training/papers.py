@@ -26,7 +26,7 @@ from tests.training.federations import (
     named_weight,
     scores,
 )
-from training.engine.run import Federation
+from training.engine.federation import Federation
 from training.methods import catalog
 
 PERTURBED = {

@@ -381,7 +381,7 @@ def ends(runs):
 @pytest.mark.parametrize("name", DIGITS)
 def test_a_digits_recipe_trains(name, tmp_path):
     for run in ends(config.load(name, ["rounds.count=1", "local.steps=2"])):
-        path = train(run, tmp_path, backend="serial", say=lambda _: None)
+        path = train(run, tmp_path, backend="serial")
         status = json.loads((path / "status.json").read_text())
         assert (status["state"], status["round"]) == ("finished", 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,7 @@ class RoundAggregate:
 
     sent: Broadcast
     momentum: float  # of local SGD
-    weights: dict[int, float]  # participant -> p_k
+    weights: Mapping[int, float]  # participant -> p_k
 
     def __post_init__(self) -> None:
         self.start = self.sent.start.double()

@@ -11,7 +11,8 @@ import torch
 
 from landscape.errors import choose, whole
 from training.config import Recipe
-from training.engine.local_training import DivergenceError, LocalTrainer
+from training.engine.local_training import DivergenceError
+from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
 from training.executors.processes import Processes
 from training.executors.serial import Serial

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from landscape.runtime.memory import keep_freed
-from training.engine.local_training import ClientResult, DivergenceError, LocalTrainer
+from training.engine.local_training import ClientResult, DivergenceError
+from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
 from training.executors.parent import end_with_parent
 from training.executors.serial import train_task

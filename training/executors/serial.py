@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from landscape.runtime.workers import ordered_map
-from training.engine.local_training import ClientResult, LocalTrainer, train_client
+from training.engine.local_training import ClientResult, train_client
+from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
 from training.rules.context import ClientContext
 

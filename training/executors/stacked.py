@@ -17,8 +17,9 @@ from torch.nn import functional
 from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
 from training.data.allocation import Ints
-from training.engine.local_training import ClientResult, DivergenceError, LocalTrainer, local_step, select_half
+from training.engine.local_training import ClientResult, DivergenceError, local_step, select_half
 from training.engine.recording import Recorder
+from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
 from training.rules.base import Correction, LossTerm, ModelOutput
 from training.rules.context import ClientContext

@@ -20,9 +20,11 @@ from training import config
 from training.console.summaries import spelled
 from training.data import datasets, partition
 from training.data.allocation import Ints
-from training.engine.federation import Federation, State
-from training.engine.local_training import DivergenceError, LocalTrainer, StepGradient, local_step
-from training.engine.run import restore
+from training.engine.federation import Federation
+from training.engine.local_training import DivergenceError, StepGradient, local_step
+from training.engine.saving import restore_state
+from training.engine.state import State
+from training.engine.trainer import LocalTrainer
 from training.methods import catalog
 from training.rules.base import Correction, GradientFunction, ModelOutput
 from training.rules.context import ClientContext
@@ -86,7 +88,7 @@ def open_subject(
         raise ValueError(f"{run}: no '{model}' model after round {found.round}; there is: {there}")
     statistics = found.models["swa_statistics" if model == "swa" else "statistics"]
     sha256 = checkpoint.read_meta(checkpoint.at(run, found.round))["files"]["global.safetensors"]["sha256"]
-    return Subject(run, federation, restore(found), model, found.models[model], statistics, sha256)
+    return Subject(run, federation, restore_state(found), model, found.models[model], statistics, sha256)
 
 
 def _newest(run: Path, say: Callable[[str], object]) -> Checkpoint:

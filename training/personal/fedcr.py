@@ -21,7 +21,8 @@ from landscape.errors import choose, positive, whole
 from landscape.layout import running_statistics
 from landscape.rng import key, normal
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError, LocalTrainer
+from training.engine.local_training import DivergenceError
+from training.engine.trainer import LocalTrainer
 from training.personal.client_tests import HeadOnly, at_rest, local_sgd, look, plain_trainer, training_examples
 from training.rules.base import LossTerm, within
 from training.rules.context import ClientContext

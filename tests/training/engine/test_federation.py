@@ -23,7 +23,7 @@ from tests.training.federations import (
     play,
 )
 from training.engine import local_training
-from training.engine.run import Federation
+from training.engine.federation import Federation
 from training.executors.serial import Serial
 from training.methods import catalog
 

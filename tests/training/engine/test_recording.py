@@ -13,9 +13,9 @@ from torch import Tensor
 from tests.training.federations import NAMES, batches, derivative, federation, gradient, play, scores
 from training import config
 from training.engine import recording
-from training.engine import run as rounds
 from training.engine.local_training import DivergenceError, StepGradient
 from training.engine.recording import QUANTITIES, list_quantities
+from training.engine.run import train
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
@@ -246,7 +246,7 @@ def test_recorded_quantities_are_in_the_metrics_of_a_resumed_run(tmp_path: Path)
         "record": ["proximal_cosine", "gradient_norm"],
     }
     recipe = config.validate(content)
-    whole = rounds.train(recipe, tmp_path / "whole", backend="serial", say=lambda line: None)
+    whole = train(recipe, tmp_path / "whole", backend="serial")
 
     class Stop(Exception):  # noqa: N818
         pass
@@ -256,8 +256,8 @@ def test_recorded_quantities_are_in_the_metrics_of_a_resumed_run(tmp_path: Path)
             raise Stop
 
     with pytest.raises(Stop):
-        rounds.train(recipe, tmp_path / "pieces", backend="serial", watch=watch, say=lambda line: None)
-    pieces = rounds.train(recipe, tmp_path / "pieces", backend="serial", say=lambda line: None)
+        train(recipe, tmp_path / "pieces", backend="serial", on_round=watch)
+    pieces = train(recipe, tmp_path / "pieces", backend="serial")
     one, two = ([record["recorded"] for record in metrics.read(path)] for path in (whole, pieces))
     assert one == two
     assert all(a != b for a, b in pairwise(one))

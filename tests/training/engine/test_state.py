@@ -13,9 +13,11 @@ from torch.nn import functional
 from tests.training.federations import NAMES, close, federation, made_up, play
 from training import config
 from training.data import datasets, partition
-from training.engine import run as rounds
+from training.engine.federation import Federation
 from training.engine.local_training import ClientResult, DivergenceError
-from training.engine.run import Federation, State
+from training.engine.run import train
+from training.engine.saving import restore_state, save_state
+from training.engine.state import State
 from training.executors.base import Broadcast, Task
 from training.executors.serial import Serial
 from training.storage import checkpoint, metrics
@@ -52,12 +54,12 @@ def test_a_saved_state_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
     played = play(fed, 4)
     state, _, ends = played[1]
     (tmp_path / "metrics.jsonl").touch()
-    rounds.save(tmp_path, fed, state, ends, list(ends))
+    save_state(tmp_path, fed, state, ends, list(ends))
     found = checkpoint.load(checkpoint.at(tmp_path, 2))
     assert found.extra["cohort"] == fed.draw_cohort(1)
     assert found.extra["sizes"] == [len(fed.client_indices[client]) for client in fed.draw_cohort(1)]
     assert all(torch.equal(found.locals[client], w) for client, w in ends.items())
-    restored = rounds.restore(found)
+    restored = restore_state(found)
     assert identical(restored, state)
     assert identical(play(fed, 2, state=restored)[-1][0], played[-1][0])
 
@@ -78,7 +80,7 @@ def test_local_models_are_saved_with_the_point_that_was_sent(name: str, tmp_path
 
     state, _, ends = fed.advance(before, Listening(fed.trainer))
     (tmp_path / "metrics.jsonl").touch()
-    rounds.save(tmp_path, fed, state, ends, list(ends))
+    save_state(tmp_path, fed, state, ends, list(ends))
     models = checkpoint.load(checkpoint.at(tmp_path, 3)).models
     assert torch.equal(models["sent"], heard[-1].start)  # of two exchanges the one whose models were kept
     assert torch.equal(models["sent"], before.w) == (name not in AHEAD)
@@ -95,8 +97,8 @@ def test_the_sent_point_has_the_statistics_that_were_sent_and_goes_only_with_loc
     fed = federation("fedgloss", model={"name": "tests.training.federations:normed"}, sizes=[8] * 7)
     before, after = (state for state, _, _ in play(fed, 2))
     (tmp_path / "metrics.jsonl").touch()
-    rounds.save(tmp_path, fed, before, {}, fed.draw_cohort(0))
-    rounds.save(tmp_path, fed, after, {0: after.w}, fed.draw_cohort(1))
+    save_state(tmp_path, fed, before, {}, fed.draw_cohort(0))
+    save_state(tmp_path, fed, after, {0: after.w}, fed.draw_cohort(1))
     without, found = (checkpoint.load(checkpoint.at(tmp_path, round)).models for round in (1, 2))
     assert not {"sent", "sent_statistics"} & set(without)
     assert torch.equal(found["sent_statistics"], without["statistics"])
@@ -159,7 +161,7 @@ def status(run: Path) -> dict[str, Any]:
 def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
     wanted = recipe("scaffold+sam")
     seen: list[dict[str, Any]] = []
-    run = rounds.train(wanted, tmp_path, backend="serial", watch=seen.append, say=pytest.fail)
+    run = train(wanted, tmp_path, backend="serial", on_round=seen.append, on_message=pytest.fail)
     assert status(run)["state"] == "finished"
     assert checkpoint.rounds(run) == [0, 3, 4]
     assert checkpoint.check(run) == []
@@ -169,8 +171,8 @@ def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
     state = play(fed, 4)[-1][0]
     found = checkpoint.newest(run)[0]
     assert found is not None
-    assert identical(rounds.restore(found), state)
-    assert rounds.train(wanted, tmp_path, backend="serial", say=pytest.fail) == run  # done: nothing to do, or to say
+    assert identical(restore_state(found), state)
+    assert train(wanted, tmp_path, backend="serial", on_message=pytest.fail) == run  # done: nothing to do, or to say
 
 
 # lr 1e6 with decay of the weights: they grow a millionfold at every step, out of float32 in half a dozen
@@ -180,7 +182,7 @@ RUNAWAY = {"lr": 1e6, "weight_decay": 1.0, "steps": 12}
 def test_a_diverging_run_stops_with_its_last_good_checkpoint(tmp_path: Path) -> None:
     said: list[str] = []
     wanted = recipe(local=RUNAWAY)
-    run = rounds.train(wanted, tmp_path, backend="serial", say=said.append)
+    run = train(wanted, tmp_path, backend="serial", on_message=said.append)
     found = status(run)
     assert found["state"] == "diverged"
     assert found["round"] == 0
@@ -201,7 +203,7 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     usual = Federation.compute_lr
     monkeypatch.setattr(Federation, "compute_lr", lambda self, round: 1e30 if round == 5 else usual(self, round))
     said: list[str] = []
-    run = rounds.train(wanted, tmp_path, backend="serial", say=said.append)
+    run = train(wanted, tmp_path, backend="serial", on_message=said.append)
     assert status(run)["state"] == "diverged"
     assert status(run)["round"] == 5
     assert "diverged in round 6" in said[0]
@@ -210,7 +212,7 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     assert [record["round"] for record in metrics.read(run)] == [1, 2, 3, 4, 5]
     found = checkpoint.newest(run)[0]
     assert found is not None
-    assert identical(rounds.restore(found), good[-1][0])
+    assert identical(restore_state(found), good[-1][0])
     assert found.extra["cohort"] == fed.draw_cohort(4)
 
 
@@ -219,7 +221,7 @@ def test_diverging_right_after_a_checkpoint_keeps_its_local_models(
 ) -> None:
     usual = Federation.compute_lr
     monkeypatch.setattr(Federation, "compute_lr", lambda self, round: 1e30 if round == 3 else usual(self, round))
-    run = rounds.train(recipe(), tmp_path, backend="serial", say=lambda text: None)
+    run = train(recipe(), tmp_path, backend="serial")
     assert status(run)["round"] == 3
     found = checkpoint.newest(run)[0]
     assert found is not None

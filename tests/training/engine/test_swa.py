@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from tests.training.federations import close, federation, play
-from training.engine import run as rounds
-from training.engine.run import Federation
+from training.engine.evaluation import evaluate_state
+from training.engine.federation import Federation
+from training.engine.saving import restore_state, save_state
+from training.engine.swa import find_start
 from training.storage import checkpoint
 
 
@@ -48,8 +50,8 @@ def test_cycles_of_one_round_keep_the_rate_and_average_everything(decay: float) 
 @pytest.mark.parametrize(("start", "count", "first"), [(0.29, 100, 29), (0.75, 10, 7), (0.0, 9, 0), (0.57, 100, 57)])
 def test_the_start_is_a_share_of_the_rounds(start: float, count: int, first: int) -> None:
     """0.29 * 100 is 28.999... in floating point."""
-    assert averaged({"start": start}, count=count).swa_start == first
-    assert federation(rounds={"count": count}).swa_start == count
+    assert find_start(averaged({"start": start}, count=count).recipe) == first
+    assert find_start(federation(rounds={"count": count}).recipe) == count
 
 
 def test_capturing_at_the_end_of_each_cycle() -> None:
@@ -104,7 +106,7 @@ def test_statistics_are_averaged_with_the_weights() -> None:
     assert not close(states[3].swa_statistics, states[3].statistics, 1e-3)
     assert fed.objective is not None
     vector = torch.cat([states[3].swa, states[3].swa_statistics])
-    assert fed.evaluate(states[3])["swa_test_loss"] == fed.objective.loss(vector)
+    assert evaluate_state(fed.objective, states[3])["swa_test_loss"] == fed.objective.loss(vector)
 
 
 @pytest.mark.parametrize("finished", [3, 4, 6, 7])
@@ -114,8 +116,8 @@ def test_an_average_survives_a_checkpoint(finished: int, tmp_path: Path) -> None
     played = play(fed, finished + 3)
     (tmp_path / "metrics.jsonl").touch()
     state, _, ends = played[finished - 1]
-    rounds.save(tmp_path, fed, state, ends, list(ends))
-    found = rounds.restore(checkpoint.load(checkpoint.at(tmp_path, finished)))
+    save_state(tmp_path, fed, state, ends, list(ends))
+    found = restore_state(checkpoint.load(checkpoint.at(tmp_path, finished)))
     again = play(fed, 3, state=found)
     for (one, _, _), (two, _, _) in zip(again, played[finished:], strict=True):
         assert torch.equal(one.w, two.w)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.training.federations import COMPOSED, NAMES, batches, close, federation, made_up, play
+from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError
-from training.engine.run import Federation
 from training.executors import processes as processes_module
 from training.executors import stacked
 from training.executors.base import Broadcast, Executor, Task

@@ -112,6 +112,4 @@ def under(subject: Subject, policy: str, split: str, limit: int | None) -> Objec
     train = other.objective("train", limit=limit)
     if split == "train":
         return train
-    held_out = other.objective(split, limit=limit)
-    held_out._recompute = train._recompute  # type: ignore[method-assign]
-    return held_out
+    return other.objective(split, limit=limit).with_statistics_from(train)

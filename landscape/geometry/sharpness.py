@@ -97,9 +97,7 @@ def sharpness(
     if m is None:
         return search(objective, seed=seed, progress=progress)
 
-    batches = objective.split(whole("m", m))
-    for batch in batches:
-        batch.workers = 1  # whole batches run side by side instead
+    batches = objective.with_workers(1).split(whole("m", m))  # whole batches run side by side instead
     tasks = enumerate(batches)
     found = []
     for answer in ordered_map(lambda task: search(task[1], seed=key(seed, "batch", task[0])), tasks, objective.workers):

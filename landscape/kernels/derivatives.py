@@ -26,7 +26,7 @@ BEFORE = "_before_relu"  # of a tensor that ReLU returned: what it was given
 Pooling = tuple[list[int], list[int], list[int], list[int], bool]
 
 
-class CheapSecond(TorchFunctionMode):
+class CheapSecondDerivatives(TorchFunctionMode):
     """Graphs built inside have the cheap second derivatives; `linear`: only by the incoming gradient (J, not H)."""
 
     def __init__(self, *, linear: bool = False):

@@ -70,6 +70,11 @@ class Sums:
     labelled: float = 0.0  # number of predictions that could be wrong; 0: errors are not known
     each_error: Tensor | None = None  # (examples, 2) float64, errors and labelled of every example
 
+    @property
+    def value(self) -> float:
+        """The sum of losses as a number, without its graph."""
+        return float(self.loss.detach())
+
 
 class SummedLoss:
     """A loss as sums: a torch loss (function, module or partial), or any callable (outputs, targets).
@@ -151,9 +156,9 @@ class SummedLoss:
             pairs = torch.stack([sums, counts.to(sums)], dim=1)
         return Sums(values.sum(), float(counts.sum()), pairs)
 
-    def reduced(self, sums: Sums, examples: int) -> float:
+    def reduce(self, sums: Sums, examples: int) -> float:
         """What the loss itself would say of one batch with these sums."""
-        return float(sums.loss.detach()) / {"sum": 1.0, "batchmean": float(examples)}.get(self.reduction, sums.count)
+        return sums.value / {"sum": 1.0, "batchmean": float(examples)}.get(self.reduction, sums.count)
 
     def _exact(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Class scores in float64, where the loss is known to take them."""
@@ -190,7 +195,7 @@ def advise_shapes(outputs: Tensor, targets: Tensor) -> str:
     return "give targets of the outputs' shape"
 
 
-def general_sums(result: Any, examples: int) -> Sums:
+def read_batch_loss(result: Any, examples: int) -> Sums:
     """What a batch_loss returned: (sum of losses, count[, errors]), each one number or one per example."""
     if not isinstance(result, tuple) or len(result) not in (2, 3):
         raise ValueError(

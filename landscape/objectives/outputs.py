@@ -20,7 +20,7 @@ def call(module: nn.Module, inputs: Nest) -> Any:
     return module(*inputs) if isinstance(inputs, (tuple, list)) else module(inputs)
 
 
-def chooser(outputs: Choice) -> Callable[[Any], Any]:
+def make_chooser(outputs: Choice) -> Callable[[Any], Any]:
     """A function that picks the outputs from what the model returns."""
     if outputs is None:
         return lambda answer: answer
@@ -40,7 +40,7 @@ def _pick(answer: Any, name: str | int) -> Any:
             return answer[name]
         return getattr(answer, name)
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise ValueError(f"outputs={name!r}: the model returns {kind(answer)}, which has none") from None
+        raise ValueError(f"outputs={name!r}: the model returns {describe_answer(answer)}, which has none") from None
 
 
 def _apply(function: Callable[[Any], Any], answer: Any) -> Any:
@@ -48,11 +48,11 @@ def _apply(function: Callable[[Any], Any], answer: Any) -> Any:
         return function(answer)
     except (KeyError, IndexError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(
-            f"the function given as outputs= does not take what the model returns, {kind(answer)}: {error}"
+            f"the function given as outputs= does not take what the model returns, {describe_answer(answer)}: {error}"
         ) from error
 
 
-def kind(answer: Any) -> str:
+def describe_answer(answer: Any) -> str:
     """What a model returned and what can be picked from it, in words."""
     if isinstance(answer, Tensor):
         return f"a tensor of shape {tuple(answer.shape)}"
@@ -79,7 +79,7 @@ def _held(answer: Any) -> list[str]:
 
 
 @contextmanager
-def explained(inputs: Nest) -> Iterator[None]:
+def explain_lookup_errors(inputs: Nest) -> Iterator[None]:
     """Say in words when a look-up in the model fails."""
     try:
         yield

@@ -16,7 +16,7 @@ COUNT_THEM = "count them yourself: batch_loss=(model, batch) -> (sum, count, err
 
 
 @dataclass(frozen=True)
-class Rule:
+class ErrorCounter:
     """How predictions are compared with targets."""
 
     kind: str  # "classes": arg-max over axis 1; "binary": one output against a threshold; "none"
@@ -41,20 +41,20 @@ class Rule:
         return float(wrong.sum()), float(valid.sum()), pairs
 
 
-def find_rule(loss: SummedLoss, outputs: Any, targets: Sequence[Any]) -> Rule:
+def find_error_counter(loss: SummedLoss, outputs: Any, targets: Sequence[Any]) -> ErrorCounter:
     """The rule for a loss whose model gives such outputs (of a few examples); targets: those of every batch."""
     if not isinstance(outputs, Tensor) or not all(isinstance(one, Tensor) for one in targets):
-        return Rule("none", "outputs or targets are not single tensors. Name the class scores with outputs=")
+        return ErrorCounter("none", "outputs or targets are not single tensors. Name the class scores with outputs=")
     labels = not any(one.is_floating_point() for one in targets)
     if loss.ignore_index is not None and labels:
-        return Rule("classes", ignore_index=loss.ignore_index)
+        return ErrorCounter("classes", ignore_index=loss.ignore_index)
     if not loss.regression and outputs.numel() == len(outputs) and all(_zero_or_one(one) for one in targets):
         return _binary(loss, outputs, targets[0])
     if not labels:
-        return Rule("none", "targets are not integer class labels")
+        return ErrorCounter("none", "targets are not integer class labels")
     if outputs.ndim == 2 and all(one.ndim == 1 and _within(one, outputs.shape[1]) for one in targets):
-        return Rule("classes")
-    return Rule(
+        return ErrorCounter("classes")
+    return ErrorCounter(
         "none",
         f"outputs {tuple(outputs.shape)} with labels {tuple(targets[0].shape)} and a loss of your own do not say which "
         "axis holds the classes, or which labels do not count. Use torch's cross_entropy on outputs "
@@ -70,7 +70,7 @@ def _within(labels: Tensor, classes: int) -> bool:
     return not labels.numel() or (int(labels.min()) >= 0 and int(labels.max()) < classes)
 
 
-def _binary(loss: SummedLoss, outputs: Tensor, targets: Tensor) -> Rule:
+def _binary(loss: SummedLoss, outputs: Tensor, targets: Tensor) -> ErrorCounter:
     """Ask the loss on which side of which threshold it prefers which label."""
     targets = targets[:1]
     outputs = outputs[:1]
@@ -83,7 +83,9 @@ def _binary(loss: SummedLoss, outputs: Tensor, targets: Tensor) -> Rule:
     for threshold in THRESHOLDS:
         try:
             if prefers_one(threshold + 0.25) and not prefers_one(threshold - 0.25):
-                return Rule("binary", threshold=threshold)
+                return ErrorCounter("binary", threshold=threshold)
         except (RuntimeError, ValueError):  # a logarithm of what is no probability
             continue
-    return Rule("none", f"the loss does not say whether the one output is a logit or a probability; {COUNT_THEM}")
+    return ErrorCounter(
+        "none", f"the loss does not say whether the one output is a logit or a probability; {COUNT_THEM}"
+    )

@@ -31,7 +31,7 @@ class Draw:
         return int(self.sizes.sum())
 
 
-def unstratified(count: int, population: int) -> Draw:
+def assume_unstratified(count: int, population: int) -> Draw:
     """`count` examples drawn from `population` by someone else, taken as a simple random sample."""
     return Draw(torch.arange(count), np.zeros(count, dtype=np.int64), np.array([population], dtype=np.int64))
 

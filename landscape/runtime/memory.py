@@ -89,8 +89,8 @@ class Account:
         self.promised = 0  # bytes of graphs that are being built
         self.held = 0  # bytes of graphs that are there
 
-    def settle(self, size: int) -> None:
-        """The graph that `size` bytes were promised to is there."""
+    def hold(self, size: int) -> None:
+        """Count `size` promised bytes as held, because their graph has been built."""
         self.promised -= size
         self.held += size
 
@@ -160,7 +160,7 @@ class Saved:
 
 
 @contextmanager
-def counting_saved(known: Collection[Tensor]) -> Iterator[Saved]:
+def count_saved(known: Collection[Tensor]) -> Iterator[Saved]:
     """Count the bytes that autograd saves inside the block, `known` ones left out."""
     skip = {tensor.untyped_storage().data_ptr() for tensor in known}
     saved = Saved()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from landscape.kernels.convolutions import Direct, Fourier, Geometry, _fourier, wants_channels_last, way
-from landscape.kernels.derivatives import CheapSecond
+from landscape.kernels.derivatives import CheapSecondDerivatives
 
 SHAPES = {  # images, input channels and size; output channels, kernel; padding
     "even": ((3, 2, 8, 6), (4, 3, 3), (0, 0)),
@@ -98,7 +98,7 @@ def test_second_derivatives_of_a_network_at_frequencies(linear: bool) -> None:
         return torch.autograd.grad(gradient, leaves, vectors)
 
     expected = product()
-    with CheapSecond(linear=linear):
+    with CheapSecondDerivatives(linear=linear):
         found = product()
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11 * float(other.abs().max()))

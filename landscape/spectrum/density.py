@@ -14,7 +14,7 @@ from landscape.operators import Operator, ScaledOperator
 from landscape.results import Array, Density, Progress
 from landscape.runtime.memory import allowance, available
 from landscape.spectrum.krylov_space import norm
-from landscape.spectrum.trace import BLOCK, signs
+from landscape.spectrum.trace import BLOCK, draw_signs
 
 
 def spectral_density(
@@ -40,7 +40,7 @@ def spectral_density(
             if progress is not None:
                 progress(block.start * steps + step * len(block), probes * steps)
 
-        nodes[block], weights[block] = quadrature(scaled, signs(operator, block, seed), steps, report)
+        nodes[block], weights[block] = quadrature(scaled, draw_signs(operator, block, seed), steps, report)
     return Density(nodes, weights, dimension, products=scaled.products)
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from landscape.geometry.paths import barrier, curve, interpolate
+from landscape.geometry.curves import curve
+from landscape.geometry.paths import barrier, interpolate
 from landscape.geometry.surface import plane
 from landscape.objectives.objective import Objective
 from landscape.rng import normal, torch_generator

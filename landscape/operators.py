@@ -172,7 +172,7 @@ class ScaledOperator(Operator):
         return values if not self.exponent else np.ldexp(values, self.exponent)
 
     def rounding(self, largest: float) -> float:
-        """What rounding leaves of any residual, for an operator with eigenvalues up to `largest` in magnitude."""
+        """The size of residuals that are only rounding, if the largest eigenvalue has this magnitude."""
         return ROUNDING * float(torch.finfo(self.dtype).eps) * largest
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from torch import Tensor
 from landscape.layout import Layout
 from landscape.results import Array
 from landscape.runtime.workers import ordered_map
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 ROUNDING = 8  # products carry a few units of rounding relative to the largest eigenvalue: no residual is below that
 ORDINARY = 40  # products between 2^-40 and 2^40 need no scaling: their squares and sums stay in any range
@@ -65,11 +68,11 @@ class Operator(ABC):
         rows = torch.eye(self.dimension, self.size, dtype=self.dtype, device=self.device)
         return self.matmat(rows)[:, : self.dimension]
 
-    def to_scipy(self) -> Any:
+    def to_scipy(self) -> LinearOperator:
         """The same operator, (dimension, dimension), for SciPy's solvers."""
         from scipy.sparse.linalg import LinearOperator
 
-        def multiply(vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def multiply(vector: Array) -> Array:
             row = torch.zeros(self.size, dtype=torch.float64)
             row[: self.dimension] = torch.as_tensor(np.ascontiguousarray(vector).reshape(-1))
             return np.asarray(self.matvec(row)[: self.dimension].cpu())

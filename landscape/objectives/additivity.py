@@ -129,7 +129,7 @@ def _check_reduction(loss: ChunkLoss, predicted: Nest, batch: Batch, dtype: torc
         )
 
 
-def _describe_mismatch(predicted: Nest, targets: Nest) -> str:
+def _describe_mismatch(predicted: object, targets: object) -> str:
     shapes = ""
     if isinstance(predicted, Tensor) and isinstance(targets, Tensor) and predicted.shape != targets.shape:
         shapes = f" Outputs have shape {tuple(predicted.shape)}, targets {tuple(targets.shape)}"

@@ -22,7 +22,7 @@ from landscape.gauss_newton import GaussNewtonOperator
 from landscape.hessian import HessianOperator
 from landscape.layout import Layout
 from landscape.objectives import batches as batches_of
-from landscape.objectives import outputs as answers
+from landscape.objectives import outputs as outputs_of
 from landscape.objectives import probes, sampling
 from landscape.objectives.batches import Batch
 from landscape.objectives.chunk_loss import BatchLoss, ChunkLoss
@@ -91,7 +91,7 @@ class Objective:
         loss: Loss = functional.cross_entropy,
         *,
         batch_loss: BatchLoss | None = None,
-        outputs: answers.Choice = None,
+        outputs: outputs_of.Choice = None,
         chunk_size: int | None = None,
         batchnorm: str = "frozen",
         mode: str = "eval",
@@ -116,7 +116,7 @@ class Objective:
         self.batchnorm, self.weight_decay = batchnorm, float(weight_decay)
         self.memory = parse_bytes(memory) if memory is not None else None
         self.workers = 1 if self.device.type != "cpu" else whole("workers", workers or torch.get_num_threads())
-        untested = ChunkLoss(SummedLoss(loss, self.device, self.dtype), batch_loss, answers.make_chooser(outputs))
+        untested = ChunkLoss(SummedLoss(loss, self.device, self.dtype), batch_loss, outputs_of.make_chooser(outputs))
         self._module, self._mode = prepare(model, batchnorm, mode), mode
         self.replicas = Replicas(self._module, self.layout, self.dtype, self.device)
         self._statistics_source: Objective | None = None  # whose data BatchNorm is recomputed on; None: its own
@@ -250,9 +250,10 @@ class Objective:
         if self.chunk_loss.batch_loss is not None:
             raise ValueError("gauss_newton needs model outputs and a loss of them: use loss=, not batch_loss=")
         if not isinstance(sample, Tensor):
+            returned = outputs_of.describe_returned(sample)
             raise ValueError(
-                f"gauss_newton needs a tensor of outputs, but the model returns {answers.describe_answer(sample)}: "
-                f"choose one with {answers.advise(sample)}"
+                f"gauss_newton needs a tensor of outputs, but the model returns {returned}: "
+                f"choose one with {outputs_of.advise(sample)}"
             )
         self._check_curved()
         return GaussNewtonOperator(self, self._copy(theta))

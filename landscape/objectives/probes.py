@@ -113,22 +113,22 @@ def _check_outputs(loss: ChunkLoss, replica: Replica, batch: Batch) -> nests.Nes
     """Refuse inputs that the model does not take, and outputs that the loss does not take; return the outputs."""
     inputs, _ = split_pair(batch)
     try:
-        answer = loss.predict(replica, batch)
+        returned = loss.predict(replica, batch)
     except (RuntimeError, TypeError) as error:
         shape = nests.describe(inputs)
         raise ValueError(f"the model does not take inputs of shape {shape}: {error}") from error
-    if not isinstance(answer, Tensor) and loss.loss.known:
+    if not isinstance(returned, Tensor) and loss.loss.known:
         raise ValueError(
-            f"the model returns {outputs.describe_answer(answer)}, but this loss takes a tensor: say which with "
-            f"{outputs.advise(answer)}, or give a loss that takes all of it"
+            f"the model returns {outputs.describe_returned(returned)}, but this loss takes a tensor: say which with "
+            f"{outputs.advise(returned)}, or give a loss that takes all of it"
         )
-    if isinstance(answer, Tensor) and not answer.ndim:
+    if isinstance(returned, Tensor) and not returned.ndim:
         raise ValueError("the model must return outputs with the examples on their first axis, got one number")
-    return nests.map_tensors(Tensor.detach, answer)
+    return nests.map_tensors(Tensor.detach, returned)
 
 
 def _check_deterministic(loss: ChunkLoss, replica: Replica, batch: Batch) -> None:
-    """Evaluate a few examples twice; refuse with the usual suspects if the answers differ."""
+    """Evaluate a few examples twice; refuse with the usual suspects if the returneds differ."""
     losses = []
     with torch.random.fork_rng(devices=[]), loss.disable_graphs():
         for seed in (0, 1):
@@ -159,7 +159,7 @@ def _try_loss(loss: ChunkLoss, replica: Replica, batch: Batch) -> float:
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
         given, targets = nests.describe(predicted), nests.describe(split_pair(batch)[1])
         if not isinstance(predicted, Tensor):
-            given = outputs.describe_answer(predicted)
+            given = outputs.describe_returned(predicted)
         raise ValueError(f"the loss does not take outputs {given} with targets {targets}: {error}") from error
 
 

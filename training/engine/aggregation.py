@@ -1,4 +1,4 @@
-"""What a round brought back, summed as it comes in."""
+"""Sums over the participants of a round, taken as their results arrive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from training.rules.vectors import Vectors, effective_steps
 
 @dataclass
 class RoundAggregate:
-    """Running sums over the participants of a round, in float64, in cohort order: no list of models is kept."""
+    """Running sums over the participants of a round, in float64 and in cohort order; no list of models is kept."""
 
     sent: Broadcast
     momentum: float  # of local SGD
@@ -37,7 +37,7 @@ class RoundAggregate:
         self.gradients = self.moved = 0
 
     def add(self, result: ClientResult, before: Vectors) -> None:
-        """Take in a participant that remembered the vectors `before`."""
+        """Add the result of a participant; `before`: its client vectors before the round."""
         p, sent = self.weights[result.client], self.sent
         D = result.w - self.start
         length = float(D.norm())
@@ -63,7 +63,11 @@ class RoundAggregate:
             self.states[name] = self.states.get(name, 0.0) + p * vector.double()
 
     def report(self, model: Tensor, clients: int) -> RoundReport:
-        """The sums in the precision of the run; `model` is the server's."""
+        """Make the report of the round, in the precision of the run.
+
+        model: the server's, w^t.
+        clients: N, the number of all clients.
+        """
         like = self.sent.start.dtype
         return RoundReport(
             model=model,

@@ -20,7 +20,7 @@ from training.engine import swa
 from training.engine.aggregation import RoundAggregate
 from training.engine.evaluation import choose_batchnorm, evaluate_state, make_test_objective
 from training.engine.local_training import DivergenceError
-from training.engine.recording import perturbation_error
+from training.engine.recording import compute_perturbation_error
 from training.engine.state import State
 from training.engine.trainer import ClientIndices, LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
@@ -203,7 +203,7 @@ class Federation:
         if "delta_epsilon" not in self.recipe.record:
             return {}
         probe = probe or self._probe(state, weights, executor)
-        return {"delta_epsilon": {"mean": perturbation_error(self.method, state.server, probe.displacement)}}
+        return {"delta_epsilon": {"mean": compute_perturbation_error(self.method, state.server, probe.displacement)}}
 
 
 def draw_partition(recipe: Recipe, dataset: datasets.Dataset) -> partition.Partition:

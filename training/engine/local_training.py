@@ -1,4 +1,4 @@
-"""Local training of one client: one step and one loop, shared by every method and every back-end."""
+"""Local training of one client: one step and one loop, shared by every method; `local_step` serves every backend."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from training.rules.vectors import Vectors, norm
 
 
 class DivergenceError(RuntimeError):
-    """Numbers that are not finite: the run stops, keeps its last good checkpoint, and says where it happened.
+    """A loss or model is not finite any more.
 
-    Rounds and steps count from one, as the metrics do. client: None means the model that the server made.
+    round, step: where it happened; both count from one, as the metrics do.
+    client: who diverged; None for the server's model.
+    lr: the local rate of the round.
     """
 
     def __init__(self, round: int, client: int | None, step: int | None, lr: float):
-        super().__init__(round, client, step, lr)  # as they came: worker processes send this by pickle
+        super().__init__(round, client, step, lr)  # all of them: worker processes send this by pickle
         self.round, self.client, self.step, self.lr = round, client, step, lr
 
     def __str__(self) -> str:
@@ -47,7 +49,7 @@ class DivergenceError(RuntimeError):
 
 @dataclass(frozen=True)
 class ClientResult:
-    """What a participant hands back."""
+    """What a participant sends back."""
 
     client: int
     w: Tensor  # (d,) where local training ended
@@ -62,7 +64,13 @@ class ClientResult:
 
 
 class StepGradient:
-    """The gradients of one local step of one client. The first one taken feeds norm layers and the training loss."""
+    """The gradients of one local step of one client (a `GradientFunction`).
+
+    The first call updates the statistics of norm layers and defines the training loss of the step.
+    inputs, targets: the batch.
+    at_rest: norm layers learn nothing, not even from the first call.
+    strict: raise DivergenceError where a loss is not finite.
+    """
 
     def __init__(
         self,
@@ -74,8 +82,7 @@ class StepGradient:
         strict: bool = True,
     ):
         self.trainer, self.context, self.inputs, self.targets = trainer, context, inputs, targets
-        self.at_rest = at_rest  # norm layers learn nothing
-        self.strict = strict  # a loss that is not finite ends the run
+        self.at_rest, self.strict = at_rest, strict
         self.evaluations, self.loss = 0, math.nan
         self._views: dict[tuple[str, int | None], ModelOutput] = {}
 
@@ -83,7 +90,7 @@ class StepGradient:
         trainer, added = self.trainer, loss_term or self.trainer.method.loss_term
         chosen = select_half(len(self.targets), half)
         inputs, targets = self.inputs[chosen], self.targets[chosen]
-        others = {} if added is None else self._others(added, inputs, half)
+        others = {} if added is None else self._compute_references(added, inputs, half)
         with torch.no_grad():
             trainer.replica.flat.copy_(point)
         rest = self.at_rest or self.evaluations > 0
@@ -101,11 +108,11 @@ class StepGradient:
         return torch.cat([part.reshape(-1) for part in parts])
 
     def make_silent_copy(self) -> StepGradient:
-        """A twin on the same batch, for the record only."""
+        """Make a copy on the same batch whose calls have no effect: neither counted, nor seen by norm layers."""
         return StepGradient(self.trainer, self.context, self.inputs, self.targets, at_rest=True, strict=False)
 
-    def _others(self, term: LossTerm, inputs: Tensor, half: int | None) -> dict[str, ModelOutput]:
-        """How the models of reference see the batch. In training mode like the model itself, so that equals agree."""
+    def _compute_references(self, term: LossTerm, inputs: Tensor, half: int | None) -> dict[str, ModelOutput]:
+        """Outputs of the reference models; in training mode like the model itself, so that equal models agree."""
         found = {}
         for name, point in term.references(self.context).items():
             if (name, half) not in self._views:
@@ -118,7 +125,11 @@ class StepGradient:
 
 
 def select_half(count: int, half: int | None) -> slice:
-    """The places of a half of a batch; of a single example both halves are that example."""
+    """Select the examples of half 0 or 1 of a batch of `count`, or all of them; one example is in both halves.
+
+    >>> select_half(5, 0), select_half(5, 1)
+    (slice(0, 3, None), slice(3, 5, None))
+    """
     middle = (count + 1) // 2
     if half is None or count == 1:
         return slice(0, count)
@@ -136,8 +147,14 @@ def local_step(
 ) -> tuple[Tensor, Tensor | None]:
     """One step of any method: perturb, take the gradient there, correct, decay, move.
 
-    Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD. A recorder
-    looks on, with a gradient_at that it watches, and changes nothing.
+    Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD.
+    gradient_at: gradients on the batch of this step; wrapped by the recorder if there is one.
+    w: (d,) or (C, d) the weights.
+    velocity: of the local momentum; None in the first step.
+    context: the client's round; its step count goes up by one.
+    recipe: its [local] table is used.
+    recorder: stores quantities of the step and changes nothing.
+    Returns the next weights and velocity.
     """
     local = recipe.local
     descent, plain = method.perturbation.descend(w, gradient_at, context, method.correction.needs_gradient)
@@ -161,7 +178,11 @@ def local_step(
 
 
 def train_client(trainer: LocalTrainer, context: ClientContext, client: int, statistics: Tensor) -> ClientResult:
-    """Run a client's local steps from the point that was sent."""
+    """Run all local steps of a client in one round.
+
+    context: the client's round, with the point that was sent.
+    statistics: (b,) running statistics of norm layers that were sent.
+    """
     velocity: Tensor | None = None
     recorder = Recorder.create(trainer.recipe.record)
     trainer.load_statistics(statistics)
@@ -206,7 +227,7 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
 
 @contextmanager
 def _statistics_at_rest(replica: Replica) -> Iterator[None]:
-    """Norm layers normalise by the batch but learn nothing from it."""
+    """Let norm layers normalise by the batch without learning from it."""
     kept = [(layer, layer.momentum) for layer in replica.norms]
     for layer, _ in kept:
         # BatchNorm goes by the flag, which also spares its batch counter; InstanceNorm by the momentum

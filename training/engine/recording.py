@@ -29,14 +29,14 @@ SENT = ("direction", "momentum", "global_control")  # a server's estimate of the
 
 
 class StepGradients(GradientFunction, Protocol):
-    """The gradients of one local step, with a twin on the same batch."""
+    """The gradients of one local step, which can be copied for extra evaluations."""
 
     def make_silent_copy(self) -> GradientFunction:
-        """Counts nothing, teaches norm layers nothing, and answers NaN where numbers are not finite."""
+        """Make a copy on the same batch: uncounted, unseen by norm layers, NaN where numbers are not finite."""
 
 
 class RecordedGradients:
-    """A gradient_at that remembers what it was asked, so that nothing is computed twice for the record."""
+    """A gradient function that remembers its calls, so that no gradient is computed twice for the record."""
 
     def __init__(self, gradient_at: StepGradients):
         self.gradient_at = gradient_at
@@ -49,7 +49,7 @@ class RecordedGradients:
         return gradient
 
     def recall(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
-        """The gradient that was taken at this very point, or else a silent one."""
+        """Return the gradient that was taken at this very point, or else compute one without any effect."""
         for known, asked, part, gradient in (*self.calls, *self.extra):
             if known is point and asked == loss_term and part == half:
                 return gradient
@@ -64,7 +64,7 @@ class RecordedGradients:
 
 @dataclass(frozen=True)
 class LocalStep:
-    """One local step, as a quantity sees it: w -> moved."""
+    """One local step, w -> moved, from which quantities are computed."""
 
     method: Method
     context: ClientContext
@@ -81,6 +81,7 @@ class LocalStep:
 
     @property
     def perturbation(self) -> Tensor:
+        """e, from w to the point where the descent gradient was taken."""
         return self.gradients.last - self.w
 
     @property
@@ -97,7 +98,7 @@ class LocalStep:
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """(..., 1); NaN with a zero vector."""
+    """The cosine between two vectors (..., d) as (..., 1); NaN if one of them is zero."""
     inner = (unit(a) * unit(b)).sum(dim=-1, keepdim=True).clamp(-1, 1)
     return torch.where((norm(a) > 0) & (norm(b) > 0), inner, math.nan)
 
@@ -128,7 +129,7 @@ OF_ROUNDS = ("delta_epsilon",)
 
 
 def list_quantities(method: Method) -> tuple[str, ...]:
-    """The quantities that a method has."""
+    """List the quantities that can be recorded with a method."""
     nothing = torch.zeros(1)
     sent = method.make_message(nothing, method.init_server(nothing))
     lacking: set[str] = set()
@@ -142,17 +143,20 @@ def list_quantities(method: Method) -> tuple[str, ...]:
 
 
 def check_quantities(names: Sequence[str], method: Method) -> None:
-    """Refuse, in one line, what is unknown or what the method lacks."""
-    there = list_quantities(method)
+    """Raise ValueError for a quantity that is unknown or that the method does not have."""
+    known = list_quantities(method)
     for name in names:
         choose("quantity to record", name, (*QUANTITIES, *OF_ROUNDS))
-        if name not in there:
-            raise ValueError(f"record: {method.name} has no {name}; it has {', '.join(there)}")
+        if name not in known:
+            raise ValueError(f"record: {method.name} has no {name}; it has {', '.join(known)}")
 
 
 @dataclass
 class Recorder:
-    """The values of the wanted quantities, step by step."""
+    """Collects the values of the wanted quantities, step by step.
+
+    names: keys of QUANTITIES.
+    """
 
     names: Sequence[str]
     values: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -160,33 +164,40 @@ class Recorder:
 
     @classmethod
     def create(cls, names: Iterable[str]) -> Recorder | None:
-        """None where no quantity of a step is wanted: then nothing is watched."""
+        """Create a recorder, or None where no quantity of a step is wanted."""
         wanted = [name for name in names if name in QUANTITIES]
         return cls(wanted) if wanted else None
 
     def wrap(self, gradient_at: StepGradients) -> RecordedGradients:
-        """The gradient_at that the next step is to take its gradients from."""
+        """Wrap the gradient function of the next step, so that its gradients can be recorded."""
         self.gradients = RecordedGradients(gradient_at)
         return self.gradients
 
     def record(
         self, method: Method, context: ClientContext, w: Tensor, descent: Tensor, direction: Tensor, moved: Tensor
     ) -> None:
-        """Take in that step; see `LocalStep`. Dropout in extra evaluations draws from a copy of the generator."""
-        moment = LocalStep(method, context, w, descent, direction, moved, self.gradients)
+        """Record a step, with the arguments of `LocalStep`. Dropout in extra evaluations uses a copied generator."""
+        step = LocalStep(method, context, w, descent, direction, moved, self.gradients)
         with torch.random.fork_rng(devices=[]):
             for name in self.names:
-                self.values.setdefault(name, []).append(QUANTITIES[name](moment).detach())
+                self.values.setdefault(name, []).append(QUANTITIES[name](step).detach())
 
     def read_series(self, row: int, steps: int) -> dict[str, list[float]]:
-        """The values of one client of a stack in its own steps; those that others take beyond are not its own."""
+        """The values of one client by quantity.
+
+        row: of the client in the stack.
+        steps: the client's own steps; padded steps beyond them are left out.
+        """
         return {
             name: [float(value.reshape(-1)[row]) for value in values[:steps]] for name, values in self.values.items()
         }
 
 
 def summarise(series: Sequence[Mapping[str, list[float]]]) -> dict[str, dict[str, float | list[float | None] | None]]:
-    """Means over participants and steps of what each of them recorded."""
+    """Average what the participants recorded: {name: {"mean": over all steps, "by_step": for each step}}.
+
+    series: for each participant its values by quantity; None stands for a mean of no finite value.
+    """
     found = {}
     for name in series[0] if series else ():
         rows = [one[name] for one in series]
@@ -201,7 +212,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def perturbation_error(method: Method, server: Vectors, displacement: Tensor) -> float | None:
+def compute_perturbation_error(method: Method, server: Vectors, displacement: Tensor) -> float | None:
     """FedGloSS, eq. 6: rho_s ||unit(P~ of the last round) - unit(P of this one)||; P = -D, None in the first round.
 
     displacement: D of this round's cohort from w^t itself.

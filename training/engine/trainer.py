@@ -23,15 +23,21 @@ from training.rules.base import ModelOutput
 
 @dataclass(frozen=True, eq=False)
 class ClientIndices:
-    """The examples of every client as one array with bounds: a million clients cost no more than their examples."""
+    """The training examples of every client as one array with bounds: a million clients cost no more than their data.
+
+    >>> indices = ClientIndices.of([np.array([0, 2]), np.array([1])])
+    >>> len(indices), indices[1].tolist()
+    (2, [1])
+    """
 
     flat: Ints
     bounds: Ints  # (clients + 1,)
 
     @classmethod
-    def of(cls, parts: Sequence[Ints]) -> ClientIndices:
-        sizes = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
-        return cls(np.concatenate(parts), np.concatenate([[0], np.cumsum(sizes)]))
+    def of(cls, indices: Sequence[Ints]) -> ClientIndices:
+        """Store the example indices of each client."""
+        sizes = np.fromiter((len(own) for own in indices), dtype=np.int64, count=len(indices))
+        return cls(np.concatenate(indices), np.concatenate([[0], np.cumsum(sizes)]))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -42,7 +48,10 @@ class ClientIndices:
 
 @dataclass
 class LocalTrainer:
-    """All that local training needs and that never changes in a run; each worker process builds its own."""
+    """All that local training needs and that never changes in a run; each worker process builds its own.
+
+    model: its weights are not touched; the trainer computes on a replica.
+    """
 
     recipe: Recipe
     dataset: Dataset
@@ -63,12 +72,12 @@ class LocalTrainer:
         self.format = torch.channels_last if convolves else torch.contiguous_format
 
     def count_steps(self, client: int) -> int:
-        """K, the number of local steps of a client."""
+        """Count the local steps K of a client in one round."""
         local = self.recipe.local
         return local.steps or local.epochs * math.ceil(len(self.client_indices[client]) / self.batch_size)
 
     def draw_batches(self, client: int, round: int) -> Iterator[Ints]:
-        """The examples of each local step: a fresh keyed order for every epoch."""
+        """Draw the examples of each local step of a client in a round: a new keyed order for every epoch."""
         own, size, epoch, taken = self.client_indices[client], self.batch_size, 0, 0
         while True:
             order = numpy_generator(self.recipe.seed, "order", round, client, epoch).permutation(own)
@@ -80,22 +89,29 @@ class LocalTrainer:
             epoch += 1
 
     def load_batch(self, chosen: Ints, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
-        """Augmented, normalised images and their labels; the draw is keyed, so both passes of SAM see the same."""
-        places = torch.from_numpy(chosen)
+        """Load augmented, normalised images and their labels.
+
+        chosen: indices of the examples.
+        client, round, step: the key of the augmentation, so that both gradients of SAM use the same images.
+        """
+        positions = torch.from_numpy(chosen)
         generator = torch_generator(self.recipe.seed, "augment", round, client, step)
         images = augment(
-            self.dataset.train_images[places], generator, self.recipe.augment, dataset=self.dataset, dtype=self.dtype
+            self.dataset.train_images[positions], generator, self.recipe.augment, dataset=self.dataset, dtype=self.dtype
         )
-        labels = self.dataset.train_labels[places]
+        labels = self.dataset.train_labels[positions]
         images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
         return images.contiguous(memory_format=self.format), labels
 
     def read_statistics(self) -> Tensor:
-        """Running statistics of the norm layers as one vector (b,), empty if there are none."""
+        """Read the running statistics of the norm layers as one vector (b,), empty if there are none."""
         return torch.cat([self.replica.flat[:0], *(buffer.reshape(-1) for buffer in self._statistics)])
 
     def load_statistics(self, values: Tensor) -> None:
-        """Let the norm layers start from these statistics, their batch counters from zero."""
+        """Set the running statistics of the norm layers, and their batch counters to zero.
+
+        values: (b,), as `read_statistics` returns them.
+        """
         start = 0
         for buffer in self._statistics:
             buffer.copy_(values[start : start + buffer.numel()].view(buffer.shape))
@@ -105,7 +121,11 @@ class LocalTrainer:
                 layer.num_batches_tracked.zero_()
 
     def compute_output(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> ModelOutput:
-        """What the network makes of a batch; features are what enters its classifier."""
+        """Compute the output of a network on a batch.
+
+        network: the replica's module, or a function that calls it.
+        features: whether to keep what enters the classifier.
+        """
         if not features:
             return ModelOutput(network(inputs), None)
         caught: list[Tensor] = []

@@ -12,7 +12,7 @@ from training.rules.vectors import Vectors, effective_steps
 
 @dataclass
 class ClientContext:
-    """One client's stay in one round. `state` is a private copy: rules rebind its entries, never write into them."""
+    """One client in one round, as its rules see it. Rules rebind entries of `state`; they never write into a vector."""
 
     layout: Layout
     start: Tensor  # (d,) the point that was sent
@@ -22,13 +22,14 @@ class ClientContext:
     momentum: float  # of local SGD
     steps: Tensor | int  # K; (C, 1) for a stack of clients
     round: int
-    seed: int = 0  # of the run, for rules that draw
-    clients: tuple[int, ...] = (0,)  # who this is; several for a stack
+    seed: int = 0  # of the run, for rules that draw random numbers
+    clients: tuple[int, ...] = (0,)  # the client's number; several for a stack
     step: int = 0  # local steps taken so far
-    scratch: Vectors = field(default_factory=dict)  # like `state`, but forgotten when the context ends
+    scratch: Vectors = field(default_factory=dict)  # like `state`, but forgotten after the round
 
     @property
     def effective_steps(self) -> Tensor | float:
+        """a_k, how many gradients lie in the displacement of the client's steps."""
         return effective_steps(self.steps, self.momentum)
 
 
@@ -52,4 +53,5 @@ class RoundReport:
 
     @property
     def mean_model(self) -> Tensor:
+        """The mean of the participants' models."""
         return self.start + self.displacement

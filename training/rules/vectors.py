@@ -11,7 +11,11 @@ Vectors = dict[str, Tensor]
 
 
 def norm(vector: Tensor) -> Tensor:
-    """L2 norm over all parameters together, kept as a last axis of length one."""
+    """L2 norm over the last axis, which is kept with length one.
+
+    >>> norm(torch.tensor([3.0, 4.0]))
+    tensor([5.])
+    """
     length: Tensor = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     return length
 
@@ -23,7 +27,7 @@ def unit(vector: Tensor) -> Tensor:
 
 
 def head(layout: Layout) -> slice:
-    """The coordinates of the classifier: the tensors of the layer that comes last."""
+    """The coordinates of the classifier: all tensors of the last layer."""
     first = min(entry.start for entry in layout.entries if entry.layer == layout.entries[-1].layer)
     return slice(first, layout.entries[-1].stop)
 
@@ -31,8 +35,11 @@ def head(layout: Layout) -> slice:
 def effective_steps(K: Tensor | int, momentum: float) -> Tensor | float:
     """a, how many gradients lie in the displacement of K steps: D = -lr a g if every gradient were g.
 
-    K for plain SGD, (K - r (1 - r^K) / (1 - r)) / (1 - r) with momentum r (FedNova, Wang et al. 2020). Dividing by K
-    instead would blow up the pseudo-gradients of SCAFFOLD and FedCM by up to 1 / (1 - r).
+    K: number of steps; (C, 1) for a stack of clients.
+    momentum: r, of local SGD.
+
+    a = K for plain SGD, (K - r (1 - r^K) / (1 - r)) / (1 - r) with momentum r (FedNova, Wang et al. 2020). Dividing by
+    K instead would enlarge the pseudo-gradients of SCAFFOLD and FedCM by up to 1 / (1 - r).
     """
     r = momentum
     return (K - r * (1 - r**K) / (1 - r)) / (1 - r)

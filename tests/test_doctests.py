@@ -8,7 +8,7 @@ import pkgutil
 
 import pytest
 
-PACKAGES = ("landscape",)
+PACKAGES = ("landscape", "training")
 
 
 def find_modules(package: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from training.rules.base import Perturbation, Server
 from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import Proximal
 from training.rules.vectors import Vectors, unit
+from training.settings import settings
 from training.storage.metrics import Record
 
 SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
@@ -142,7 +142,7 @@ def normed(classes: int, channels: int, size: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-@dataclass(frozen=True)
+@settings
 class Swirl(Perturbation):
     """A made-up ascent that uses what no published one does at once: memory of every step, a message, an upload."""
 
@@ -168,7 +168,7 @@ class Swirl(Perturbation):
         return {"tide": report.uploads["swirls"]}
 
 
-@dataclass(frozen=True)
+@settings
 class LookAhead(Server):
     """Sends a point ahead of the model."""
 

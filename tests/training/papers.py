@@ -71,7 +71,7 @@ class Paper:
     """One federation, played by hand."""
 
     def __init__(self, fed: Federation):
-        self.fed, self.p = fed, catalog.values(fed.method)
+        self.fed, self.p = fed, catalog.read_settings(fed.method)
         self.name, _, other = fed.method.name.partition("+")
         self.perturbation = other or PERTURBED.get(self.name, "none")
         self.lr, self.r, self.wd = fed.recipe.local.lr, fed.recipe.local.momentum, fed.recipe.local.weight_decay

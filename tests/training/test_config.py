@@ -171,7 +171,7 @@ def test_everything_is_spelled_out_in_a_dumped_recipe():
     content = tomllib.loads(
         config.dump(validate({"algorithm": {"name": "fedasam"}, "partition": {"name": "pachinko"}, "swa": {}}))
     )
-    assert content["algorithm"] == {"name": "fedasam", **catalog.values(catalog.method("fedasam"))}
+    assert content["algorithm"] == {"name": "fedasam", **catalog.read_settings(catalog.find_method("fedasam"))}
     assert content["partition"] == {"name": "pachinko", "clients": 10, "alpha": 0.1, "beta": 10.0}
     assert set(content) == set(Recipe.model_fields)
     assert set(content["local"]) == set(config.Local.model_fields) - {"steps", "clip"}  # TOML has no word for none

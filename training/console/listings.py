@@ -68,7 +68,7 @@ def algorithm_rows() -> list[tuple[str, ...]]:
             ", ".join(method.client_vectors).replace("_", " ") or "-",
             "/".join(str(vectors) for vectors in method.traffic),
             str(method.gradients_per_step),
-            settings(catalog.values(method)),
+            settings(catalog.read_settings(method)),
             method.paper,
         )
         for name, method in catalog.ALGORITHMS.items()

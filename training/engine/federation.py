@@ -40,7 +40,7 @@ class Federation:
 
     def __init__(self, recipe: Recipe, stored: partition.Partition | None = None):
         self.recipe = recipe
-        self.method = catalog.method(recipe.algorithm.name, recipe.algorithm.settings)
+        self.method = catalog.find_method(recipe.algorithm.name, recipe.algorithm.settings)
         data = recipe.data
         dataset = datasets.load(data.name, root=data.root, download=data.download, **data.settings)
         self.dataset = datasets.pooled(dataset) if data.pooled else dataset

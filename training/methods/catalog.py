@@ -1,4 +1,4 @@
-"""Every method by name: three rules and the paper's defaults. A new method is one line here, and is under test."""
+"""Every method by name: its rules with the paper's defaults. A new method is one line here, and is under test."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ Value = bool | int | float | str  # of a setting
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
 
-def method(name: str, given: Mapping[str, object] | None = None) -> Method:
+def find_method(name: str, given: Mapping[str, object] | None = None) -> Method:
     """Find a method by name and change some of its settings.
 
     name: one of ALGORITHMS; "feddyn+sam" or "scaffold+asam" replace its perturbation by one of COMPOSABLE.
     given: values by the names of the settings; the others keep the defaults of the method.
 
-    >>> method("fedsam", {"rho": 0.1}).perturbation
+    >>> find_method("fedsam", {"rho": 0.1}).perturbation
     SAM(rho=0.1, warmup=0, rho_start=0.001)
     """
     base, plus, other = name.partition("+")
@@ -104,7 +104,7 @@ def method(name: str, given: Mapping[str, object] | None = None) -> Method:
         chosen = dataclasses.replace(chosen, name=name, perturbation=rule)
     if not given:
         return chosen
-    settings.check_names(given, options(chosen), name)
+    settings.check_names(given, list_settings(chosen), name)
     return dataclasses.replace(
         chosen,
         perturbation=_change(chosen.perturbation, given, name),
@@ -119,8 +119,8 @@ def _change(rule: AnyRule, given: Mapping[str, object], name: str) -> AnyRule:
     return settings.replace(rule, {key: given[key] for key in settings.fields(type(rule)) if key in given}, name)
 
 
-def options(chosen: Method) -> dict[str, tuple[str, ...]]:
-    """The slots that use each setting of a method; rules that share a name mean the same setting."""
+def list_settings(chosen: Method) -> dict[str, tuple[str, ...]]:
+    """List the settings of a method, each with the slots that use it; rules that share a name share the setting."""
     slots: dict[str, tuple[str, ...]] = {}
     for slot, rule in chosen.slots.items():
         for key in settings.fields(type(rule)):
@@ -128,6 +128,6 @@ def options(chosen: Method) -> dict[str, tuple[str, ...]]:
     return slots
 
 
-def values(chosen: Method) -> dict[str, Value]:
-    """All settings of a method with their values."""
-    return {key: getattr(chosen.slots[slots[0]], key) for key, slots in options(chosen).items()}
+def read_settings(chosen: Method) -> dict[str, Value]:
+    """Read all settings of a method with their values."""
+    return {key: getattr(chosen.slots[slots[0]], key) for key, slots in list_settings(chosen).items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
@@ -68,13 +69,14 @@ class ProximalSAM(Perturbation):
     )
     beta: float = Field(default=1.0, description="weight of the proximal gradient where it is added")
 
-    @property
-    def rule(self) -> Rule | None:
+    @cached_property
+    def proximal_rule(self) -> Rule | None:
+        """The rule whose gradient is that of the proximal loss; None for the local loss itself."""
         return PROXIMAL[self.proximal](self)
 
     @property
     def inner(self) -> tuple[Rule, ...]:
-        return () if self.rule is None else (self.rule,)
+        return () if self.proximal_rule is None else (self.proximal_rule,)
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         """The perturbation along `gradient`, whichever of the two gradients that is."""
@@ -110,8 +112,8 @@ class ProximalSAM(Perturbation):
         return descent, at_w.get("local")
 
     def proximal_gradient(self, point: Tensor, gradient_at: GradientFunction, context: ClientContext) -> Tensor:
-        """The gradient of the proximal loss."""
-        rule = self.rule
+        """Compute the gradient of the proximal loss at a point."""
+        rule = self.proximal_rule
         if rule is None:
             return gradient_at(point)
         if isinstance(rule, (Distillation, Proximal)) and torch.equal(point, context.start.expand(point.shape)):

@@ -260,7 +260,7 @@ def test_traffic_and_gradients_are_counted(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES + COMPOSED)
 def test_what_travels_is_what_is_counted(name: str) -> None:
     """The rules' own numbers against the vectors that they really send; a change of c_k goes up as well."""
-    method = catalog.method(name)
+    method = catalog.find_method(name)
     w = torch.ones(3)
     sent = [vector for vector in method.make_message(w, method.init_server(w)).values() if vector.shape == w.shape]
     both = 1 if name.startswith("naivefedgloss") else 0  # everything once more

@@ -144,7 +144,7 @@ def test_the_error_of_fedgloss_perturbation(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*NAMES, "scaffold+asam", "feddyn+fsa"])
 def test_recording_changes_no_bit_of_training(name: str) -> None:
-    every = list(list_quantities(catalog.method(name)))
+    every = list(list_quantities(catalog.find_method(name)))
     fed = federation(name, record=every)
     pairs = zip(play(federation(name), 3), play(fed, 3), strict=True)
     for (one, plain, ends), (two, record, others) in pairs:
@@ -163,7 +163,9 @@ def test_recording_changes_no_bit_of_training(name: str) -> None:
 @pytest.mark.parametrize("model", ["normed", "dropping"])
 def test_extra_gradients_touch_neither_norm_layers_nor_dropout(model: str) -> None:
     tables = {"model": {"name": f"tests.training.federations:{model}"}, "sizes": (6, 7, 10, 8, 11)}
-    every = list(list_quantities(catalog.method("fedavg")))  # each of them needs gradients that FedAvg does not take
+    every = list(
+        list_quantities(catalog.find_method("fedavg"))
+    )  # each of them needs gradients that FedAvg does not take
     plain, recorded = play(federation(**tables), 3), play(federation(record=every, **tables), 3)
     for (one, before, _), (two, after, _) in zip(plain, recorded, strict=True):
         assert torch.equal(one.w, two.w)
@@ -173,7 +175,7 @@ def test_extra_gradients_touch_neither_norm_layers_nor_dropout(model: str) -> No
 
 def test_every_backend_records_the_same() -> None:
     names = ("fedsol", "fedvssam", "fedgloss", "moon")
-    feds = [federation(name, record=list(list_quantities(catalog.method(name)))) for name in names]
+    feds = [federation(name, record=list(list_quantities(catalog.find_method(name)))) for name in names]
     workers = Processes(feds[0].trainer, 2)  # starting them takes seconds: one pair serves all
     try:
         for fed in feds:

@@ -80,7 +80,7 @@ def test_every_variant_follows_its_paper_or_code(name: str, settings: dict) -> N
     for ours, theirs in zip(models, global_models(fed), strict=False):
         assert close(ours, theirs, 1e-9)
     plain = play(setup(name, local={"momentum": 0.5}), 5)[-1][0].w
-    changed = settings.items() - catalog.values(catalog.ALGORITHMS[name]).items()
+    changed = settings.items() - catalog.read_settings(catalog.ALGORITHMS[name]).items()
     assert not changed or not close(models[-1], plain, 1e-6), "the settings make no difference"
 
 
@@ -148,7 +148,7 @@ def test_feddyn_does_not_become_fedavg_as_alpha_vanishes() -> None:
     assert not close(states[1].w, plain.w, 0.05)
 
 
-def visit_at(start: Tensor, fed: Federation) -> ClientContext:
+def make_context(start: Tensor, fed: Federation) -> ClientContext:
     return ClientContext(fed.trainer.layout, start, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
 
 
@@ -165,14 +165,14 @@ def test_sam_on_a_quadratic() -> None:
     A, w = root @ root.T, torch.randn(d, generator=random, dtype=torch.float64)
     method = Method("sam", SAM(rho=0.3), Plain(), Mean(), "")
     moved, _ = local_step(
-        method, lambda point, loss_term=None, half=None: A @ point, w, None, visit_at(w, fed), recipe_with()
+        method, lambda point, loss_term=None, half=None: A @ point, w, None, make_context(w, fed), recipe_with()
     )
     g = A @ w
     assert close(moved, w - 0.1 * A @ (w + 0.3 * g / g.norm()))
 
 
 def ascent(rule: SAM | ASAM, w: Tensor, g: Tensor) -> Tensor:
-    e = rule(w, g, visit_at(w, federation()))
+    e = rule(w, g, make_context(w, federation()))
     assert e is not None
     return e
 
@@ -201,7 +201,7 @@ def test_no_gradient_no_perturbation(rule: SAM | ASAM) -> None:
 @pytest.mark.parametrize("name", NAMES + COMPOSED)
 def test_settings_and_vectors_have_names_of_their_own(name: str) -> None:
     """Two rules of one method must not write over each other's memories, messages or uploads; settings they share."""
-    method = catalog.method(name)
+    method = catalog.find_method(name)
     w = torch.ones(3)
     listed = [
         list(method.client_vectors),
@@ -210,7 +210,7 @@ def test_settings_and_vectors_have_names_of_their_own(name: str) -> None:
     ]
     for keys in listed:
         assert len(keys) == len(set(keys))
-    for key, places in catalog.options(method).items():
+    for key, places in catalog.list_settings(method).items():
         assert len({getattr(method.slots[place], key) for place in places}) == 1
 
 
@@ -245,23 +245,23 @@ def test_settings_and_vectors_have_names_of_their_own(name: str) -> None:
 )
 def test_mistakes_are_named(name: str, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        catalog.method(name, settings)
+        catalog.find_method(name, settings)
 
 
 def test_settings_reach_their_rule() -> None:
-    chosen = catalog.method("mofedsam", {"rho": 1, "a": 0.5, "eta_g": 2})
+    chosen = catalog.find_method("mofedsam", {"rho": 1, "a": 0.5, "eta_g": 2})
     changed = {"rho": 1.0, "a": 0.5, "eta_g": 2.0}
-    assert catalog.values(chosen) == {**catalog.values(catalog.ALGORITHMS["mofedsam"]), **changed}
+    assert catalog.read_settings(chosen) == {**catalog.read_settings(catalog.ALGORITHMS["mofedsam"]), **changed}
     assert chosen.perturbation == SAM(rho=1.0)
-    assert catalog.method("fedprox", {"mu": 3}).correction == Proximal(mu=3.0)
-    assert catalog.values(catalog.ALGORITHMS["mofedsam"]).items() >= {"rho": 0.1, "a": 0.1, "eta_g": 1.0}.items()
-    shared = catalog.method("fedvssam", {"a": 0.7})  # a setting that two rules use reaches both
+    assert catalog.find_method("fedprox", {"mu": 3}).correction == Proximal(mu=3.0)
+    assert catalog.read_settings(catalog.ALGORITHMS["mofedsam"]).items() >= {"rho": 0.1, "a": 0.1, "eta_g": 1.0}.items()
+    shared = catalog.find_method("fedvssam", {"a": 0.7})  # a setting that two rules use reaches both
     assert (shared.perturbation.a, shared.correction.a) == (0.7, 0.7)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_is_described(name: str) -> None:
-    for rule in catalog.method(name).slots.values():
+    for rule in catalog.find_method(name).slots.values():
         for about in settings.describe(type(rule)):
             assert all((about.description, about.allowed)), f"{type(rule).__name__}.{about.name}"
 
@@ -269,7 +269,7 @@ def test_every_setting_is_described(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_rules_are_values(name: str) -> None:
     """Equal settings make equal rules, also after a journey to a worker process."""
-    method = catalog.method(name, catalog.values(catalog.method(name)))
+    method = catalog.find_method(name, catalog.read_settings(catalog.find_method(name)))
     assert method == catalog.ALGORITHMS[name] == pickle.loads(pickle.dumps(method))
     for rule in method.slots.values():
         assert dataclasses.replace(rule) == rule
@@ -277,4 +277,4 @@ def test_rules_are_values(name: str) -> None:
 
 
 def test_without_duals_beta_is_infinite() -> None:
-    assert catalog.method("fedgloss", {"beta": math.inf}).correction.strength == 0
+    assert catalog.find_method("fedgloss", {"beta": math.inf}).correction.strength == 0

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from landscape import results
     from landscape.geometry import directions
-    from landscape.geometry.paths import barrier, curve, interpolate
+    from landscape.geometry.curves import curve
+    from landscape.geometry.paths import barrier, interpolate
     from landscape.geometry.sharpness import adaptive_operator, sharpness
     from landscape.geometry.surface import curvature_extent, line, plane
     from landscape.layout import Layout
@@ -41,7 +42,7 @@ HOMES = {  # where every other public name is defined
     "adaptive_operator": "landscape.geometry.sharpness",
     "barrier": "landscape.geometry.paths",
     "curvature_extent": "landscape.geometry.surface",
-    "curve": "landscape.geometry.paths",
+    "curve": "landscape.geometry.curves",
     "eigenpairs": "landscape.spectrum.lanczos",
     "interpolate": "landscape.geometry.paths",
     "line": "landscape.geometry.surface",

@@ -1,4 +1,4 @@
-"""Where each named tensor lives in the flat parameter vector, and what its layers and filters are.
+"""Where each named tensor lies in the flat parameter vector, and what its layers and filters are.
 
 Flat vectors are never sliced by hand anywhere else: two public code bases are silently wrong because of it.
 """
@@ -26,12 +26,12 @@ TRANSPOSED = nn.modules.conv._ConvTransposeNd
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor: its names (several when tied), place in the vector, role and filters."""
+    """One tensor: its names, its position in the vector, its role and its filters."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # several if it is tied
     shape: tuple[int, ...]
-    start: int
-    stop: int
+    start: int  # first position in the vector
+    stop: int  # one behind the last
     kind: str  # "weight", "bias", "norm" (affine of a normalisation) or "statistic" (running mean or variance)
     layer: str  # dotted path of the module that owns it
     filter_shape: tuple[int, ...]  # shape under which one filter is the elements over `filter_axes`
@@ -39,21 +39,30 @@ class Entry:
 
     @property
     def name(self) -> str:
+        """The first of its names."""
         return self.names[0]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The map between one flat vector and a model's named tensors."""
+    """The map between one flat vector and a model's named tensors.
+
+    >>> layout = Layout.of(nn.Linear(2, 3))
+    >>> layout.size, layout.names
+    (9, ('weight', 'bias'))
+    >>> layout.segment(torch.arange(9), "bias")
+    tensor([6, 7, 8])
+    """
 
     entries: tuple[Entry, ...]
 
     @classmethod
     def of(cls, model: nn.Module, parameters: str | Sequence[str] | None = None, statistics: bool = False) -> Layout:
-        """Lay out the trainable parameters of `model`, tied ones once.
+        """Lay out the trainable parameters of a model, tied ones once.
 
+        model: any torch module; it is only read.
         parameters: glob patterns ("conv*", "head.*") that restrict the vector to some tensors.
-        statistics: append BatchNorm's running means and variances, so that they move with the weights.
+        statistics: whether to append BatchNorm's running means and variances, so that they move with the weights.
         """
         patterns = [parameters] if isinstance(parameters, str) else parameters
         owners = dict(model.named_modules(remove_duplicate=False))
@@ -78,7 +87,7 @@ class Layout:
         start = 0
         for names, tensor in tensors:
             layer, _, _ = names[0].rpartition(".")
-            entries.append(_entry(names, tensor, start, layer, owners[layer]))
+            entries.append(_make_entry(names, tensor, start, layer, owners[layer]))
             start = entries[-1].stop
         if statistics:
             for name, buffer in running_statistics(model).items():
@@ -91,10 +100,12 @@ class Layout:
 
     @property
     def size(self) -> int:
+        """Length of the vector."""
         return self.entries[-1].stop
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The first name of every tensor, in order."""
         return tuple(entry.name for entry in self.entries)
 
     @cached_property
@@ -104,7 +115,7 @@ class Layout:
 
     @property
     def parameter_count(self) -> int:
-        """Entries of the flat vector that are parameters: the first ones, before any statistics."""
+        """Number of parameters; they come first in the vector, before any statistics."""
         return self.parameters[-1].stop
 
     @cached_property
@@ -116,12 +127,12 @@ class Layout:
         return {layer: tuple(entries) for layer, entries in groups.items()}
 
     def entry(self, name: str) -> Entry:
-        """The entry that carries this tensor name (any of its names when tied)."""
+        """The entry of the tensor with this name; any of its names if it is tied."""
         table = {alias: entry for entry in self.entries for alias in entry.names}
         return table[choose("tensor", name, table)]
 
     def check(self, vector: Tensor, what: str = "theta") -> Tensor:
-        """Return `vector` if its last axis fits this layout."""
+        """Return `vector` if its last axis fits this layout; `what` names it in the message if not."""
         if not isinstance(vector, Tensor):
             raise ValueError(
                 f"{what} must be a flat tensor of parameters, got {type(vector).__name__}: "
@@ -132,11 +143,11 @@ class Layout:
         return vector
 
     def segment(self, vector: Tensor, name: str) -> Tensor:
-        """View of one named tensor inside a flat vector or a stack of them, in the tensor's own shape."""
+        """A view of one named tensor inside a flat vector or a stack (..., size), in the tensor's own shape."""
         return self.view(vector, self.entry(name))
 
     def view(self, vector: Tensor, entry: Entry) -> Tensor:
-        """View of one entry inside a flat vector, or inside every row of a stack (..., size)."""
+        """A view of one entry inside a flat vector, or inside every row of a stack (..., size)."""
         part = self.check(vector)[..., entry.start : entry.stop]
         return part.view((*vector.shape[:-1], *entry.shape))
 
@@ -145,7 +156,7 @@ class Layout:
         return {entry.name: self.view(vector, entry) for entry in self.entries}
 
     def flatten(self, tensors: Mapping[str, Tensor] | nn.Module) -> Tensor:
-        """One flat vector from a model or from named tensors; a missing or misshapen one is an error."""
+        """One flat vector from a model or from named tensors; refused if one is missing or has another shape."""
         if isinstance(tensors, nn.Module):
             tensors = {**dict(tensors.named_parameters(remove_duplicate=False)), **running_statistics(tensors)}
         parts = []
@@ -160,7 +171,7 @@ class Layout:
         return torch.cat(parts)
 
     def mask(self, *kinds: str) -> Tensor:
-        """Boolean vector that is True on tensors of these kinds."""
+        """A boolean vector that is True on tensors of these kinds: "weight", "bias", "norm" or "statistic"."""
         chosen = torch.zeros(self.size, dtype=torch.bool)
         for entry in self.entries:
             if entry.kind in kinds:
@@ -168,7 +179,7 @@ class Layout:
         return chosen
 
     def filter_norms(self, vector: Tensor) -> Tensor:
-        """At every position the L2 norm of the filter it belongs to; zero outside weights (Li et al. 2018)."""
+        """At every position the norm of the filter that it belongs to, and zero outside weights (Li et al. 2018)."""
         norms = torch.zeros_like(self.check(vector))
         for entry in self.entries:
             if entry.kind == "weight":
@@ -179,7 +190,7 @@ class Layout:
 
 
 def running_statistics(model: nn.Module) -> dict[str, Tensor]:
-    """The float buffers of normalisation layers; the integer batch counter is not a statistic."""
+    """The running statistics of a model's normalisation layers by name, without the integer counter of batches."""
     return {
         f"{path}.{name}" if path else name: buffer
         for path, module in model.named_modules()
@@ -189,7 +200,7 @@ def running_statistics(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _entry(names: tuple[str, ...], tensor: Tensor, start: int, layer: str, owner: nn.Module) -> Entry:
+def _make_entry(names: tuple[str, ...], tensor: Tensor, start: int, layer: str, owner: nn.Module) -> Entry:
     shape = tuple(tensor.shape)
     stop = start + tensor.numel()
     if isinstance(owner, NORMS):

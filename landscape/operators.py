@@ -1,4 +1,4 @@
-"""Symmetric linear operators: all that an eigenvalue or trace algorithm ever sees of a Hessian.
+"""Symmetric linear operators: all that an eigenvalue or trace algorithm knows of a Hessian.
 
 Stacks of vectors are rows (count, size), as everywhere in this package; `operator @ M` takes columns.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -18,13 +18,16 @@ from landscape.layout import Layout
 from landscape.results import Array
 from landscape.runtime.workers import ordered_map
 
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
 ROUNDING = 8  # products carry a few units of rounding relative to the largest eigenvalue: no residual is below that
 ORDINARY = 40  # products between 2^-40 and 2^40 need no scaling: their squares and sums stay in any range
 Number = TypeVar("Number", float, Array)
 
 
 class Operator(ABC):
-    """A symmetric matrix known by its products. A new kind supplies `_product` of a stack of rows."""
+    """A symmetric matrix that is known by its products; a subclass supplies `_product` of a stack of rows."""
 
     size: int
     dtype: torch.dtype
@@ -36,7 +39,7 @@ class Operator(ABC):
 
     @property
     def dimension(self) -> int:
-        """Dimensions that have curvature: parameters, which come first. Running statistics only travel along."""
+        """Number of dimensions with curvature: the parameters, which come first; running statistics have none."""
         return self.size if self.layout is None else self.layout.parameter_count
 
     @abstractmethod
@@ -50,7 +53,7 @@ class Operator(ABC):
         return self.matmat(vector[None])[0]
 
     def matmat(self, rows: Tensor) -> Tensor:
-        """H applied to each row of a stack (count, size)."""
+        """H times each row of a stack (count, size)."""
         if rows.ndim != 2 or rows.shape[1] != self.size:
             raise ValueError(f"rows must have shape (count, {self.size}), got {tuple(rows.shape)}")
         self.products += len(rows)
@@ -65,11 +68,11 @@ class Operator(ABC):
         rows = torch.eye(self.dimension, self.size, dtype=self.dtype, device=self.device)
         return self.matmat(rows)[:, : self.dimension]
 
-    def to_scipy(self) -> Any:
-        """The same operator for SciPy's solvers, (dimension, dimension)."""
+    def to_scipy(self) -> LinearOperator:
+        """The same operator, (dimension, dimension), for SciPy's solvers."""
         from scipy.sparse.linalg import LinearOperator
 
-        def multiply(vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        def multiply(vector: Array) -> Array:
             row = torch.zeros(self.size, dtype=torch.float64)
             row[: self.dimension] = torch.as_tensor(np.ascontiguousarray(vector).reshape(-1))
             return np.asarray(self.matvec(row)[: self.dimension].cpu())
@@ -78,7 +81,7 @@ class Operator(ABC):
 
 
 def check_operator(operator: object) -> None:
-    """Refuse what has no products, such as the objective or the matrix itself."""
+    """Refuse anything but an operator, such as an objective or a matrix."""
     if not isinstance(operator, Operator):
         raise ValueError(
             f"expected an operator, got {type(operator).__name__}: write objective.hessian(theta), or "
@@ -87,12 +90,18 @@ def check_operator(operator: object) -> None:
 
 
 class MatrixOperator(Operator):
-    """An explicit symmetric matrix."""
+    """An explicit symmetric matrix as an operator.
+
+    matrix: a dense, square, symmetric tensor of floating-point numbers.
+
+    >>> MatrixOperator(torch.tensor([[2.0, 1.0], [1.0, 2.0]])) @ torch.tensor([1.0, 0.0])
+    tensor([2., 1.])
+    """
 
     def __init__(self, matrix: Tensor):
         if not isinstance(matrix, Tensor) or matrix.layout != torch.strided:
             raise ValueError(
-                f"matrix must be a dense tensor, got {_kind(matrix)}: write torch.as_tensor(...) or .to_dense()"
+                f"matrix must be a dense tensor, got {_describe(matrix)}: write torch.as_tensor(...) or .to_dense()"
             )
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"matrix must be square, got shape {tuple(matrix.shape)}")
@@ -110,15 +119,17 @@ class MatrixOperator(Operator):
         return rows @ self.matrix
 
 
-def _kind(matrix: object) -> str:
+def _describe(matrix: object) -> str:
     return f"one of layout {matrix.layout}" if isinstance(matrix, Tensor) else type(matrix).__name__
 
 
 class ScaledOperator(Operator):
-    """operator / 2^exponent, of a size whose squares and sums neither over- nor underflow.
+    """operator / 2^exponent, so that squares and sums of its products neither over- nor underflow.
 
-    The exponent is found by the first product, and is 0 for ordinary sizes: then every bit is the operator's own.
-    Half of it goes into the vectors before the product, so that the product itself stays within range.
+    operator: of any size of numbers.
+    exponent: by default found by the first product, and 0 for ordinary numbers: then every bit is the operator's own.
+
+    Half of the exponent goes into the vectors before the product, so that the product itself stays within range.
     """
 
     def __init__(self, operator: Operator, exponent: int | None = None):
@@ -132,9 +143,9 @@ class ScaledOperator(Operator):
         self.layout, self.hint, self.workers = operator.layout, operator.hint, operator.workers
 
     def _product(self, rows: Tensor) -> Tensor:
-        return self._find_exponent(rows) if self.exponent is None else self._scaled(rows, self.exponent)
+        return self._find_exponent(rows) if self.exponent is None else self._multiply_scaled(rows, self.exponent)
 
-    def _scaled(self, rows: Tensor, exponent: int) -> Tensor:
+    def _multiply_scaled(self, rows: Tensor, exponent: int) -> Tensor:
         if exponent == 0:
             return self.operator.matmat(rows)
         half = exponent // 2
@@ -146,7 +157,7 @@ class ScaledOperator(Operator):
         images = first = self.operator.matmat(rows)
         widest = 4 - math.frexp(torch.finfo(self.dtype).smallest_normal)[1]
         for _ in range(3):
-            change = _magnitude(images, widest)
+            change = _find_magnitude(images, widest)
             if change is None or abs(change) <= ORDINARY:
                 break
             exponent = min(max(self.exponent + change, -widest), widest)
@@ -154,21 +165,21 @@ class ScaledOperator(Operator):
                 break
             self.exponent = exponent
             self.products += len(rows)
-            images = self._scaled(rows, exponent)
+            images = self._multiply_scaled(rows, exponent)
         if not bool(images.any()) or not bool(torch.isfinite(images).all()):
             self.exponent, images = 0, first  # zero at any size, or not finite at any
         return images
 
     def restore(self, values: Number) -> Number:
-        """Eigenvalues, residuals or traces of this operator as those of the original."""
+        """Turn eigenvalues, residuals or traces of this operator into those of the original."""
         return values if not self.exponent else np.ldexp(values, self.exponent)
 
     def rounding(self, largest: float) -> float:
-        """What rounding leaves of any residual, for an operator with eigenvalues up to `largest` in magnitude."""
+        """The size of residuals that are only rounding, if the largest eigenvalue has this magnitude."""
         return ROUNDING * float(torch.finfo(self.dtype).eps) * largest
 
 
-def _magnitude(images: Tensor, widest: int) -> int | None:
+def _find_magnitude(images: Tensor, widest: int) -> int | None:
     """The largest entry as a power of two; `widest` stands for infinity, its negative for zero, None for NaN."""
     largest = float(images.abs().max())
     if math.isnan(largest):
@@ -179,7 +190,11 @@ def _magnitude(images: Tensor, widest: int) -> int | None:
 
 
 class ShiftedOperator(Operator):
-    """H + shift * I: the same eigenvectors, every eigenvalue moved by `shift`."""
+    """operator + shift * I: the same eigenvectors, every eigenvalue moved by `shift`.
+
+    operator: H.
+    shift: a number.
+    """
 
     def __init__(self, operator: Operator, shift: float):
         self.operator, self.shift = operator, shift
@@ -191,7 +206,11 @@ class ShiftedOperator(Operator):
 
 
 class RescaledOperator(Operator):
-    """D H D for a diagonal D. With D = |theta| its spectrum does not change under ReLU rescalings."""
+    """D H D for a diagonal D; with D = |theta| its spectrum does not change under ReLU rescalings.
+
+    operator: H.
+    scale: (size,) the diagonal of D.
+    """
 
     def __init__(self, operator: Operator, scale: Tensor):
         if scale.shape != (operator.size,):
@@ -206,7 +225,11 @@ class RescaledOperator(Operator):
 
 
 class SumOperator(Operator):
-    """sum_k weights[k] H_k: the global Hessian from the clients' own at the same theta (weights n_k / N)."""
+    """sum_k weights[k] H_k, for example the global Hessian from the clients' own at the same theta.
+
+    operators: H_k, of one size.
+    weights: for example the clients' shares n_k / N of all examples; by default equal ones that sum to one.
+    """
 
     def __init__(self, operators: Sequence[Operator], weights: Sequence[float] | None = None):
         if not operators:

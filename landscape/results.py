@@ -1,4 +1,4 @@
-"""Frozen result records. Shapes stand in comments; `dims` in a field's metadata names its axes in files."""
+"""Frozen records of results; `dims` in a field's metadata names the axes of an array in files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 from landscape.errors import choose, positive
 
 Array = NDArray[np.float64]
-Progress = Callable[[int, int], object]  # (units done, units in all); called from the thread that asked
+Progress = Callable[[int, int], object]  # takes (units done, units in all), in the calling thread
 
 
 class Outcome(Enum):
-    """How an iteration ended; the value is advice to the reader. Failing to converge is not an exception."""
+    """How an iteration ended, with advice as its value. Failing to converge is a result, not an exception."""
 
     CONVERGED = (
         "every residual is below the tolerance: each pair is an eigenpair, and whether none further out was missed "
@@ -30,59 +30,82 @@ class Outcome(Enum):
 
 
 def axes(*names: str) -> dict[str, tuple[str, ...]]:
+    """Metadata of a field: the names of its array's axes."""
     return {"dims": names}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss, error and, for a subset of the data, their standard errors."""
+    """Loss and error at one point, with standard errors if they are measured on a subset of the data.
+
+    loss: the mean loss.
+    error: the fraction of wrong predictions; None: errors are not known.
+    standard_error: of the loss; None: all data were used, or the losses of single examples are not known.
+    error_standard_error: of the error, likewise.
+    """
 
     loss: float
     error: float | None
-    standard_error: float | None  # of the loss; None: all data were used, or single examples' losses are not known
-    error_standard_error: float | None = None  # of the error
+    standard_error: float | None
+    error_standard_error: float | None = None
 
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """Eigenvalues with what is known of their error: some eigenvalue lies within `residuals[i]` of `values[i]`.
+    """Eigenvalues with bounds of their errors: some eigenvalue lies within `residuals[i]` of `values[i]`.
 
-    That it is the i-th one is known only if `verified`.
+    values: (k,) in descending algebraic order.
+    vectors: (k, size) rows of unit norm.
+    residuals: (k,) ||H v - lambda v||.
+    converged: (k,) whether the residual is within the tolerance.
+    products: operator-vector products spent.
+    iterations: (k,) steps spent up to each pair.
+    outcome: how the iteration ended.
+    verified: whether it is improbable (1 in 1000) that an eigenvalue further out was missed. Only then is `values[i]`
+        known to be the i-th one.
     """
 
-    values: Array = field(metadata=axes("k"))  # (k,) descending, algebraic
-    vectors: Tensor = field(metadata=axes("k", "parameter"))  # (k, size) rows of unit norm
-    residuals: Array = field(metadata=axes("k"))  # (k,) ||H v - lambda v||
-    converged: NDArray[np.bool_] = field(metadata=axes("k"))  # (k,)
-    products: int  # operator-vector products spent
-    iterations: NDArray[np.int64] = field(metadata=axes("k"))  # (k,) steps spent up to each pair
+    values: Array = field(metadata=axes("k"))
+    vectors: Tensor = field(metadata=axes("k", "parameter"))
+    residuals: Array = field(metadata=axes("k"))
+    converged: NDArray[np.bool_] = field(metadata=axes("k"))
+    products: int
+    iterations: NDArray[np.int64] = field(metadata=axes("k"))
     outcome: Outcome
-    verified: bool = False  # whether it is improbable (1 in 1000) that an eigenvalue further out was missed
+    verified: bool = False
 
 
 @dataclass(frozen=True)
 class Density:
-    """Nodes and weights of stochastic Lanczos quadrature; smoothing is left to the moment of drawing."""
+    """Nodes and weights of stochastic Lanczos quadrature; `curve` smooths them when they are drawn.
 
-    nodes: Array = field(metadata=axes("probe", "node"))  # (probes, steps), NaN after a Krylov space closed
-    weights: Array = field(metadata=axes("probe", "node"))  # (probes, steps), each row sums to one
-    size: int  # dimension of the operator
+    nodes: (probes, steps) where each probe sees eigenvalues; NaN after its Krylov space closed.
+    weights: (probes, steps) how many of them, each row summing to one.
+    size: dimension of the operator.
+    products: operator-vector products spent.
+    """
+
+    nodes: Array = field(metadata=axes("probe", "node"))
+    weights: Array = field(metadata=axes("probe", "node"))
+    size: int
     products: int
 
     def moment(self, power: int) -> tuple[float, float]:
-        """Mean of lambda^power over the spectrum, with its standard error over probes."""
+        """The mean of lambda^power over the spectrum, and its standard error over probes."""
         each = np.nansum(self.weights * self.nodes**power, axis=1)
         return float(each.mean()), standard_error(each)
 
     @property
     def extremes(self) -> tuple[float, float]:
-        """Smallest and largest node: the ends of the spectrum are at least this far out."""
+        """The smallest and the largest node: the spectrum reaches at least as far."""
         return float(np.nanmin(self.nodes)), float(np.nanmax(self.nodes))
 
     def curve(self, grid: Array, width: float | str = "resolution") -> tuple[Array, Array]:
-        """Density on a grid by a Gaussian of standard deviation `width`, and its standard error over probes.
+        """Smooth the density by a Gaussian; return it and its standard error over probes, both on the grid.
 
-        A width may be a number or one of WIDTHS. Curves compare only when drawn with one width.
+        grid: where to evaluate it.
+        width: standard deviation of the Gaussian, or one of WIDTHS: "resolution", "pyhessian" or "papyan". Curves can
+            only be compared if they have the same width.
         """
         if isinstance(width, str):
             width = WIDTHS[choose("width", width, WIDTHS)](self)
@@ -101,7 +124,7 @@ def _resolution(density: Density) -> float:
 
 
 def _span(density: Density) -> float:
-    """How far the nodes reach; for a single value a small part of it, for zeros alone any small number."""
+    """The range of the nodes; a small part of the value if there is only one, any small number for zeros."""
     low, high = density.extremes
     return max(high - low, 1e-12 * max(abs(low), abs(high))) or 1e-12
 
@@ -127,117 +150,192 @@ WIDTHS: dict[str, Callable[[Density], float]] = {
 
 @dataclass(frozen=True)
 class Trace:
-    """A stochastic trace with its standard error, in all and per layer."""
+    """A stochastic estimate of a trace, in all and per layer.
+
+    value: of the whole operator.
+    standard_error: of the value.
+    layers: layer -> (trace of its diagonal block, standard error).
+    products: operator-vector products spent.
+    """
 
     value: float
     standard_error: float
-    layers: dict[str, tuple[float, float]]  # layer -> (trace of its diagonal block, standard error)
+    layers: dict[str, tuple[float, float]]
     products: int
 
 
 @dataclass(frozen=True)
 class Sharpness:
-    """How much the loss rises within a radius, and the perturbation that does it."""
+    """How much the loss rises within a radius, and the perturbation that raises it.
 
-    value: float  # of maximised kinds a lower bound: the highest that was found
-    base: float  # loss at theta, on the same data
-    gradient_norm: float  # mean over batches if m is set; away from critical points radius times it dominates
+    value: the rise; of maximised kinds the highest that was found, a lower bound.
+    base: loss at theta, on the same data.
+    gradient_norm: mean over batches if m is set. Away from critical points radius times it dominates.
+    radius: of the perturbations.
+    kind: as asked for.
+    standard_error: over samples or batches; NaN for a single deterministic answer.
+    perturbation: (size,) or None for averages.
+    evaluations: of the loss or of its gradient.
+    p: norm of the constraint; always infinite for the box of Keskar.
+    m: examples per batch of m-sharpness; None: all data at once.
+    gap: of maximised kinds, the value minus what the lower of two independent searches found.
+    ceiling: where asked for, an upper bound of the maximum, to second order in the radius.
+    """
+
+    value: float
+    base: float
+    gradient_norm: float
     radius: float
     kind: str
-    standard_error: float  # over samples or batches; NaN for a single deterministic answer
-    perturbation: Tensor | None = field(default=None, metadata=axes("parameter"))  # (size,) or None for averages
-    evaluations: int = 0  # gradient or loss evaluations spent
-    p: float = 2.0  # norm of the constraint; always infinite for the box of Keskar
-    m: int | None = None  # examples per batch of m-sharpness; None: all data at once
-    gap: float = float("nan")  # of maximised kinds: value minus what the lower of two independent searches found
-    ceiling: float = float("nan")  # where asked for: an upper bound of the maximum, to second order in the radius
+    standard_error: float
+    perturbation: Tensor | None = field(default=None, metadata=axes("parameter"))
+    evaluations: int = 0
+    p: float = 2.0
+    m: int | None = None
+    gap: float = float("nan")
+    ceiling: float = float("nan")
 
 
 @dataclass(frozen=True)
 class Line:
-    """Loss and error along base + x * direction, or (1 - x) * start + x * end."""
+    """Loss and error along base + x * direction, or (1 - x) * start + x * end.
 
-    x: Array = field(metadata=axes("x"))  # (n,)
-    loss: Array = field(metadata=axes("x"))  # (n,) NaN where not computed, else what came out, also inf
-    error: Array | None = field(metadata=axes("x"))  # (n,)
-    standard_error: Array | None = field(metadata=axes("x"))  # (n,) of the loss, when data are a subset
-    done: NDArray[np.bool_] = field(metadata=axes("x"))  # (n,)
-    error_standard_error: Array | None = field(default=None, metadata=axes("x"))  # (n,) of the error, likewise
+    x: (n,) coordinates.
+    loss: (n,) NaN where not computed, else the result, which may be infinite.
+    error: (n,) or None where errors are not known.
+    standard_error: (n,) of the loss, if the data are a subset.
+    done: (n,) whether the point was computed.
+    error_standard_error: (n,) of the error, if the data are a subset.
+    """
+
+    x: Array = field(metadata=axes("x"))
+    loss: Array = field(metadata=axes("x"))
+    error: Array | None = field(metadata=axes("x"))
+    standard_error: Array | None = field(metadata=axes("x"))
+    done: NDArray[np.bool_] = field(metadata=axes("x"))
+    error_standard_error: Array | None = field(default=None, metadata=axes("x"))
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Loss and error over base + x_i * d1 + y_j * d2; arrays are indexed [i, j]."""
+    """Loss and error over base + x_i * d1 + y_j * d2; arrays are indexed [i, j].
 
-    x: Array = field(metadata=axes("x"))  # (nx,)
-    y: Array = field(metadata=axes("y"))  # (ny,)
-    loss: Array = field(metadata=axes("x", "y"))  # (nx, ny) NaN where not computed
-    error: Array | None = field(metadata=axes("x", "y"))  # (nx, ny)
-    standard_error: Array | None = field(metadata=axes("x", "y"))  # (nx, ny)
-    done: NDArray[np.bool_] = field(metadata=axes("x", "y"))  # (nx, ny)
-    cosine: float  # between the two directions
-    error_standard_error: Array | None = field(default=None, metadata=axes("x", "y"))  # (nx, ny)
+    x: (nx,) coordinates along d1.
+    y: (ny,) coordinates along d2.
+    loss: (nx, ny) NaN where not computed, else the result, which may be infinite.
+    error: (nx, ny) or None where errors are not known.
+    standard_error: (nx, ny) of the loss, if the data are a subset.
+    done: (nx, ny) whether the point was computed.
+    cosine: of the angle between the two directions.
+    error_standard_error: (nx, ny) of the error, if the data are a subset.
+    """
+
+    x: Array = field(metadata=axes("x"))
+    y: Array = field(metadata=axes("y"))
+    loss: Array = field(metadata=axes("x", "y"))
+    error: Array | None = field(metadata=axes("x", "y"))
+    standard_error: Array | None = field(metadata=axes("x", "y"))
+    done: NDArray[np.bool_] = field(metadata=axes("x", "y"))
+    cosine: float
+    error_standard_error: Array | None = field(default=None, metadata=axes("x", "y"))
 
 
 @dataclass(frozen=True)
 class Height:
-    """The three barriers of one quantity (loss or error) along one path."""
+    """The three barriers of one quantity L (loss or error) along one path; NaN losses make all of them NaN.
 
-    linear: float  # max_x L(x) - ((1 - x) L(0) + x L(1)), Entezari et al. 2022
-    mean: float  # max_x L(x) - (L(0) + L(1)) / 2, Frankle et al. 2020
-    max: float  # max_x L(x) - max(L(0), L(1)), the height of the saddle
-    where: float  # x of the highest point; NaN losses make every height NaN
-    linear_where: float  # x of the highest excess over the chord
+    linear: max_x L(x) - ((1 - x) L(0) + x L(1)), Entezari et al. 2022.
+    mean: max_x L(x) - (L(0) + L(1)) / 2, Frankle et al. 2020.
+    max: max_x L(x) - max(L(0), L(1)), the height of the saddle.
+    where: x of the highest point.
+    linear_where: x of the highest excess over the chord.
+    """
+
+    linear: float
+    mean: float
+    max: float
+    where: float
+    linear_where: float
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """A path between two models with its barriers in loss and, for class labels, in error."""
+    """A straight path between two models with its barriers.
+
+    path: loss and error on the grid.
+    loss: barriers of the loss.
+    error: barriers of the error; None where errors are not known.
+    refined: (m, 3) rows of x, loss, error that were evaluated between grid points.
+    """
 
     path: Line
     loss: Height
     error: Height | None
-    refined: Array = field(metadata=axes("refinement", "quantity"))  # (m, 3) rows of x, loss, error beyond the grid
+    refined: Array = field(metadata=axes("refinement", "quantity"))
 
 
 @dataclass(frozen=True)
 class Frame:
-    """An orthonormal frame of the plane through three models: model k sits at base + x_k * u + y_k * v."""
+    """An orthonormal frame of the plane through three models: model k lies at base + x_k * u + y_k * v.
 
-    base: Tensor = field(metadata=axes("parameter"))  # (size,) the first model
-    u: Tensor = field(metadata=axes("parameter"))  # (size,) unit vector towards the second model
-    v: Tensor = field(metadata=axes("parameter"))  # (size,) unit vector orthogonal to u, on the side of the third
-    coordinates: Array = field(metadata=axes("model", "axis"))  # (3, 2) weight distances
+    base: (size,) the first model.
+    u: (size,) unit vector towards the second model.
+    v: (size,) unit vector orthogonal to u, on the side of the third model.
+    coordinates: (3, 2) x_k and y_k, which are distances of weights.
+    """
+
+    base: Tensor = field(metadata=axes("parameter"))
+    u: Tensor = field(metadata=axes("parameter"))
+    v: Tensor = field(metadata=axes("parameter"))
+    coordinates: Array = field(metadata=axes("model", "axis"))
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The plane through the last checkpoint that holds most of a run's motion, and where each checkpoint falls."""
+    """The plane through the last checkpoint that holds most of a run's motion, and where each checkpoint falls.
 
-    base: Tensor = field(metadata=axes("parameter"))  # (size,) the last checkpoint
-    u: Tensor = field(metadata=axes("parameter"))  # (size,) first principal direction, unit norm
-    v: Tensor = field(metadata=axes("parameter"))  # (size,) second one, orthogonal to u
-    coordinates: Array = field(metadata=axes("checkpoint", "axis"))  # (T, 2) of the projections
-    explained: Array = field(metadata=axes("axis"))  # (2,) share of the squared distance to the last checkpoint
-    distance: Array = field(metadata=axes("checkpoint"))  # (T,) from each checkpoint to the plane
+    base: (size,) the last checkpoint.
+    u: (size,) the first principal direction, of unit norm.
+    v: (size,) the second one, orthogonal to u.
+    coordinates: (T, 2) of the checkpoints' projections.
+    explained: (2,) share of the squared distances to the last checkpoint along u and v.
+    distance: (T,) from each checkpoint to the plane.
+    """
+
+    base: Tensor = field(metadata=axes("parameter"))
+    u: Tensor = field(metadata=axes("parameter"))
+    v: Tensor = field(metadata=axes("parameter"))
+    coordinates: Array = field(metadata=axes("checkpoint", "axis"))
+    explained: Array = field(metadata=axes("axis"))
+    distance: Array = field(metadata=axes("checkpoint"))
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A trained path of low loss between two models, and its loss statistics (Garipov et al. 2018)."""
+    """A trained path of low loss between two models, and its loss statistics (Garipov et al. 2018).
 
-    kind: str  # "bezier" or "polygon"
-    bend: Tensor = field(metadata=axes("parameter"))  # (size,) the control point that was trained
-    path: Line  # x is the curve's parameter t
-    length: float  # weight distance along the sampled points
+    kind: "bezier" or "polygon".
+    bend: (size,) the control point that was trained.
+    path: loss and error along the curve; x is its parameter t.
+    length: distance of weights along the evaluated points.
+    min: lowest loss.
+    max: highest loss.
+    mean: mean loss over evenly spaced t.
+    arc_mean: mean loss over arc length, where slow stretches of the parametrisation do not count twice.
+    """
+
+    kind: str
+    bend: Tensor = field(metadata=axes("parameter"))
+    path: Line
+    length: float
     min: float
     max: float
-    mean: float  # over evenly spaced t
-    arc_mean: float  # over arc length: slow stretches of the parametrisation do not count twice
+    mean: float
+    arc_mean: float
 
 
 def standard_error(samples: Array) -> float:
-    """Of the mean of independent samples; one sample says nothing about it."""
+    """Standard error of the mean of independent samples; NaN for a single one."""
     if len(samples) < 2:
         return float("nan")
     scale = float(np.abs(samples).max()) or 1.0  # squares of very small or large samples would leave the range

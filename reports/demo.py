@@ -61,7 +61,7 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
     from training.config import load
     from training.console.progress import bars
     from training.console.sweep import settled
-    from training.engine import run as rounds
+    from training.engine.run import train as train_recipe
     from training.storage import checkpoint
 
     paths = []
@@ -71,11 +71,11 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
             if not settled(path, recipe):
                 about = Run(path, recipe.model_dump(exclude_none=True), [])
                 move = bar(f"train {about.algorithm}, {about.heterogeneity}")
-                path = rounds.train(
+                path = train_recipe(
                     recipe,
                     out,
-                    watch=lambda record, move=move, count=count: move(record["round"], count),  # type: ignore[misc]
-                    say=lambda line: console.print(line, highlight=False, markup=False),
+                    on_round=lambda record, move=move, count=count: move(record["round"], count),  # type: ignore[misc]
+                    on_message=lambda line: console.print(line, highlight=False, markup=False),
                 )
             paths.append(path)
     return paths

@@ -54,7 +54,7 @@ def test_files_that_the_readme_names_exist():
     for table, path in [
         ("KINDS", "landscape/geometry/sharpness.py"),
         ("METHODS", "landscape/spectrum/trace.py"),
-        ("CURVES", "landscape/geometry/paths.py"),
+        ("CURVES", "landscape/geometry/curves.py"),
         ("CASES", "tests/landscape/cases.py"),
         ("ALGORITHMS", "training/methods/catalog.py"),
         ("PARTITIONS", "training/data/partition.py"),

@@ -117,7 +117,7 @@ class Algorithm(OpenSettings):
     name: str = "fedavg"
 
     def settled(self, given: dict[str, Any]) -> dict[str, Any]:
-        return catalog.values(catalog.method(self.name, given))
+        return catalog.read_settings(catalog.find_method(self.name, given))
 
 
 class Local(Settings):
@@ -213,7 +213,7 @@ class Recipe(Settings):
                 f"rounds.participants ({self.rounds.participants}) must not exceed "
                 f"partition.clients ({self.partition.clients})"
             )
-        recording.check(self.record, catalog.method(self.algorithm.name, self.algorithm.settings))
+        recording.check_quantities(self.record, catalog.find_method(self.algorithm.name, self.algorithm.settings))
         return self
 
     @property
@@ -283,7 +283,7 @@ class Recipe(Settings):
     def _usual(self) -> dict[str, Any]:
         """The defaults of every setting there is, given the names of the method and the partition."""
         usual = Recipe.model_construct().model_dump(mode="json")
-        usual["algorithm"] |= catalog.values(catalog.method(self.algorithm.name, {}))
+        usual["algorithm"] |= catalog.read_settings(catalog.find_method(self.algorithm.name, {}))
         usual["partition"] |= partition.defaults(self.partition.name)
         return usual | {"swa": Swa().model_dump(mode="json") if self.swa else None}
 

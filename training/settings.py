@@ -47,6 +47,8 @@ Kind = TypeVar("Kind")
 
 NonNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+PositiveOrInfinite = Annotated[float, Field(gt=0, allow_inf_nan=True)]  # NaN is still refused: it is not above 0
+NonNegativeOrInfinite = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 Fraction = Annotated[float, Field(ge=0, le=1)]  # [0, 1]
 Share = Annotated[float, Field(gt=0, le=1)]  # (0, 1]
 Decay = Annotated[float, Field(ge=0, lt=1)]  # [0, 1): a moving average with this factor settles
@@ -93,6 +95,20 @@ def replace(old: Kind, given: Mapping[str, Any], what: str) -> Kind:
     return build(type(old), {**values(old), **given}, what)
 
 
+def check_names(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raise ValueError for the first name that is not a known setting, with the nearest one that is.
+
+    >>> check_names(["roh"], ["rho", "warmup"], "fedsam")
+    Traceback (most recent call last):
+    ValueError: setting of fedsam: unknown 'roh'; did you mean 'rho'? Known: rho, warmup
+    """
+    names = list(known)
+    for name in given:
+        if not names:
+            raise ValueError(f"{what} takes no settings, got '{name}'; leave it out")
+        choose(f"setting of {what}", name, names)
+
+
 def explain(problem: Any, known: Iterable[str], what: str) -> str:
     """One of pydantic's mistakes in words: what was expected, what came, what to write instead.
 
@@ -102,11 +118,8 @@ def explain(problem: Any, known: Iterable[str], what: str) -> str:
     """
     kind, place = problem["type"], ".".join(str(part) for part in problem["loc"])
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        names = list(known)
-        if not names:
-            return f"{what} takes no settings, got '{place}'; leave it out"
         try:
-            choose(f"setting of {what}", place, names)
+            check_names([place], known, what)
         except ValueError as error:
             return str(error)
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):

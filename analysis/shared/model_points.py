@@ -137,6 +137,4 @@ def make_objective(subject: Subject, policy: str, split: str, limit: int | None)
     train = other.objective("train", limit=limit)
     if split == "train":
         return train
-    held_out = other.objective(split, limit=limit)
-    held_out._recompute = train._recompute  # type: ignore[method-assign]
-    return held_out
+    return other.objective(split, limit=limit).with_statistics_from(train)

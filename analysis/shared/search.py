@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from analysis.studies.drift import distance
 from analysis.subjects import Run, Subject
-from training.engine.run import restore
+from training.engine.saving import restore_state
 from training.executors.serial import Serial
 from training.methods.fedfsa import LayerRadii
 from training.methods.fedgloss import ServerSharpness
@@ -19,8 +19,9 @@ from training.methods.fedlesam import OldGlobal
 from training.methods.fedsmoo import SharedSAM
 from training.methods.fedvssam import MixedSAM
 from training.methods.fedwmsam import Predicted
-from training.rules.base import ClientContext, unit
+from training.rules.context import ClientContext
 from training.rules.perturbations import SAM
+from training.rules.vectors import unit
 
 RADIUS = 0.05  # where the method has no radius of its own
 
@@ -88,7 +89,7 @@ def measure_delta_epsilon(subject: Subject, round: int) -> float:
     federation = copy.copy(subject.federation)
     still = ServerSharpness(rho_s=0.0, eta_s=rule.eta_s, dual_from=rule.dual_from)
     federation.method, federation.objective = replace(method, server=still), None  # nothing is tested on the way
-    following, _, _ = federation.advance(restore(found), Serial(federation.trainer), keep_locals=False)
+    following, _, _ = federation.advance(restore_state(found), Serial(federation.trainer), keep_locals=False)
     return perturbation_gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
 
 

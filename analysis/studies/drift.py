@@ -95,7 +95,7 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
     """FedSoL's L_p(w) = mean KL(softmax(z_ref / tau) || softmax(z(w) / tau)) over a client's examples."""
     plain = subject.objective("train", client, limit=limit)
     inputs, _ = join(plain.chunks)
-    objective = Objective(
+    return Objective(
         subject.model,
         (inputs, _outputs(subject, reference, inputs)),
         loss=lambda outputs, targets: divergence(targets, outputs, tau),
@@ -104,9 +104,8 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
         memory=subject.limits.memory,
         workers=subject.limits.workers,
         chunk_size=subject.limits.chunk_size,
+        drawn=plain.drawn,
     )
-    objective.drawn = plain.drawn
-    return objective
 
 
 def _outputs(subject: Subject, theta: Tensor, inputs: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import torch
@@ -27,11 +28,12 @@ from analysis.studies.drift import Reference, find_reference
 from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
-from training.methods.fedfsa import LayerRadii
-from training.rules.base import ClientContext, unit
+from training.methods.fedfsa import LayerRadii, Measure
+from training.rules.context import ClientContext
+from training.rules.vectors import unit
 from training.settings import Count, Positive, settings
 
-MEASURES = ("square", "mean", "minmax")  # of how far a layer moved, as training.methods.fedfsa.LayerRadii names them
+MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
 @settings
@@ -153,7 +155,7 @@ def _choose_layers(subject: Subject, settings: Settings, start: Tensor, end: Ten
     """The layers that FedFSA would perturb more in the client's next round (measures, layers)."""
     layout, rule = Layout.of(subject.model), LayerRadii(layers=count_chosen(subject, settings))
     context = ClientContext(layout, start[: layout.size], {}, {}, lr=0.0, momentum=0.0, steps=1, round=0)
-    chosen = [replace(rule, measure=name).finish(context, end[: layout.size])["chosen"] for name in MEASURES]
+    chosen = [replace(rule, measure=name).update_client(context, end[: layout.size])["chosen"] for name in MEASURES]
     return torch.stack(chosen).bool().numpy()
 
 

@@ -1,10 +1,10 @@
-"""Searches in a ball: how the maximised kinds of sharpness find the highest loss.
+"""Searches for the highest loss in a ball or a box, as the maximised kinds of sharpness need them.
 
 `ascend` is APGD (Croce and Hein 2020) as Andriushchenko et al. 2023 use it: steps of twice the radius with momentum,
-halved at checkpoints where progress has stalled. Three departures from their code: after a halving the momentum
-restarts together with the position, a loss that is not finite ends the ascent, and so does a point that no longer
-moves. A box has its highest points mostly in corners: `climb_corners` goes from corner to corner by the signs of the
-gradient, and `move_coordinates` tries one coordinate after the other where there are few.
+halved at checkpoints where progress has stalled. It differs from their code in three ways: after a halving the
+momentum restarts together with the position, a loss that is not finite ends the ascent, and so does a point that no
+longer moves. A box has its highest points mostly in corners: `climb_corners` goes from corner to corner by the signs
+of the gradient, and `move_coordinates` tries one coordinate after the other if there are few.
 """
 
 from __future__ import annotations
@@ -19,19 +19,24 @@ from torch import Tensor
 MOMENTUM = 0.75  # weight of the new step; the rest repeats the previous move
 IMPROVING = 0.75  # share of the steps since the last checkpoint that must have raised the loss
 
-Climb = Callable[[Tensor], tuple[float, Tensor]]  # loss and gradient at a point; the gradient of inf is not read
+Slope = Callable[[Tensor], tuple[float, Tensor]]  # loss and gradient at a point; the gradient of inf is not read
 FEWER = 4  # a move of coordinates that does not rise is tried again with a quarter of them
 
 
 def ascend(
-    climb: Climb, start: Tensor, radius: float, *, p: float = 2.0, steps: int = 20, first: float = 2.0
+    slope: Slope, start: Tensor, radius: float, *, p: float = 2.0, steps: int = 20, first: float = 2.0
 ) -> tuple[Tensor, int]:
-    """The highest point of ||z||_p <= radius met on the way up from `start`, and the evaluations spent.
+    """Climb within ||z||_p <= radius; return the highest point and the evaluations spent.
 
+    slope: gives loss and gradient at a point.
+    start: where to begin.
+    radius: of the ball or box.
+    p: 2 for a ball, infinity for a box.
+    steps: the most steps.
     first: length of the first steps, in radii.
     """
     point = previous = project(start, radius, p)
-    loss, gradient = climb(point)
+    loss, gradient = slope(point)
     if not math.isfinite(loss):
         return point, 1
     best = (loss, gradient, point)
@@ -43,7 +48,7 @@ def ascend(
         moved = point + MOMENTUM * (target - point) + (1 - MOMENTUM) * (point - previous)
         previous, point = point, project(moved, radius, p)
         before = loss
-        loss, gradient = climb(point)
+        loss, gradient = slope(point)
         if not math.isfinite(loss):
             return point, step + 1
         risen += loss > before
@@ -60,14 +65,19 @@ def ascend(
     return best[2], steps + 1
 
 
-def climb_corners(climb: Climb, start: Tensor, radius: float, *, steps: int = 20) -> tuple[Tensor, int]:
-    """Go to the corner of the box |z_i| <= radius that the gradient points to, again and again while the loss rises.
+def climb_corners(slope: Slope, start: Tensor, radius: float, *, steps: int = 20) -> tuple[Tensor, int]:
+    """Go from corner to corner of the box |z_i| <= radius; return the highest point and the evaluations spent.
 
-    If moving all coordinates at once does not raise it, those that promise most move alone, a quarter of them each
-    time. Gives the highest point and the evaluations spent, `steps` + 1 at most.
+    slope: gives loss and gradient at a point; the gradient points to the next corner.
+    start: where to begin.
+    radius: half of the box's width.
+    steps: one less than the most evaluations.
+
+    If moving all coordinates at once does not raise the loss, only the most promising quarter of them moves, then a
+    quarter of those, and so on.
     """
     point = project(start, radius, math.inf)
-    loss, gradient = climb(point)
+    loss, gradient = slope(point)
     spent, count = 1, point.numel()
     while math.isfinite(loss) and spent <= steps:
         corner = torch.where(gradient == 0, point, radius * gradient.sign())
@@ -78,10 +88,10 @@ def climb_corners(climb: Climb, start: Tensor, radius: float, *, steps: int = 20
         chosen = promised.topk(count).indices
         moved = point.clone()
         moved[chosen] = corner[chosen]
-        higher, slope = climb(moved)
+        higher, new_gradient = slope(moved)
         spent += 1
         if higher > loss or not math.isfinite(higher):
-            point, loss, gradient, count = moved, higher, slope, point.numel()
+            point, loss, gradient, count = moved, higher, new_gradient, point.numel()
         else:
             count //= FEWER
     return point, spent
@@ -90,7 +100,13 @@ def climb_corners(climb: Climb, start: Tensor, radius: float, *, steps: int = 20
 def move_coordinates(
     height: Callable[[Tensor], float], start: Tensor, radius: float, coordinates: Sequence[int], *, most: int
 ) -> tuple[Tensor, int]:
-    """Move one coordinate at a time within |z_i| <= radius until none raises the loss, `most` evaluations or so.
+    """Move one coordinate at a time until none raises the loss; return the highest point and the evaluations spent.
+
+    height: gives the loss at a point.
+    start: where to begin.
+    radius: every coordinate stays within |z_i| <= radius.
+    coordinates: numbers of those that may move.
+    most: about the most evaluations.
 
     A coordinate tries both ends of its range and, from between them, the top of the parabola through the three.
     """
@@ -100,29 +116,29 @@ def move_coordinates(
             break
         here = float(point[index])
         ends = [end for end in (-radius, radius) if end != here]
-        seen = [(here, loss), *((end, height(_with(point, index, end))) for end in ends)]
-        top = _top(seen, radius)
+        tried = [(here, loss), *((end, height(_replace(point, index, end))) for end in ends)]
+        top = _find_top(tried, radius)
         if top is not None:
-            seen.append((top, height(_with(point, index, top))))
-        spent += len(seen) - 1
-        value, higher = max(seen, key=lambda pair: pair[1])  # the first of equals: it stays rather than moves
+            tried.append((top, height(_replace(point, index, top))))
+        spent += len(tried) - 1
+        value, higher = max(tried, key=lambda pair: pair[1])  # the first of equals: it stays rather than moves
         unmoved += 1
         if higher > loss:
-            point, loss, unmoved = _with(point, index, value), higher, 1
+            point, loss, unmoved = _replace(point, index, value), higher, 1
     return point, spent
 
 
-def _with(point: Tensor, index: int, value: float) -> Tensor:
+def _replace(point: Tensor, index: int, value: float) -> Tensor:
     moved = point.clone()
     moved[index] = value
     return moved
 
 
-def _top(seen: Sequence[tuple[float, float]], radius: float) -> float | None:
+def _find_top(tried: Sequence[tuple[float, float]], radius: float) -> float | None:
     """Where the parabola through three points is highest, if that is inside; None where it opens upwards."""
-    if len(seen) < 3:
+    if len(tried) < 3:
         return None
-    (a, fa), (b, fb), (c, fc) = seen
+    (a, fa), (b, fb), (c, fc) = tried
     left, right = (fb - fa) / (b - a), (fc - fa) / (c - a)
     bend = (right - left) / (c - b)
     if not (bend < 0 and math.isfinite(bend) and math.isfinite(left)):
@@ -148,7 +164,7 @@ def project(point: Tensor, radius: float, p: float) -> Tensor:
 
 
 def checkpoints(steps: int) -> set[int]:
-    """Steps at which the rate may be halved: 22 % of all, then at intervals that shrink from 19 % to 6 %."""
+    """The steps at which the rate may be halved: 22 % of all, then at intervals that shrink from 19 % to 6 %."""
     percent, interval = 22, 22
     found = set()
     while percent <= 100:

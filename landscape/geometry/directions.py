@@ -1,7 +1,7 @@
 """Directions in parameter space: random, along eigenvectors, between models, through models, along a run.
 
-All inner products are taken in float64, block by block, so that float32 models lose nothing and no second
-copy of a long stack of checkpoints is made.
+All inner products are taken in float64, block by block, so that float32 models lose no accuracy and a long stack of
+checkpoints is never copied.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ COLLINEAR = 1e-6  # the sine below which two directions count as one
 
 
 def filter_normalized(layout: Layout, theta: Tensor, seed: int = 0, count: int = 2) -> tuple[Tensor, ...]:
-    """Random directions whose filters have the norms of theta's filters.
+    """Draw random directions whose filters have the norms of theta's filters (Li et al. 2018).
 
-    d_ij <- d_ij / ||d_ij|| * ||theta_ij|| for filter j of layer i, and zero on biases, affine parameters of
-    norm layers and running statistics (Li et al. 2018). The Gaussians are keyed by seed and tensor name: the
-    same seed compares models in the same directions, each with its own norms.
+    layout: of theta; it knows the filters.
+    theta: the model.
+    seed: the Gaussians are keyed by seed and tensor name, so the same seed compares models in the same directions, each
+        with its own norms.
+    count: how many directions.
+
+    d_ij <- d_ij / ||d_ij|| * ||theta_ij|| for filter j of layer i, and zero on biases, affine parameters of norm layers
+    and running statistics.
     """
     whole("count", count)
-    own = finite("theta", _vector(layout.check(theta), "theta")).double()
+    own = finite("theta", _check_vector(layout.check(theta), "theta")).double()
     target = layout.filter_norms(own)
     directions = []
     for index in range(count):
@@ -47,9 +52,13 @@ def filter_normalized(layout: Layout, theta: Tensor, seed: int = 0, count: int =
 
 
 def eigenvectors(pairs: Eigenpairs, first: int = 0, second: int = 1) -> tuple[Tensor, Tensor]:
-    """Two unit eigenvectors as they are: any rescaling would turn the axes away from the eigenvectors.
+    """Two of the eigenvectors, of unit length; rescaling filters would turn the axes away from them.
 
-    Along them L(theta + a v) has second derivative lambda, so `surface.curvature_extent` gives the range.
+    pairs: what `eigenpairs` found.
+    first: number of the pair for the first axis, from 0.
+    second: number of the pair for the second axis.
+
+    Along an eigenvector v, L(theta + a v) has second derivative lambda, so `curvature_extent` gives a range.
     """
     most = len(pairs.values) - 1
     first, second = whole("first", first, 0, most), whole("second", second, 0, most)
@@ -60,19 +69,27 @@ def eigenvectors(pairs: Eigenpairs, first: int = 0, second: int = 1) -> tuple[Te
 
 def between(start: Tensor, end: Tensor) -> Tensor:
     """The direction that leads from `start` (coordinate 0) to `end` (coordinate 1)."""
-    _same_size(start=start, end=end)
+    _check_sizes(start=start, end=end)
     return end.detach() - start.detach()
 
 
 def through_models(a: Tensor, b: Tensor, c: Tensor) -> Frame:
-    """The plane through three models in an orthonormal frame (Garipov et al. 2018).
+    """An orthonormal frame of the plane through three models (Garipov et al. 2018).
 
-    u = (b - a) / ||b - a||, v = (c - a) - <c - a, u> u normalised; a sits at (0, 0), b on the x axis.
-    Draw it with plane(objective, frame.base, frame.u, frame.v, extent=extent(frame.coordinates)).
+    a: the model at (0, 0).
+    b: the model on the x axis.
+    c: the third model, above the x axis.
+
+    u = (b - a) / ||b - a||, and v = (c - a) - <c - a, u> u, normalised. To evaluate the plane write
+    plane(objective, frame.base, frame.u, frame.v, extent=extent(frame.coordinates)).
+
+    >>> a, b, c = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([2.0, 0.0, 1.0]), torch.tensor([1.0, 3.0, 1.0])
+    >>> through_models(a, b, c).coordinates.tolist()
+    [[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]
     """
-    _same_size(a=a, b=b, c=c)
+    _check_sizes(a=a, b=b, c=c)
     models = [finite(name, model.detach()).double() for name, model in zip("abc", (a, b, c), strict=True)]
-    noise = _rounding(a, max(float(model.norm()) for model in models))
+    noise = _estimate_rounding(a, max(float(model.norm()) for model in models))
     to_b, to_c = models[1] - models[0], models[2] - models[0]
     width, reach = float(to_b.norm()), float(to_c.norm())
     for name, distance in (("b", width), ("c", reach)):
@@ -95,29 +112,31 @@ def through_models(a: Tensor, b: Tensor, c: Tensor) -> Frame:
 
 
 def trajectory(thetas: Tensor) -> Trajectory:
-    """The two principal directions of a run's checkpoints (T, size), drawn through the last one.
+    """The two principal directions of a run's checkpoints, through the last one.
 
-    PCA of theta_i - theta_T without centring (Li et al. 2018), by the T x T Gram matrix. Projected points are
-    not the checkpoints: `distance` says how far each lies off the plane, `explained` how much the plane holds.
+    thetas: (T, size) the checkpoints in order, at least three.
+
+    PCA of theta_i - theta_T without centring (Li et al. 2018), by the T x T Gram matrix. The projections are not the
+    checkpoints: `distance` of the result says how far each lies from the plane, `explained` how much the plane holds.
     """
     if thetas.ndim != 2 or len(thetas) < 3:
         raise ValueError(f"thetas must be a stack (T, size) of at least 3 checkpoints, got {tuple(thetas.shape)}")
     thetas = finite("thetas", thetas.detach())
     last = thetas[-1]
     gram = torch.zeros(len(thetas), len(thetas), dtype=torch.float64, device=thetas.device)
-    for rows, base in _blocks(thetas, last):
+    for rows, base in _iterate_blocks(thetas, last):
         gram += (rows - base) @ (rows - base).T
     values, vectors = torch.linalg.eigh(gram)  # ascending
     first, second = (max(float(values[k]), 0.0) ** 0.5 for k in (-1, -2))
-    noise = _rounding(thetas, float(last.double().norm()))
+    noise = _estimate_rounding(thetas, float(last.double().norm()))
     if first <= noise:
         raise ValueError("all checkpoints are equal to rounding: there is no trajectory to draw")
     if second <= max(COLLINEAR * first, noise):
         raise ValueError("the checkpoints lie on one line: use directions.between its ends and surface.line")
-    u, v = torch.cat([vectors[:, [-1, -2]].T @ (rows - base) for rows, base in _blocks(thetas, last)], dim=1)
-    u = _signed(u / u.norm())
+    u, v = torch.cat([vectors[:, [-1, -2]].T @ (rows - base) for rows, base in _iterate_blocks(thetas, last)], dim=1)
+    u = _fix_sign(u / u.norm())
     v = v - (v @ u) * u  # the Gram matrix squares the condition number, so v may lean towards u
-    v = _signed(v / v.norm())
+    v = _fix_sign(v / v.norm())
     u, v = u.to(thetas.dtype), v.to(thetas.dtype)
     coordinates, distance = project(thetas, last, u, v)
     explained = (values[[-1, -2]] / gram.trace()).cpu().numpy()
@@ -125,13 +144,16 @@ def trajectory(thetas: Tensor) -> Trajectory:
 
 
 def project(theta: Tensor, base: Tensor, d1: Tensor, d2: Tensor) -> tuple[Array, Array]:
-    """Coordinates of theta in the plane base + x d1 + y d2 by least squares, and its distance from the plane.
+    """Project on the plane base + x d1 + y d2 by least squares; return coordinates and distances from the plane.
 
-    A vector gives (2,) and a number, a stack (..., size) gives (..., 2) and (...). The directions need be
-    neither of unit length nor orthogonal.
+    theta: one vector (size,), which gives coordinates (2,) and one distance, or a stack (..., size), which gives
+        (..., 2) and (...).
+    base: the origin of the plane.
+    d1: direction of the first axis.
+    d2: direction of the second axis; the two need be neither of unit length nor orthogonal.
     """
     for name, vector in (("d1", d1), ("d2", d2), ("base", base)):
-        if _vector(vector, name).shape[0] != theta.shape[-1]:
+        if _check_vector(vector, name).shape[0] != theta.shape[-1]:
             raise ValueError(f"{name} must have {theta.shape[-1]} entries like theta, got {vector.shape[0]}")
     both = torch.stack([d1, d2])
     if 1 - abs(cosine(d1, d2)) < COLLINEAR**2:
@@ -139,22 +161,22 @@ def project(theta: Tensor, base: Tensor, d1: Tensor, d2: Tensor) -> tuple[Array,
     stack = theta.reshape(-1, theta.shape[-1])
     gram = torch.zeros(2, 2, dtype=torch.float64, device=theta.device)
     moment = torch.zeros(len(stack), 2, dtype=torch.float64, device=theta.device)
-    for rows, origin, pair in _blocks(stack, base, both):
+    for rows, origin, pair in _iterate_blocks(stack, base, both):
         gram += pair @ pair.T
         moment += (rows - origin) @ pair.T
     coordinates = torch.linalg.solve(gram, moment.T).T
     squares = torch.zeros(len(stack), dtype=torch.float64, device=theta.device)
-    for rows, origin, pair in _blocks(stack, base, both):
+    for rows, origin, pair in _iterate_blocks(stack, base, both):
         squares += (rows - origin - coordinates @ pair).square().sum(dim=1)
     shape = tuple(theta.shape[:-1])
     return coordinates.reshape(*shape, 2).cpu().numpy(), squares.sqrt().reshape(shape).cpu().numpy()
 
 
 def cosine(d1: Tensor, d2: Tensor) -> float:
-    """<d1, d2> / (||d1|| ||d2||) in float64."""
-    _same_size(d1=d1, d2=d2)
+    """The cosine of the angle between two directions, <d1, d2> / (||d1|| ||d2||), in float64."""
+    _check_sizes(d1=d1, d2=d2)
     gram = torch.zeros(2, 2, dtype=torch.float64, device=d1.device)
-    for (pair,) in _blocks(torch.stack([d1, d2])):
+    for (pair,) in _iterate_blocks(torch.stack([d1, d2])):
         gram += pair @ pair.T
     lengths = gram.diagonal().sqrt()
     if not bool((lengths > 0).all()):
@@ -163,7 +185,15 @@ def cosine(d1: Tensor, d2: Tensor) -> float:
 
 
 def extent(coordinates: Array, margin: float = 0.2) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The ranges ((x low, x high), (y low, y high)) that show all points (n, 2), with margins on every side."""
+    """The ranges ((x low, x high), (y low, y high)) that show all points.
+
+    coordinates: (n, 2) of the points.
+    margin: added on every side, as a share of the points' range.
+
+    >>> import numpy as np
+    >>> extent(np.array([[0.0, 0.0], [1.0, 2.0]]), margin=0.5)
+    ((-0.5, 1.5), (-1.0, 3.0))
+    """
     points = np.asarray(coordinates, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
         raise ValueError(f"coordinates must be finite and of shape (n, 2), got shape {points.shape}")
@@ -175,29 +205,29 @@ def extent(coordinates: Array, margin: float = 0.2) -> tuple[tuple[float, float]
     return (x_low, x_high), (y_low, y_high)
 
 
-def _blocks(*stacks: Tensor) -> Iterator[list[Tensor]]:
+def _iterate_blocks(*stacks: Tensor) -> Iterator[list[Tensor]]:
     """The same columns of every stack in float64, a block at a time."""
     for start in range(0, stacks[0].shape[-1], BLOCK):
         yield [stack[..., start : start + BLOCK].detach().double() for stack in stacks]
 
 
-def _rounding(like: Tensor, norm: float) -> float:
+def _estimate_rounding(like: Tensor, norm: float) -> float:
     """Distances up to this are storage rounding: each entry is off by up to half an epsilon of itself."""
     return torch.finfo(like.dtype).eps * norm
 
 
-def _signed(vector: Tensor) -> Tensor:
+def _fix_sign(vector: Tensor) -> Tensor:
     """Of v and -v the one whose largest entry is positive, so that pictures do not flip between machines."""
     return vector if vector[vector.abs().argmax()] > 0 else -vector
 
 
-def _vector(vector: Tensor, name: str) -> Tensor:
+def _check_vector(vector: Tensor, name: str) -> Tensor:
     if vector.ndim != 1:
         raise ValueError(f"{name} must be one flat vector, got shape {tuple(vector.shape)}")
     return vector.detach()
 
 
-def _same_size(**vectors: Tensor) -> None:
-    sizes = {name: len(_vector(vector, name)) for name, vector in vectors.items()}
+def _check_sizes(**vectors: Tensor) -> None:
+    sizes = {name: len(_check_vector(vector, name)) for name, vector in vectors.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"vectors must have one size, got {sizes}: are these models of one architecture?")

@@ -1,7 +1,7 @@
-"""Paths between models: straight ones with their barriers, and curves trained to stay low.
+"""Straight paths between models, and the barriers on them.
 
-Ends are flat vectors or models. A model is refused if the objective's vectors cannot hold it, as with BatchNorm
-statistics of its own under batchnorm="frozen"; a vector says nothing of what it left out.
+Ends are flat vectors or models. A model is refused if the objective's vectors cannot hold it, for example if it has
+BatchNorm statistics of its own under batchnorm="frozen"; with a vector that cannot be checked.
 Federated clients start from one model, so no permutation of neurons is matched here; between independently
 initialised models a straight path shows a barrier that matching would lower (Entezari et al. 2022).
 """
@@ -16,14 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from landscape.errors import choose, positive, whole
+from landscape.errors import whole
 from landscape.geometry.surface import Point, coordinates, sample, vector
 from landscape.objectives.objective import Objective
-from landscape.results import Array, Barrier, Curve, Height, Line, Progress
-from landscape.rng import numpy_generator
+from landscape.results import Array, Barrier, Height, Line, Progress
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-Weights = tuple[float, float, float]  # of start, bend and end; they sum to one
 
 
 def interpolate(
@@ -36,11 +34,19 @@ def interpolate(
     high: float = 1.0,
     progress: Progress | None = None,
 ) -> Line:
-    """Loss and error at (1 - x) start + x end for x in [low, high], which may reach beyond the two models.
+    """Evaluate loss and error at (1 - x) start + x end for x in [low, high].
 
-    In that form, unlike start + x (end - start), x = 0 and x = 1 give the two models to the bit. Both are on
-    the grid when they lie within the range at a whole number of spacings from `low` (on [0, 1] from two steps up; for
-    [-1, 2] when steps - 1 is a multiple of 3); otherwise the grid passes beside them.
+    objective: the loss.
+    start: the model at x = 0.
+    end: the model at x = 1.
+    steps: number of points.
+    low: the smallest x; below 0 the path reaches beyond the start.
+    high: the largest x; above 1 the path reaches beyond the end.
+    progress: called with (points done, points in all).
+
+    In this form, unlike start + x (end - start), x = 0 and x = 1 give the two models to the bit. Both are on the grid
+    if they lie a whole number of spacings from `low` (on [0, 1] from two steps up; on [-1, 2] if steps - 1 is a
+    multiple of 3); otherwise the grid has no point there.
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"low and high must be finite with low < high, got {low} and {high}")
@@ -59,13 +65,19 @@ def barrier(
     refine: int = 8,
     progress: Progress | None = None,
 ) -> Barrier:
-    """How high the loss and the error rise on the straight path, by the three definitions in use.
+    """Measure how high loss and error rise on the straight path, by the three definitions in use.
 
-    A maximum over a grid is a lower bound. Golden-section search with `refine` evaluations each goes on
-    around the highest loss and around the highest excess over the chord, between the grid's neighbours; all
-    that was evaluated enters the maxima, also those of the error, which is piecewise constant and therefore
-    not searched itself. A path with a non-finite loss is not refined: an infinite one inside gives infinite
-    heights, a NaN or an infinite end NaN.
+    objective: the loss.
+    start: the model at one end, x = 0.
+    end: the model at the other end, x = 1.
+    steps: number of grid points.
+    refine: evaluations of each golden-section search between grid points.
+    progress: called with (evaluations done, evaluations in all).
+
+    A maximum over a grid is a lower bound, so one search follows around the highest loss and one around the highest
+    excess over the chord. All evaluations enter the maxima, also those of the error, which is piecewise constant and
+    not searched itself. A path with a loss that is not finite is not refined: an infinite loss between the ends gives
+    infinite heights; NaN, or an infinite end, gives NaN.
     """
     whole("steps", steps, least=3)
     total = steps + 2 * whole("refine", refine, least=0)
@@ -103,88 +115,8 @@ def barrier(
     )
 
 
-def curve(
-    objective: Objective,
-    start: Point,
-    end: Point,
-    *,
-    kind: str = "bezier",
-    iterations: int = 100,
-    lr: float | None = None,
-    seed: int = 0,
-    points: int = 31,
-    progress: Progress | None = None,
-) -> Curve:
-    """A path of low loss between two models: its bend minimises E_{t~U(0,1)} L(phi(t)) (Garipov et al. 2018).
-
-    bezier   phi(t) = (1-t)^2 start + 2t(1-t) bend + t^2 end
-    polygon  two straight segments that meet in the bend at t = 1/2
-    Starts from the straight path and takes Adam steps along dphi/dbend times the full gradient at phi(t),
-    with one keyed t a step. The default rate is a twentieth of the models' root-mean-square distance per
-    weight, falling linearly to zero: Adam moves every weight by about the rate, so a hundred steps can carry
-    the bend a few times the distance between the models, whatever the scale of weights or loss, and the
-    last ones average the noise of t away.
-    """
-    weights = CURVES[choose("kind", kind, CURVES)]
-    whole("iterations", iterations, least=0)
-    whole("points", points, least=2)
-    first, last = vector(objective, start, "start"), vector(objective, end, "end")
-    distance = float((last.double() - first.double()).norm())
-    if distance == 0:
-        raise ValueError("start and end are equal: a curve needs two different models")
-    rate = 0.05 * distance / math.sqrt(objective.size) if lr is None else positive("lr", lr)
-    bend = 0.5 * (first + last)
-    optimizer = torch.optim.Adam([bend], lr=rate)
-    theta = torch.empty_like(bend)
-    for step, t in enumerate(numpy_generator(seed, "curve").random(iterations)):
-        share = weights(float(t))
-        _combine((first, bend, last), share, theta)
-        try:
-            gradient = objective.gradient(theta)
-        except ValueError as error:
-            raise ValueError(f"step {step} of the curve: {error}. Try lr below {rate:.3g}") from error
-        bend.grad = share[1] * gradient
-        for group in optimizer.param_groups:
-            group["lr"] = rate * (1 - step / iterations)
-        optimizer.step()
-        if progress is not None:
-            progress(step + 1, iterations + points)
-    bend.grad = None
-    x = coordinates(0.0, 1.0, points)
-    shift = None if progress is None else (lambda done, _: progress(iterations + done, iterations + points))
-    models = (first, bend, last)
-    path = sample(objective, x, lambda t, flat: _combine(models, weights(t), flat), progress=shift)
-    lengths = _segment_lengths(models, np.array([weights(float(t)) for t in x]))
-    middles = 0.5 * (path.loss[:-1] + path.loss[1:])
-    return Curve(
-        kind=kind,
-        bend=bend,
-        path=path,
-        length=float(lengths.sum()),
-        min=float(path.loss.min()),
-        max=float(path.loss.max()),
-        mean=float(path.loss.mean()),
-        arc_mean=float((middles * lengths).sum() / lengths.sum()),
-    )
-
-
-def _bezier(t: float) -> Weights:
-    return (1 - t) ** 2, 2 * t * (1 - t), t**2
-
-
-def _polygon(t: float) -> Weights:
-    return max(1 - 2 * t, 0.0), 1 - abs(2 * t - 1), max(2 * t - 1, 0.0)
-
-
-CURVES: dict[str, Callable[[float], Weights]] = {"bezier": _bezier, "polygon": _polygon}
-
-
 def _mix(start: Tensor, end: Tensor, x: float, out: Tensor) -> None:
     torch.mul(start, 1 - x, out=out).add_(end, alpha=x)
-
-
-def _combine(models: tuple[Tensor, Tensor, Tensor], weights: Weights, out: Tensor) -> None:
-    torch.mul(models[0], weights[0], out=out).add_(models[1], alpha=weights[1]).add_(models[2], alpha=weights[2])
 
 
 def _chord(first: float, last: float, x: Array | float) -> Array | float:
@@ -222,12 +154,3 @@ def _golden_section(function: Callable[[float], float], x: Array, values: Array,
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
         ask = right if inner and abs(inner[0][0] - left) < abs(inner[0][0] - right) else left
         inner = sorted([*inner, (ask, function(ask))])
-
-
-def _segment_lengths(models: tuple[Tensor, Tensor, Tensor], weights: Array) -> Array:
-    """Distances between neighbouring points of the curve, from inner products instead of long vectors."""
-    bend = models[1].double()
-    sides = torch.stack([models[0].double() - bend, models[2].double() - bend])
-    gram = (sides @ sides.T).cpu().numpy()
-    steps = np.diff(weights[:, [0, 2]], axis=0)
-    return np.asarray(np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", steps, gram, steps), 0.0)))

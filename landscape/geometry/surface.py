@@ -1,8 +1,8 @@
 """Loss and error along a line and over a plane in parameter space.
 
-Every point is computed from the base, never by adding up steps, so a grid with an odd symmetric axis holds
-the base itself and its centre equals objective.loss(theta) to the bit. NaN in a record means not computed
-where `done` is False; losses that came out inf or NaN are kept as they are, with `done` True.
+Every point is computed from the base, never by adding up steps, so a symmetric grid with an odd number of points holds
+the base itself, and its centre equals objective.loss(theta) to the bit. Where `done` of a result is False, NaN means
+not computed; where it is True, losses are the results, also infinite ones and NaN.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -39,10 +39,21 @@ def line(
     resume: Line | None = None,
     progress: Progress | None = None,
 ) -> Line:
-    """Loss and error at theta + x * direction.
+    """Evaluate loss and error at theta + x * direction.
 
-    extent: a number e for [-e, e], or (low, high); in multiples of the direction.
+    objective: the loss.
+    theta: the base, a flat vector or a model.
+    direction: a flat vector.
+    steps: number of points.
+    extent: the range of x: a number e for [-e, e], or (low, high).
     resume: an earlier, partly computed line of the same grid; only what it lacks is computed.
+    progress: called with (points done, points in all).
+
+    >>> objective = Objective(nn.Linear(1, 1, bias=False), (torch.ones(1, 1), torch.zeros(1, 1)),
+    ...                       loss=nn.functional.mse_loss)
+    >>> found = line(objective, torch.tensor([0.0]), torch.tensor([1.0]), steps=5, extent=2.0)
+    >>> found.x.tolist(), found.loss.tolist()
+    ([-2.0, -1.0, 0.0, 1.0, 2.0], [4.0, 1.0, 0.0, 1.0, 4.0])
     """
     base, towards = vector(objective, theta, "theta"), _direction(objective, direction, "direction")
     (interval,) = _intervals(extent, 1)
@@ -62,12 +73,17 @@ def plane(
     on_row: Callable[[Plane], object] | None = None,
     progress: Progress | None = None,
 ) -> Plane:
-    """Loss and error at theta + x_i * d1 + y_j * d2, indexed [i, j].
+    """Evaluate loss and error at theta + x_i * d1 + y_j * d2, indexed [i, j].
 
-    steps:  a number for both axes or (nx, ny).
-    extent: a number e for [-e, e], (low, high) for both axes, or ((x low, x high), (y low, y high)).
+    objective: the loss.
+    theta: the base, a flat vector or a model.
+    d1: direction of the first axis.
+    d2: direction of the second axis; orthogonality is not needed, `cosine` of the result gives the angle.
+    steps: number of points, one for both axes or (nx, ny).
+    extent: the ranges: e for [-e, e], (low, high) for both axes, or ((x low, x high), (y low, y high)).
     resume: an earlier, partly computed plane of the same grid; only its unfinished rows are computed.
     on_row: called with the plane so far after each finished row, in order, so that it can be saved.
+    progress: called with (points done, points in all).
     """
     base = vector(objective, theta, "theta")
     first, second = _direction(objective, d1, "d1"), _direction(objective, d2, "d2")
@@ -89,10 +105,10 @@ def plane(
             yield from (partial(_shift, row, second, float(b)) for b in y)
 
     def so_far() -> Plane:
-        return Plane(x=x, y=y, cosine=angle, **cells.copies())
+        return Plane(x=x, y=y, cosine=angle, **cells.copy())
 
     finished = (len(x) - len(rows)) * len(y)
-    with _evaluating(objective, writers()) as evaluations:
+    with _evaluate_all(objective, writers()) as evaluations:
         for i in rows:
             for j in range(len(y)):
                 cells.store((i, j), next(evaluations))
@@ -112,23 +128,37 @@ def sample(
     resume: Line | None = None,
     progress: Progress | None = None,
 ) -> Line:
-    """Loss and error over any one-parameter family of models: write(x, flat) puts the model at x into flat."""
+    """Evaluate loss and error over any family of models with one parameter.
+
+    objective: the loss.
+    x: values of the parameter.
+    write: called with (x, flat); writes the model at x into the tensor flat.
+    resume: an earlier, partly computed line of the same x; only what it lacks is computed.
+    progress: called with (points done, points in all).
+    """
     if resume is not None:
         _check_same("x", resume.x, x, scale=float(np.abs(x).max()))
     cells = Cells(x.shape, resume)
     missing = [int(i) for i in np.flatnonzero(~cells.done)]
-    with _evaluating(objective, (partial(write, float(x[i])) for i in missing)) as evaluations:
+    with _evaluate_all(objective, (partial(write, float(x[i])) for i in missing)) as evaluations:
         for number, i in enumerate(missing, start=1 + len(x) - len(missing)):
             cells.store(i, next(evaluations))
             if progress is not None:
                 progress(number, len(x))
-    return Line(x=x, **cells.copies())
+    return Line(x=x, **cells.copy())
 
 
 def coordinates(low: float, high: float, steps: int) -> Array:
-    """Evenly spaced numbers that hold both ends and, where they fall on the grid, exactly 0 and 1.
+    """Evenly spaced numbers from low to high, with exactly 0 and 1 where those fall on the grid.
 
-    Symmetric intervals give exactly antisymmetric numbers. A single step is the middle.
+    low: the first number.
+    high: the last number.
+    steps: how many; a single one is the middle.
+
+    Symmetric intervals give exactly antisymmetric numbers.
+
+    >>> coordinates(-1.0, 1.0, 5).tolist()
+    [-1.0, -0.5, 0.0, 0.5, 1.0]
     """
     if steps == 1:
         return np.array([0.5 * (low + high)])
@@ -142,14 +172,35 @@ def coordinates(low: float, high: float, steps: int) -> Array:
 
 
 def curvature_extent(eigenvalue: float, rise: float) -> float:
-    """How far to go along a unit eigenvector until the loss has risen by `rise`: sqrt(2 rise / |lambda|)."""
+    """How far to go along a unit eigenvector until the loss has risen by some amount: sqrt(2 rise / |lambda|).
+
+    eigenvalue: lambda, the curvature along the eigenvector.
+    rise: of the loss, to second order.
+
+    >>> curvature_extent(8.0, 1.0)
+    0.5
+    """
     if eigenvalue == 0 or not np.isfinite(eigenvalue):
         raise ValueError(f"eigenvalue must be finite and not zero, got {eigenvalue}: a flat direction has no extent")
     return float(np.sqrt(2 * positive("rise", rise) / abs(eigenvalue)))
 
 
+class Filled(TypedDict):
+    """The fields that `Line` and `Plane` have in common."""
+
+    loss: Array
+    error: Array | None
+    standard_error: Array | None
+    error_standard_error: Array | None
+    done: NDArray[np.bool_]
+
+
 class Cells:
-    """The arrays of a grid while they are being filled."""
+    """The arrays of a grid while they are being filled.
+
+    shape: of the grid.
+    resume: an earlier, partly computed result that is filled further.
+    """
 
     def __init__(self, shape: tuple[int, ...], resume: Line | Plane | None = None):
         self.done: NDArray[np.bool_] = np.zeros(shape, dtype=np.bool_)
@@ -161,8 +212,8 @@ class Cells:
             self.values.update({name: array.copy() for name, array in earlier.items() if array is not None})
             self.measured = {name for name, array in earlier.items() if array is not None}
 
-    def store(self, place: int | tuple[int, int], evaluation: Evaluation) -> None:
-        """Enter one result."""
+    def store(self, index: int | tuple[int, int], evaluation: Evaluation) -> None:
+        """Enter the result of one point."""
         found = {name: value for name in MEASURED if (value := getattr(evaluation, name)) is not None}
         if self.measured is None:
             self.measured = set(found)
@@ -172,18 +223,31 @@ class Cells:
                 "it was computed with another objective"
             )
         for name, value in found.items():
-            self.values[name][place] = value
-        self.done[place] = True
+            self.values[name][index] = value
+        self.done[index] = True
 
-    def copies(self) -> dict[str, Any]:
-        """The fields of a record, unchanged by later filling; None for what the objective does not measure."""
-        measured = self.measured or {"loss"}
-        fields = {name: array.copy() if name in measured else None for name, array in self.values.items()}
-        return {**fields, "done": self.done.copy()}
+    def copy(self) -> Filled:
+        """The fields of a result, unchanged by later filling; None for what the objective does not measure."""
+
+        def copy(name: str) -> Array | None:
+            return self.values[name].copy() if name in (self.measured or {"loss"}) else None
+
+        return Filled(
+            loss=self.values["loss"].copy(),
+            error=copy("error"),
+            standard_error=copy("standard_error"),
+            error_standard_error=copy("error_standard_error"),
+            done=self.done.copy(),
+        )
 
 
 def vector(objective: Objective, theta: Point, name: str) -> Tensor:
-    """A finite flat vector in the objective's precision, or an error that says what it was; a model is flattened."""
+    """A point as a flat vector in the objective's precision; refused if it does not fit or is not finite.
+
+    objective: whose layout, precision and device the vector has.
+    theta: a vector, or a model, which is flattened.
+    name: for messages.
+    """
     if isinstance(theta, nn.Module):
         return finite(name, objective.flatten(theta))
     own = objective.layout.check(theta, name).detach().to(objective.device, objective.dtype)
@@ -226,8 +290,8 @@ def _shift(base: Tensor, direction: Tensor, amount: float, out: Tensor) -> None:
     torch.add(base, direction, alpha=amount, out=out)
 
 
-def _evaluating(objective: Objective, points: Iterable[Writer]) -> closing[Generator[Evaluation]]:
-    """The evaluations in order; closed at once on an error, so that no worker goes on in the background."""
+def _evaluate_all(objective: Objective, points: Iterable[Writer]) -> closing[Generator[Evaluation]]:
+    """The evaluations in order; closed at once on an error, so that no worker continues in the background."""
     return closing(objective.evaluate_each(points))
 
 

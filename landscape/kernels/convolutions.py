@@ -4,14 +4,14 @@
     x' = g . w     backward, data     and a gradient g of the output (N, O, ..)
     w' = g . x     backward, weight
 
-A Hessian product takes six of them, and five operands of the six pairs are known before it begins. `Direct` calls
-torch's kernels. `Fourier` prepares operands once, as their values at F frequencies, where each of the three products
-is one small matrix product per frequency: 8 F flops instead of 2 k^2 H W for a pair of channels. What is left to pay
-in every product are the transforms of what is new, as matrix products too, cut to the entries that are not zero.
-For the second layer of the LeNet of the federated papers (64 channels, 5 x 5 on 14 x 14) that is a third of the
-operations and half of the time.
+A Hessian product takes six of them, and five operands of the six pairs are known before it begins. `DirectProducts`
+calls torch's kernels. `FourierProducts` prepares operands once, as their values at F frequencies, where each of the
+three products is one small matrix product per frequency: 8 F flops instead of 2 k^2 H W for a pair of channels. What
+remains in every product are the transforms of the new operand, also matrix products, restricted to the entries that
+are not zero. For the second layer of the LeNet of the federated papers (64 channels, 5 x 5 on 14 x 14) that is a third
+of the operations and half of the time.
 
-Stride 1 only. Circular of the size of the padded input, none of the three products wraps around.
+Stride 1 only. The transforms are circular of the size of the padded input, so none of the products wraps around.
 """
 
 from __future__ import annotations
@@ -33,47 +33,52 @@ WIDE = 5  # of a kernel from which on it mostly is
 ROOM = 2.0  # a weight's frequencies may take this much of the memory of a chunk's, as every chunk keeps them
 
 
-class Way(Protocol):
-    """How products are found. Operands are prepared by `of_..` and then given to the products."""
+class ConvolutionProducts(Protocol):
+    """An algorithm for the three products. Each operand is prepared once; the products take prepared operands."""
 
-    def of_input(self, x: Tensor) -> Tensor: ...
-    def of_output(self, g: Tensor) -> Tensor: ...
-    def of_weight(self, w: Tensor) -> Tensor: ...
+    def prepare_input(self, x: Tensor) -> Tensor: ...
+    def prepare_output(self, g: Tensor) -> Tensor: ...
+    def prepare_weight(self, w: Tensor) -> Tensor: ...
 
     def forward(self, pairs: Sequence[tuple[Tensor, Tensor]], bias: Tensor | None) -> Tensor:
         """The sum of x * w over pairs (x, w), plus a bias."""
 
     def backward(self, g: Tensor, x: Tensor, w: Tensor, wanted: Wanted) -> Derivatives:
-        """g . w, g . x and the sum of g, as wanted; of what is not, the operand is only looked at for its shape."""
+        """g . w, g . x and the sum of g, as wanted; an operand that is not needed only gives its shape."""
 
 
-def way(x: Tensor, w: Tensor, geometry: Geometry) -> Way:
-    """The cheaper way, by counting operations: never by a clock, so that bits do not depend on the machine."""
+def choose_products(x: Tensor, w: Tensor, geometry: Geometry) -> ConvolutionProducts:
+    """The algorithm with fewer operations; not the faster one by a clock, so that bits do not depend on the machine.
+
+    x: an input (N, C, ...).
+    w: a weight (O, C, ...).
+    geometry: stride, padding, dilation, ... as torch.convolution takes them.
+    """
     stride, padding, dilation, _, _, groups = geometry
     plain = w.dim() == 4 and groups == 1 and set(stride) == set(dilation) == {1}
     # elsewhere torch's kernels have tricks of their own, and half precision has no digits to lose
     suited = plain and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if suited and _worthwhile(x.shape, w.shape, padding):
-        return _fourier(tuple(x.shape[2:]), tuple(w.shape[2:]), tuple(padding), x.dtype)
-    return Direct(geometry)
+    if suited and _is_worthwhile(x.shape, w.shape, padding):
+        return _make_fourier(tuple(x.shape[2:]), tuple(w.shape[2:]), tuple(padding), x.dtype)
+    return DirectProducts(geometry)
 
 
 def wants_channels_last(module: nn.Module) -> bool:
-    """Whether products are faster for images by rows of channels: with wide kernels by 10 %, else slower by as much."""
+    """Whether products of this model are faster on channels-last images: by 10 % with wide kernels, else slower."""
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     return any(min(layer.kernel_size) >= WIDE and set(layer.stride) == {1} for layer in layers)
 
 
 @dataclass(frozen=True)
-class Direct:
-    """torch's own kernels; nothing is prepared."""
+class DirectProducts:
+    """Products by torch's own kernels; nothing is prepared."""
 
     geometry: Geometry
 
-    def of_input(self, x: Tensor) -> Tensor:
+    def prepare_input(self, x: Tensor) -> Tensor:
         return x
 
-    of_output = of_weight = of_input
+    prepare_output = prepare_weight = prepare_input
 
     def forward(self, pairs: Sequence[tuple[Tensor, Tensor]], bias: Tensor | None) -> Tensor:
         (x, w), *rest = pairs
@@ -91,23 +96,25 @@ class Direct:
 
 
 @dataclass(frozen=True, eq=False)
-class Fourier:
-    """Products at each frequency. Prepared: inputs and outputs (2, F, N, C), weights (2, F, C, O); real, imaginary.
+class FourierProducts:
+    """Products at each of F frequencies.
+
+    Prepared inputs and outputs have shape (2, F, N, C), prepared weights (2, F, C, O): real and imaginary parts.
 
     y = x conj(w),  x' = g w,  w' = x conj(g):  each four real products, on blocks that stay in the cache.
     """
 
     sizes: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # of input, output and weight
     waves: tuple[Tensor, Tensor, Tensor]  # (2 F, entries): the transform of each
-    back: tuple[Tensor, Tensor, Tensor]  # (2, entries, F): and the way back
+    back: tuple[Tensor, Tensor, Tensor]  # (2, entries, F): the inverse transform of each
 
-    def of_input(self, x: Tensor) -> Tensor:
+    def prepare_input(self, x: Tensor) -> Tensor:
         return self._spectrum(x, 0)
 
-    def of_output(self, g: Tensor) -> Tensor:
+    def prepare_output(self, g: Tensor) -> Tensor:
         return self._spectrum(g, 1)
 
-    def of_weight(self, w: Tensor) -> Tensor:
+    def prepare_weight(self, w: Tensor) -> Tensor:
         outputs, inputs = w.shape[:2]
         return (self.waves[2] @ w.permute(2, 3, 1, 0).reshape(-1, inputs * outputs)).view(2, -1, inputs, outputs)
 
@@ -147,7 +154,7 @@ class Fourier:
         return maps.view(len(maps), *self.sizes[which], -1).permute(0, 3, 1, 2)
 
 
-def _worthwhile(x: Sequence[int], w: Sequence[int], padding: Sequence[int]) -> bool:
+def _is_worthwhile(x: Sequence[int], w: Sequence[int], padding: Sequence[int]) -> bool:
     """Whether a Hessian product has clearly fewer operations at frequencies, without much more memory."""
     (count, inputs, *size), (outputs, _, *kernel) = x, w
     wide = [s + 2 * p for s, p in zip(size, padding, strict=True)]
@@ -164,7 +171,9 @@ def _worthwhile(x: Sequence[int], w: Sequence[int], padding: Sequence[int]) -> b
 
 
 @lru_cache(maxsize=64)
-def _fourier(size: tuple[int, ...], kernel: tuple[int, ...], padding: tuple[int, ...], dtype: torch.dtype) -> Fourier:
+def _make_fourier(
+    size: tuple[int, ...], kernel: tuple[int, ...], padding: tuple[int, ...], dtype: torch.dtype
+) -> FourierProducts:
     wide = [s + 2 * p for s, p in zip(size, padding, strict=True)]
     out = [s - k + 1 for s, k in zip(wide, kernel, strict=True)]
     # of two frequencies that are each other's conjugates the first is enough, counted twice
@@ -182,7 +191,7 @@ def _fourier(size: tuple[int, ...], kernel: tuple[int, ...], padding: tuple[int,
         wave = torch.stack((torch.cos(angle), -torch.sin(angle)))  # (2, F, entries)
         waves.append(wave.flatten(0, 1).to(dtype))
         back.append((times * wave).mT.to(dtype).contiguous())
-    return Fourier(
+    return FourierProducts(
         sizes=((size[0], size[1]), (out[0], out[1]), (kernel[0], kernel[1])),
         waves=(waves[0], waves[1], waves[2]),
         back=(back[0], back[1], back[2]),

@@ -1,9 +1,8 @@
-"""Fixed data in fixed chunks: what an objective sums over, read once and never reshuffled."""
+"""Batches of examples: read once from what the user gives, cut, chosen from and put together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +16,13 @@ Batch = Nest  # (inputs, targets), a mapping with "labels", or anything that a b
 LABELS = "labels"  # the key of a mapping that holds the targets, as language models have it
 
 
-def read(data: Any, device: torch.device, dtype: torch.dtype) -> list[Batch]:
-    """A list of batches on the device: from one batch, a list of batches, or a loader."""
+def read(data: Nest, device: torch.device, dtype: torch.dtype) -> list[Batch]:
+    """Read data as a list of batches.
+
+    data: one batch, a list of batches, or a loader.
+    device: where their tensors are moved.
+    dtype: precision of their floating-point tensors.
+    """
     if _is_one_batch(data):
         batches: list[Batch] = [data]
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
@@ -34,7 +38,7 @@ def read(data: Any, device: torch.device, dtype: torch.dtype) -> list[Batch]:
     return batches
 
 
-def _is_one_batch(data: Any) -> bool:
+def _is_one_batch(data: object) -> bool:
     """A tensor, a mapping, a named tuple, or (inputs, targets) with a tensor for one of them.
 
     A pair of two tuples is two batches; to mean one batch of nested inputs and nested targets put it into a list.
@@ -45,14 +49,14 @@ def _is_one_batch(data: Any) -> bool:
 
 
 def move(value: Nest, device: torch.device, dtype: torch.dtype) -> Nest:
-    """Every tensor inside `value` on the device, floating ones in the given precision."""
+    """The same nesting with every tensor on the device, floating-point ones in the given precision."""
     return nests.map_tensors(
         lambda tensor: tensor.detach().to(device=device, dtype=dtype if tensor.is_floating_point() else None), value
     )
 
 
 def examples(batch: Batch) -> int:
-    """Number of examples in a batch: the leading length of its first tensor that has one, else 1; -1: no tensors."""
+    """Number of examples: the leading length of the first tensor that has one, else 1; -1 if there are no tensors."""
     if found := nests.lengths(batch):
         return found[0]
     return 1 if nests.tensors(batch) else -1
@@ -71,7 +75,7 @@ def split_pair(batch: Batch) -> tuple[Nest, Nest]:
     return batch[0], batch[1]
 
 
-def _advise_batch(batch: Any) -> str:
+def _advise_batch(batch: object) -> str:
     """What to write instead of a batch that is no pair."""
     if isinstance(batch, Tensor):
         return ": write data=(inputs, targets), a tuple of two; a list is taken for a list of batches"
@@ -92,11 +96,12 @@ def check_pair(batch: Batch) -> None:
 
 
 def is_pair(batch: Batch) -> bool:
+    """Whether a batch is a tuple or list of two."""
     return isinstance(batch, (tuple, list)) and len(batch) == 2
 
 
 def class_labels(batches: Sequence[Batch]) -> Tensor | None:
-    """Integer labels, one per example, if that is what the targets of all batches are."""
+    """The integer labels of all examples; None unless every batch has one per example."""
     found = []
     for batch in batches:
         named = isinstance(batch, Mapping) and LABELS in batch
@@ -108,37 +113,37 @@ def class_labels(batches: Sequence[Batch]) -> Tensor | None:
 
 
 def cut(batches: Sequence[Batch], size: int) -> list[Batch]:
-    """Cut every batch into pieces of at most `size` examples, the last may be shorter; what has none stays whole."""
-    pieces: list[Batch] = []
+    """Cut every batch into chunks of at most `size` examples, the last may be shorter; indivisible ones stay whole."""
+    chunks: list[Batch] = []
     for batch in batches:
         count = examples(batch)
         if not nests.can_be_cut(batch) or count <= size:
-            pieces.append(batch)
+            chunks.append(batch)
         else:
-            pieces.extend(nests.take(batch, slice(i, i + size)) for i in range(0, count, size))
-    return pieces
+            chunks.extend(nests.take(batch, slice(i, i + size)) for i in range(0, count, size))
+    return chunks
 
 
 def take(batches: Sequence[Batch], index: Tensor) -> list[Batch]:
-    """The examples at these places in all the data, in increasing order; neighbours of one form are put together."""
+    """Choose examples by their numbers in all the data, in increasing order; neighbours of one form are joined."""
     if not all(nests.can_be_cut(batch) for batch in batches):
         raise ValueError(
             "choosing examples needs batches of tensors that share one leading length, the number of examples"
         )
-    place = torch.sort(index).values
-    pieces: list[Batch] = []
+    chosen = torch.sort(index).values
+    parts: list[Batch] = []
     start = 0
     for batch in batches:
         stop = start + examples(batch)
-        low, high = torch.searchsorted(place, torch.tensor([start, stop])).tolist()
+        low, high = torch.searchsorted(chosen, torch.tensor([start, stop])).tolist()
         if high > low:
-            pieces.append(nests.take(batch, place[low:high] - start))
+            parts.append(nests.take(batch, chosen[low:high] - start))
         start = stop
-    return merge(pieces)
+    return merge(parts)
 
 
 def merge(batches: Sequence[Batch]) -> list[Batch]:
-    """Fewer and longer batches: neighbours of one form as one."""
+    """Join neighbouring batches of one form: fewer and longer batches."""
     groups: list[list[Batch]] = []
     last = None
     for batch in batches:
@@ -152,14 +157,14 @@ def merge(batches: Sequence[Batch]) -> list[Batch]:
 
 
 def join(batches: Sequence[Batch]) -> tuple[Nest, Nest]:
-    """All batches as one (inputs, targets); they must agree in shape."""
+    """Join all batches to one (inputs, targets); they must agree in shape."""
     merged = merge(batches)
     if len(merged) > 1:
-        raise ValueError("the batches differ in shape: they cannot be put together")
+        raise ValueError("the batches differ in shape: they cannot be joined")
     return split_pair(merged[0])
 
 
-def _in_order(data: Iterable[Any]) -> Iterable[Any]:
+def _in_order(data: Iterable[Batch]) -> Iterable[Batch]:
     """The batches of a loader in data-set order, refusing one whose first batch changes between readings."""
     if not isinstance(data, DataLoader):
         return data
@@ -168,7 +173,7 @@ def _in_order(data: Iterable[Any]) -> Iterable[Any]:
         # and keeps the examples that drop_last would leave out of this pass but not of the next.
         data = DataLoader(data.dataset, batch_size=data.batch_size, collate_fn=data.collate_fn)
     first, again = (next(iter(data), None) for _ in range(2))
-    if not _same(first, again):
+    if not _are_same(first, again):
         transform = getattr(data.dataset, "transform", None)
         suspect = f"the data set's transform ({transform})" if transform is not None else "random augmentation"
         raise ValueError(
@@ -178,17 +183,22 @@ def _in_order(data: Iterable[Any]) -> Iterable[Any]:
     return data
 
 
-def _same(left: Nest, right: Nest) -> bool:
-    pairs: Iterator[tuple[Any, Any]] = zip(nests.leaves(left), nests.leaves(right), strict=False)
+def _are_same(left: Nest, right: Nest) -> bool:
+    pairs: Iterator[tuple[Nest, Nest]] = zip(nests.leaves(left), nests.leaves(right), strict=False)
     return nests.describe(left) == nests.describe(right) and all(
         bool(torch.equal(a, b)) if isinstance(a, Tensor) else bool(a == b) for a, b in pairs
     )
 
 
 def stratified(labels: Tensor | None, total: int, count: int, generator: np.random.Generator) -> Tensor:
-    """Sorted indices of `count` of `total` examples, each class in proportion (largest remainders first).
+    """Choose examples with each class in proportion (largest remainders first); return their sorted numbers.
 
-    For fixed choices; `sampling.draw` also knows the standard error of what is measured on the chosen ones.
+    labels: of all examples; None: classes are not known.
+    total: number of examples.
+    count: how many to choose.
+    generator: of the random order.
+
+    For fixed choices; `sampling.draw` also gives the standard error of what is measured on the chosen ones.
     """
     if labels is None:
         return torch.from_numpy(np.sort(generator.permutation(total)[:count]))

@@ -1,14 +1,13 @@
 """Classification losses whose curvature keeps its accuracy when a model fits its data well.
 
-torch finds the probability of the right class as 1 - (the others) to rounding: once the others are below 1e-16 the
-rounding is all there is, and the Hessian is neither right nor symmetric. Here everything is a function of the others
+torch computes the probability of the right class as 1 - (the others), up to rounding: once the others are below 1e-16
+only rounding is left, and the Hessian is neither right nor symmetric. Here everything is a function of the others
 alone: -log p_y = log(1 + sum_{j != y} exp(z_j - z_y)).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -19,11 +18,15 @@ LARGE = 40.0  # log(1 + exp(x)) is x from here on, to every bit
 
 
 class ExactLosses(TorchFunctionMode):
-    """Losses computed inside are the exact ones where there is one."""
+    """A context in which the losses below replace torch's."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Callable[..., object],
+        types: Collection[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         replacement = LOSSES.get(func)
         result = replacement(*args, **(kwargs or {})) if replacement is not None else None
         return func(*args, **(kwargs or {})) if result is None else result
@@ -39,7 +42,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor | None:
-    """torch's cross_entropy of class labels; None for weights, smoothing and whatever else is not plain."""
+    """torch's cross_entropy of class labels; None with weights, smoothing and other options, which torch computes."""
     plain = weight is None and size_average is None and reduce is None and label_smoothing == 0.0
     labelled = target.dtype == torch.int64 and input.dim() == target.dim() + 1
     if not plain or not labelled or input.dim() < 2 or input.shape[1] < 2:
@@ -48,7 +51,7 @@ def cross_entropy(
     labels = torch.where(valid, target, 0).unsqueeze(1)
     others = (input - input.gather(1, labels)).scatter(1, labels, -torch.inf)
     values = functional.softplus(others.logsumexp(dim=1), threshold=LARGE)
-    return _reduced(torch.where(valid, values, 0.0), reduction, valid.sum())
+    return _reduce(torch.where(valid, values, 0.0), reduction, valid.sum())
 
 
 def binary_cross_entropy_with_logits(
@@ -60,16 +63,16 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor | None:
-    """torch's binary_cross_entropy_with_logits; None where weights or shapes are not plain."""
+    """torch's binary_cross_entropy_with_logits; None with weights or unlike shapes, which torch computes."""
     plain = weight is None and pos_weight is None and size_average is None and reduce is None
     if not plain or input.shape != target.shape:
         return None
     values = target * functional.softplus(-input, threshold=LARGE)
     values = values + (1 - target) * functional.softplus(input, threshold=LARGE)
-    return _reduced(values, reduction, torch.tensor(values.numel()))
+    return _reduce(values, reduction, torch.tensor(values.numel()))
 
 
-def _reduced(values: Tensor, reduction: str, count: Tensor) -> Tensor | None:
+def _reduce(values: Tensor, reduction: str, count: Tensor) -> Tensor | None:
     if reduction == "none":
         return values
     if reduction == "sum":
@@ -77,7 +80,7 @@ def _reduced(values: Tensor, reduction: str, count: Tensor) -> Tensor | None:
     return values.sum() / count if reduction == "mean" else None
 
 
-LOSSES: dict[Callable[..., Any], Callable[..., Tensor | None]] = {
+LOSSES: dict[Callable[..., object], Callable[..., Tensor | None]] = {
     functional.cross_entropy: cross_entropy,
     functional.binary_cross_entropy_with_logits: binary_cross_entropy_with_logits,
 }

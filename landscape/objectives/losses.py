@@ -14,13 +14,13 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from landscape.objectives.batches import move
+from landscape.objectives.nests import Nest
 
 Loss = Callable[..., Tensor]
 CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)
@@ -70,9 +70,18 @@ class Sums:
     labelled: float = 0.0  # number of predictions that could be wrong; 0: errors are not known
     each_error: Tensor | None = None  # (examples, 2) float64, errors and labelled of every example
 
+    @property
+    def value(self) -> float:
+        """The sum of losses as a number, without its graph."""
+        return float(self.loss.detach())
+
 
 class SummedLoss:
-    """A loss as sums: a torch loss (function, module or partial), or any callable (outputs, targets).
+    """A loss as sums over examples.
+
+    loss: a torch loss (function, module or partial), or any callable (outputs, targets).
+    device: where its weights are moved.
+    dtype: their precision.
 
     A callable without a `reduction` argument may return one value per example or a block of values (B, ...), of which
     the mean over elements is taken, or one number that is the mean over the examples of the batch.
@@ -86,18 +95,18 @@ class SummedLoss:
                 "loss must be a torch loss such as torch.nn.functional.cross_entropy, or a callable (outputs, "
                 f"targets), got {loss!r}"
             )
-        self.loss = _on(loss, device, dtype)
+        self.loss = _move_loss(loss, device, dtype)
         self.elementwise: Loss | None = None  # the same with reduction="none"
         self.reduction = "mean"
         self.weight: Tensor | None = None
         self.ignore_index: int | None = None  # of a loss of class labels; None for any other
-        inner, given = _inside(self.loss)
+        inner, given = _unwrap(self.loss)
         self.alike = isinstance(loss, ALIKE_MODULES) or inner in ALIKE
         binary = isinstance(loss, (nn.BCELoss, nn.BCEWithLogitsLoss)) or inner in BINARY
         self.regression = self.alike and not binary  # targets 0 and 1 are numbers to it, not labels
         if isinstance(self.loss, nn.Module):
             self._read_module(self.loss)
-        elif "reduction" in _arguments(inner):
+        elif "reduction" in _list_arguments(inner):
             self._read_function(inner, given)
         if self.reduction not in REDUCTIONS:
             raise ValueError(
@@ -115,7 +124,7 @@ class SummedLoss:
         if isinstance(module, CLASS_MODULES):
             self.weight, self.ignore_index = module.weight, module.ignore_index
 
-    def _read_function(self, inner: Loss, given: dict[str, Any]) -> None:
+    def _read_function(self, inner: Loss, given: dict[str, Nest]) -> None:
         if given.get("size_average") is not None or given.get("reduce") is not None:
             raise ValueError("size_average and reduce are deprecated in torch: write reduction='mean' or 'sum'")
         default = inspect.signature(inner).parameters["reduction"].default
@@ -129,11 +138,17 @@ class SummedLoss:
         """Whether it is a torch loss or follows torch's convention of a reduction; it then takes tensors only."""
         return self.elementwise is not None
 
-    def __call__(self, outputs: Any, targets: Any, examples: int, each: bool = False) -> Sums:
-        """Sum of the losses of `examples` examples and its divisor; `each`: also those of every example."""
+    def __call__(self, outputs: Nest, targets: Nest, examples: int, each: bool = False) -> Sums:
+        """The sum of the losses and its divisor.
+
+        outputs: of the model.
+        targets: of the same examples.
+        examples: how many.
+        each: whether to return those of every example as well.
+        """
         if isinstance(outputs, Tensor) and isinstance(targets, Tensor):
             self._check_alike(outputs, targets)
-            outputs = self._exact(outputs, targets)
+            outputs = self._raise_precision(outputs, targets)
         values = (self.elementwise or self.loss)(outputs, targets)
         if not isinstance(values, Tensor):
             raise ValueError(f"the loss must return a tensor, got {type(values).__name__}")
@@ -144,18 +159,18 @@ class SummedLoss:
                 f"the loss must return one number, or values of shape ({examples}, ...) for {examples} examples, got "
                 f"shape {tuple(values.shape)}: if it lists all elements, end it with .reshape({examples}, -1)"
             )
-        counts = self._counts(values, targets)
+        counts = self._count(values, targets)
         pairs = None
         if each:
             sums = values.detach().double().reshape(examples, -1).sum(dim=1)
             pairs = torch.stack([sums, counts.to(sums)], dim=1)
         return Sums(values.sum(), float(counts.sum()), pairs)
 
-    def reduced(self, sums: Sums, examples: int) -> float:
-        """What the loss itself would say of one batch with these sums."""
-        return float(sums.loss.detach()) / {"sum": 1.0, "batchmean": float(examples)}.get(self.reduction, sums.count)
+    def reduce(self, sums: Sums, examples: int) -> float:
+        """The value that the loss itself would give one batch with these sums."""
+        return sums.value / {"sum": 1.0, "batchmean": float(examples)}.get(self.reduction, sums.count)
 
-    def _exact(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def _raise_precision(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Class scores in float64, where the loss is known to take them."""
         plain = self.ignore_index is not None and self.weight is None and not targets.is_floating_point()
         small = (
@@ -163,7 +178,7 @@ class SummedLoss:
         )  # has no float64
         return outputs.double() if plain and small else outputs
 
-    def _counts(self, values: Tensor, targets: Any) -> Tensor:
+    def _count(self, values: Tensor, targets: Nest) -> Tensor:
         """(examples,) float64: what each example adds to the divisor."""
         examples = len(values)
         if self.reduction in ("sum", "batchmean"):
@@ -190,8 +205,8 @@ def advise_shapes(outputs: Tensor, targets: Tensor) -> str:
     return "give targets of the outputs' shape"
 
 
-def general_sums(result: Any, examples: int) -> Sums:
-    """What a batch_loss returned: (sum of losses, count[, errors]), each one number or one per example."""
+def read_batch_loss(result: object, examples: int) -> Sums:
+    """Read what a batch_loss returned: (sum of losses, count[, errors]), each one number or one per example."""
     if not isinstance(result, tuple) or len(result) not in (2, 3):
         raise ValueError(
             "batch_loss(model, batch) must return (sum of losses, count) or (sum, count, errors), "
@@ -221,7 +236,7 @@ def general_sums(result: Any, examples: int) -> Sums:
     )
 
 
-def _each(value: Any) -> Tensor | None:
+def _each(value: object) -> Tensor | None:
     """(examples,) float64 if it is one number per example."""
     return value.detach().double().cpu() if isinstance(value, Tensor) and value.ndim else None
 
@@ -230,10 +245,12 @@ def _pairs(sums: Tensor | None, counts: Tensor | None) -> Tensor | None:
     return None if sums is None or counts is None else torch.stack([sums, counts], dim=1)
 
 
-def check_labels(loss: SummedLoss, shape: Sequence[int], targets: Any) -> None:
+def check_labels(loss: SummedLoss, shape: Sequence[int], targets: object) -> None:
     """Refuse class labels that the model has no output for, before torch fails deep inside a kernel.
 
-    shape: of the model's outputs, whatever the number of examples.
+    loss: of the objective.
+    shape: of the model's outputs; the number of examples may be another.
+    targets: labels to check.
     """
     if loss.ignore_index is None or not isinstance(targets, Tensor) or targets.is_floating_point():
         return
@@ -256,8 +273,8 @@ def check_labels(loss: SummedLoss, shape: Sequence[int], targets: Any) -> None:
 CLASS_AXIS = "Torch's losses of class labels have the classes on axis 1: write outputs=lambda o: o.transpose(1, -1)"
 
 
-def _on(loss: Loss, device: torch.device, dtype: torch.dtype) -> Loss:
-    """The same loss with its weights where the outputs will be."""
+def _move_loss(loss: Loss, device: torch.device, dtype: torch.dtype) -> Loss:
+    """The same loss with its weights on the device, in the given precision."""
     if isinstance(loss, nn.Module):
         return copy.deepcopy(loss).to(device=device, dtype=dtype)
     if isinstance(loss, functools.partial):
@@ -265,11 +282,11 @@ def _on(loss: Loss, device: torch.device, dtype: torch.dtype) -> Loss:
     return loss
 
 
-def _inside(loss: Loss) -> tuple[Loss, dict[str, Any]]:
+def _unwrap(loss: Loss) -> tuple[Loss, dict[str, Nest]]:
     return (loss.func, loss.keywords) if isinstance(loss, functools.partial) else (loss, {})
 
 
-def _arguments(function: Callable[..., Any]) -> set[str]:
+def _list_arguments(function: Callable[..., object]) -> set[str]:
     try:
         return set(inspect.signature(function).parameters)
     except (TypeError, ValueError):

@@ -17,7 +17,11 @@ SHARED = (bool, int, float, complex, type(None))  # leaves that mean the same fo
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Nest) -> Nest:
-    """The same nesting with every tensor replaced by function(tensor)."""
+    """The same nesting with every tensor replaced by function(tensor).
+
+    >>> map_tensors(lambda tensor: tensor + 1, {"ids": torch.zeros(2), "more": (torch.ones(1), "x")})
+    {'ids': tensor([1., 1.]), 'more': (tensor([2.]), 'x')}
+    """
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, Mapping):
@@ -29,7 +33,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Nest) -> Nest:
     return value
 
 
-def leaves(value: Nest) -> Iterator[Any]:
+def leaves(value: Nest) -> Iterator[Nest]:
     """Everything inside that is not itself a nesting, in order."""
     if isinstance(value, Mapping):
         value = list(value.values())
@@ -51,7 +55,7 @@ def lengths(value: Nest) -> list[int]:
 
 
 def can_be_cut(value: Nest) -> bool:
-    """Whether examples can be picked: all tensors with axes have one leading length, nothing else lists examples."""
+    """Whether examples can be chosen: all tensors with axes have one leading length, nothing else lists examples."""
     known = all(isinstance(leaf, (Tensor, *SHARED)) for leaf in leaves(value))
     return known and len(set(lengths(value))) == 1
 
@@ -62,7 +66,7 @@ def take(value: Nest, index: slice | Tensor) -> Nest:
 
 
 def form(value: Nest) -> Nest:
-    """What two nestings must share so that their examples can be put together."""
+    """What two nestings must have in common so that their examples can be joined."""
     if isinstance(value, Tensor):
         return (tuple(value.shape[1:]), value.dtype) if value.ndim else ("scalar", value.item())
     if isinstance(value, Mapping):
@@ -73,7 +77,7 @@ def form(value: Nest) -> Nest:
 
 
 def join(values: Sequence[Nest]) -> Nest:
-    """Nestings of one form as one, tensors put together along their first axis."""
+    """Join nestings of one form: their tensors are concatenated along the first axis."""
     first = values[0]
     if len(values) == 1:
         return first

@@ -1,6 +1,6 @@
-"""Drawing some of the examples, and what a mean over them says about the mean over all.
+"""Draw some of the examples, and estimate the mean over all from the mean over the drawn ones.
 
-The example is the unit: whatever a loss adds up within one (tokens, pixels, outputs) is one number with one count.
+The example is the unit: what a loss adds up within one (tokens, pixels, outputs) is one number with one count.
 """
 
 from __future__ import annotations
@@ -22,22 +22,28 @@ LEAST = 2  # examples that every stratum must get: one says nothing about the sp
 class Draw:
     """A stratified draw without replacement in which every example had the same chance."""
 
-    index: Tensor  # (n,) places of the chosen examples, increasing
+    index: Tensor  # (n,) numbers of the chosen examples, increasing
     strata: NDArray[np.int64]  # (n,) stratum of each, 0..H-1
     sizes: NDArray[np.int64]  # (H,) how many examples each stratum has in all
 
     @property
     def population(self) -> int:
+        """Number of examples that were drawn from."""
         return int(self.sizes.sum())
 
 
-def unstratified(count: int, population: int) -> Draw:
-    """`count` examples drawn from `population` by someone else, taken as a simple random sample."""
+def assume_unstratified(count: int, population: int) -> Draw:
+    """Treat `count` given examples as a simple random sample of `population` examples."""
     return Draw(torch.arange(count), np.zeros(count, dtype=np.int64), np.array([population], dtype=np.int64))
 
 
 def draw(labels: Tensor | None, total: int, count: int, generator: np.random.Generator) -> Draw:
-    """Draw `count` of `total` examples, each class in proportion to its size.
+    """Draw examples at random, each class in proportion to its size.
+
+    labels: of all examples; None: classes are not known.
+    total: number of examples.
+    count: how many to draw.
+    generator: of everything random.
 
     A proportion is rarely a whole number. It is rounded up or down at random such that each example is chosen with
     probability count / total: the plain mean over the chosen is then unbiased. Classes too small for two examples
@@ -75,7 +81,11 @@ def _quota(shares: Array, shift: float) -> NDArray[np.int64]:
 
 
 def ratio_error(sums: Array, counts: Array, drawn: Draw) -> float | None:
-    """Standard error of sum(sums) / sum(counts) over the draw; None for a single example, NaN if a sum is not finite.
+    """Standard error of sum(sums) / sum(counts); None for a single example, NaN if a sum is not finite.
+
+    sums: of every drawn example.
+    counts: what it adds to the divisor.
+    drawn: how the examples were drawn.
 
     The ratio is linearised: its error is that of the mean of z_i = (sums_i - ratio counts_i) / mean(counts). That
     mean varies within strata, by (1 - n_h / N_h) s_h^2 / n_h, and through the random rounding of the quotas.

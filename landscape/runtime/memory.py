@@ -1,8 +1,8 @@
-"""How many bytes a piece of work may take, and how many it keeps.
+"""How many bytes a computation may take, and how many it keeps.
 
-Nothing is taken for good at the start: free memory is read again before each graph is kept, and one ledger counts the
-kept graphs of all operators in the process. Unasked they take a quarter of what is free at most, and leave an eighth
-of all memory alone, so that analyses side by side slow down instead of stopping the machine.
+Nothing is reserved at the start: free memory is read again before each graph is kept, and one ledger counts the kept
+graphs of all operators in the process. By default they take at most a quarter of what is free, and never use an eighth
+of all memory, so that analyses side by side slow down instead of stopping the machine.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch import Tensor
 from landscape.runtime.machine import Machine, Memory
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-SHARE = 1 / 4  # of the free memory that may be taken unasked: so never more than a quarter of all
-RESERVE = 1 / 8  # of all memory that is left alone
+SHARE = 1 / 4  # of the free memory that may be taken by default: so never more than a quarter of all
+RESERVE = 1 / 8  # of all memory that is never used
 MACHINE = Machine()
 CPU = torch.device("cpu")
 
@@ -38,11 +38,12 @@ KEEP_FREED = {-1: 2**28, -2: 2**24, -3: 2**25}
 
 @cache
 def keep_freed() -> bool:
-    """Let this process use freed memory again, instead of asking the system for fresh pages for every activation.
+    """Let this process reuse freed memory, instead of asking the system for fresh pages for every activation.
 
     Activations of a convolution are megabytes each: by default glibc returns them at once, and the system clears the
     same pages anew for the next one. A Hessian product of LeNet64 met 40,000 page faults and took 1.2 times as long.
-    Once per process, and only where the allocator is glibc's and nobody has tuned it (MALLOC_... or GLIBC_TUNABLES).
+    Acts once per process, only if the allocator is glibc's and is not tuned already (MALLOC_... or GLIBC_TUNABLES).
+    Returns whether it acted.
     """
     tuned = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" and not tuned else None
@@ -50,7 +51,11 @@ def keep_freed() -> bool:
 
 
 def parse_bytes(text: str | int) -> int:
-    """Bytes from "8G", "512M" or a number."""
+    """Bytes from a number or a text with a unit.
+
+    >>> parse_bytes("8G"), parse_bytes("1.5 MiB"), parse_bytes(512)
+    (8589934592, 1572864, 512)
+    """
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", str(text), re.IGNORECASE)
     if match is None:
         raise ValueError(f"memory must look like 8G, 512M or a number of bytes, got '{text}'")
@@ -58,7 +63,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def memory_of(device: torch.device) -> Memory:
-    """What a device has in all and free now, counting what the system or torch's own cache would give up."""
+    """The memory of a device in all and free now, counting as free what the system or torch's cache would give up."""
     if device.type != "cuda":
         return MACHINE.memory()
     free, total = torch.cuda.mem_get_info(device)
@@ -71,26 +76,30 @@ def available(device: torch.device = CPU) -> int:
 
 
 def allowance(device: torch.device = CPU) -> int:
-    """Bytes that one piece of work may take unasked, so that others can work too: see SHARE and RESERVE."""
-    return _allowed(memory_of(device), held=0)
+    """Bytes that one computation may take by default, so that others can run too: see SHARE and RESERVE."""
+    return _allow(memory_of(device), held=0)
 
 
-def _allowed(memory: Memory, held: int) -> int:
+def _allow(memory: Memory, held: int) -> int:
     """Bytes on top of `held` ones: a share of what would be free without those, and nothing of the reserve."""
     share = SHARE * (memory.free + held) - held
     return max(int(min(share, memory.free - RESERVE * memory.total)), 0)
 
 
 class Account:
-    """What one operator's kept graphs hold. When it dies, its memory is free for others."""
+    """What the kept graphs of one operator hold; it ends with its operator.
+
+    device: where the graphs are.
+    budget: the most bytes of all kept graphs in the process; None: by `allowance`.
+    """
 
     def __init__(self, device: torch.device, budget: int | None):
         self.device, self.budget = device, budget
         self.promised = 0  # bytes of graphs that are being built
-        self.held = 0  # bytes of graphs that are there
+        self.held = 0  # bytes of graphs that have been built
 
-    def settle(self, size: int) -> None:
-        """The graph that `size` bytes were promised to is there."""
+    def hold(self, size: int) -> None:
+        """Count `size` promised bytes as held, because their graph has been built."""
         self.promised -= size
         self.held += size
 
@@ -103,8 +112,10 @@ class Ledger:
         self._lock = threading.RLock()  # reentrant: collecting garbage may run code that comes back here
 
     def open(self, device: torch.device = CPU, budget: int | None = None) -> Account:
-        """An account for graphs on a device. `budget`: most bytes of all kept graphs in the process, this one's and
-        others'; None: what `allowance` leaves to each at the time.
+        """Open an account for graphs on a device.
+
+        budget: the most bytes of all kept graphs in the process, of this account and others; None: what `allowance`
+            says at the time.
         """
         account = Account(device, budget)
         with self._lock:
@@ -112,16 +123,16 @@ class Ledger:
         return account
 
     def held(self, device: torch.device = CPU) -> int:
-        """Bytes that graphs on a device hold, or will in a moment."""
+        """Bytes that graphs on a device hold, or will hold once they are built."""
         with self._lock:
             return sum(one.held + one.promised for one in self._on(device))
 
     def promise(self, account: Account, size: int, *, always: bool = False) -> bool:
-        """Promise `size` bytes to one more graph if there is room for it now, or `always`."""
+        """Promise `size` bytes to one more graph if there is room for it now, or `always`; return whether it was."""
         with self._lock:
             fits = always or self._fits(account, size)
             if not fits and len(self._on(account.device)) > 1:
-                gc.collect()  # operators that nobody can reach any more still count until they are collected
+                gc.collect()  # unreachable operators still count until they are collected
                 fits = self._fits(account, size)
             if fits:
                 account.promised += size
@@ -133,7 +144,7 @@ class Ledger:
         memory = memory_of(account.device)
         memory = replace(memory, free=max(memory.free - promised, 0))  # not yet used, but no longer free
         if account.budget is None:
-            return size <= _allowed(memory, taken)
+            return size <= _allow(memory, taken)
         return taken + size <= account.budget and size <= memory.free
 
     def _on(self, device: torch.device) -> list[Account]:
@@ -141,12 +152,13 @@ class Ledger:
 
 
 class Saved:
-    """What autograd saved, every storage once."""
+    """The tensors that autograd saved, every storage counted once."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[int, weakref.ref[Tensor]]] = {}  # address -> bytes, the last who saved it
+        self._found: dict[int, tuple[int, weakref.ref[Tensor]]] = {}  # address -> bytes, the tensor that saved it last
 
     def add(self, tensor: Tensor) -> None:
+        """Count a tensor that autograd saves."""
         storage = tensor.untyped_storage()
         self._found[storage.data_ptr()] = (storage.nbytes(), weakref.ref(tensor))
 
@@ -160,8 +172,11 @@ class Saved:
 
 
 @contextmanager
-def counting_saved(known: Collection[Tensor]) -> Iterator[Saved]:
-    """Count the bytes that autograd saves inside the block, `known` ones left out."""
+def count_saved(known: Collection[Tensor]) -> Iterator[Saved]:
+    """Count the bytes that autograd saves inside the block.
+
+    known: tensors that are not counted, because they are in memory anyway.
+    """
     skip = {tensor.untyped_storage().data_ptr() for tensor in known}
     saved = Saved()
 

@@ -20,7 +20,13 @@ BATCH_NORM = nn.modules.batchnorm._BatchNorm  # the norm layers whose statistics
 
 
 class Replica:
-    """A deep copy of the model with its laid-out tensors living in one flat vector."""
+    """A deep copy of a model whose tensors are views into one flat vector.
+
+    model: the original; it is only read.
+    layout: which of its tensors are in the vector, and where.
+    dtype: precision of the copy.
+    device: where the copy is.
+    """
 
     def __init__(self, model: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device):
         self.module = copy.deepcopy(model).to(device=device, dtype=dtype)
@@ -31,11 +37,11 @@ class Replica:
         self.flat = torch.empty(layout.size, dtype=dtype, device=device)
         self.version: object = None  # identity of the vector that `flat` holds a copy of
         modules = dict(self.module.named_modules(remove_duplicate=False))
-        self.places = [
+        self.owners = [
             [(modules[path], leaf) for path, _, leaf in (name.rpartition(".") for name in entry.names)]
             for entry in layout.entries
         ]
-        self.statistic_places = [
+        self.statistic_owners = [
             (modules[path], leaf)
             for path, _, leaf in (name.rpartition(".") for name in running_statistics(self.module))
         ]
@@ -45,7 +51,7 @@ class Replica:
         self.bind(self.leaves)
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        """Tensors in model shape that share the vector's memory; the parameters among them want gradients."""
+        """Tensors in the model's shapes that share the vector's memory; the parameters among them require gradients."""
         return [
             self.layout.view(vector, entry).detach().requires_grad_(entry.kind != "statistic")
             for entry in self.layout.entries
@@ -53,15 +59,19 @@ class Replica:
 
     def bind(self, tensors: Sequence[Tensor]) -> None:
         """Let the module compute with these tensors, one per layout entry."""
-        for places, entry, tensor in zip(self.places, self.layout.entries, tensors, strict=True):
-            for module, leaf in places:
+        for owners, entry, tensor in zip(self.owners, self.layout.entries, tensors, strict=True):
+            for module, leaf in owners:
                 slot = module._buffers if entry.kind == "statistic" else module._parameters
                 slot[leaf] = tensor  # any tensor computes; Parameter is only a tag
         for recurrent in self.recurrent:  # RNNs keep a second list of references to their weights
             recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
 
     def load(self, vector: Tensor, statistics: Sequence[Tensor] | None = None) -> None:
-        """Copy a parameter vector in, unless it is the one already there."""
+        """Copy a parameter vector in, unless it is already there.
+
+        vector: must not change while replicas hold it, for it is recognised by its identity.
+        statistics: of the norm layers, if they do not belong to the vector.
+        """
         if self.version is not vector:
             with torch.no_grad():
                 self.flat.copy_(vector)
@@ -71,21 +81,21 @@ class Replica:
 
     def bind_statistics(self, statistics: Sequence[Tensor]) -> None:
         """Let the norm layers use these tensors: bound, not copied, for kept graphs may hold the old ones."""
-        for (module, leaf), value in zip(self.statistic_places, statistics, strict=True):
+        for (module, leaf), value in zip(self.statistic_owners, statistics, strict=True):
             module._buffers[leaf] = value
 
 
 class Replicas:
-    """A few replicas handed to whoever works; made on demand, one per concurrent worker."""
+    """A pool of replicas of one model, made on demand, one per concurrent worker; arguments as for `Replica`."""
 
     def __init__(self, model: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device):
-        # the pattern itself never works: a copy taken while it did could catch norm layers in training mode
+        # the pattern itself never computes: a copy taken while it did could catch norm layers in training mode
         self._pattern = (model, layout, dtype, device)
         self._idle: queue.LifoQueue[Replica] = queue.LifoQueue()
 
     @contextmanager
     def borrow(self) -> Iterator[Replica]:
-        """A replica for the time of the block; always given back with its own leaves bound."""
+        """Borrow a replica for the time of the block; it must be returned with its own leaves bound."""
         try:
             replica = self._idle.get_nowait()
         except queue.Empty:
@@ -97,7 +107,7 @@ class Replicas:
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse what is no model, and a model without numbers."""
+    """Refuse anything but a torch module, and a module whose parameters have no numbers yet."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name, tensor in model.named_parameters():
@@ -111,20 +121,26 @@ def check_model(model: nn.Module) -> None:
 
 
 def check_rest(own: nn.Module, other: nn.Module, layout: Layout, batchnorm: str, dtype: torch.dtype) -> None:
-    """Refuse another model that differs from one's own in a tensor that is not laid out.
+    """Refuse a model that differs from an objective's own in a tensor that is not part of the vector.
 
-    A vector of this layout would then mean a third model: the other's laid-out tensors with one's own rest.
+    own: the objective's model.
+    other: the model that is to be flattened.
+    layout: which tensors are part of the vector.
+    batchnorm: the policy; running statistics may differ unless it is "frozen".
+    dtype: precision in which tensors are compared.
+
+    The vector would otherwise stand for a third model: the other's parameters with the rest of the objective's own.
     """
     laid_out = {name for entry in layout.entries for name in entry.names}
     moving = set() if batchnorm == "frozen" else set(running_statistics(other))
-    theirs = dict(_state(other))
-    for name, tensor in _state(own):
+    theirs = dict(_iterate_state(other))
+    for name, tensor in _iterate_state(own):
         if name in laid_out or name in moving or name.endswith("num_batches_tracked"):
             continue
         found = theirs.get(name)
         if found is None or found.shape != tensor.shape:
             raise ValueError(f"no tensor '{name}' of shape {tuple(tensor.shape)}: is this another architecture?")
-        if not torch.equal(_alike(found, dtype), _alike(tensor, dtype)):
+        if not torch.equal(_make_comparable(found, dtype), _make_comparable(tensor, dtype)):
             if name in running_statistics(own):
                 raise ValueError(
                     f"this model has BatchNorm statistics of its own ('{name}' differs from the objective's), which "
@@ -137,17 +153,21 @@ def check_rest(own: nn.Module, other: nn.Module, layout: Layout, batchnorm: str,
             )
 
 
-def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _iterate_state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
 
 
-def _alike(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+def _make_comparable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.detach().cpu().to(dtype) if tensor.is_floating_point() else tensor.detach().cpu()
 
 
 def prepare(model: nn.Module, batchnorm: str, mode: str) -> nn.Module:
-    """A copy of the model in the mode and BatchNorm policy that the objective states."""
+    """A copy of a model, set up for an objective.
+
+    batchnorm: the policy for norm layers, one of BATCHNORM.
+    mode: "eval", or "caller" to keep each submodule's training flag.
+    """
     choose("batchnorm", batchnorm, BATCHNORM)
     choose("mode", mode, ("eval", "caller"))
     module = copy.deepcopy(model)
@@ -174,7 +194,11 @@ def prepare(model: nn.Module, batchnorm: str, mode: str) -> nn.Module:
 def recompute_statistics(
     replica: Replica, batches: Iterable[tuple[int, Batch]], forward: Callable[[Batch], object]
 ) -> list[Tensor]:
-    """Running statistics of the replica's present weights: example-weighted means over (count, batch) pairs.
+    """Estimate the running statistics of a replica at its present weights, as means over examples.
+
+    replica: keeps the statistics.
+    batches: pairs of (number of examples, batch).
+    forward: passes a batch through the replica.
 
     One pass with BatchNorm in training mode and momentum n_b / (n_so_far + n_b), the convention of
     Garipov et al. 2018. The variance is the mean of batch variances, so it depends a little on chunk_size.

@@ -14,24 +14,34 @@ from landscape.operators import Operator, ScaledOperator
 from landscape.results import Array, Density, Progress
 from landscape.runtime.memory import allowance, available
 from landscape.spectrum.krylov_space import norm
-from landscape.spectrum.trace import BLOCK, signs
+from landscape.spectrum.trace import BLOCK, draw_signs
 
 
 def spectral_density(
     operator: Operator, *, steps: int = 80, probes: int = 10, seed: int = 0, progress: Progress | None = None
 ) -> Density:
-    """Nodes and weights of the spectral density; `Density.curve` smooths them when they are drawn.
+    """Estimate the spectral density by stochastic Lanczos quadrature.
+
+    operator: for example `objective.hessian(theta)`.
+    steps: of Lanczos per probe; more resolve finer structure.
+    probes: random vectors; more lower the standard error.
+    seed: of the probes, which are those of `trace`: the first moment times the size is Hutchinson's trace.
+    progress: called with (products done, products in all).
 
     Each probe v runs `steps` of Lanczos, Q H Q' = T. The eigenvalues t_i of T are nodes, the squared first components
     w_i of its eigenvectors weights: v'f(H)v / v'v = sum_i w_i f(t_i) for every polynomial f of degree below 2 steps
-    (Golub and Meurant 1994; Ghorbani et al. 2019). The probes are those of `trace` with the same seed, so the first
-    moment times the size is Hutchinson's trace from as many probes.
+    (Golub and Meurant 1994; Ghorbani et al. 2019).
+
+    >>> from landscape import MatrixOperator
+    >>> density = spectral_density(MatrixOperator(torch.diag(torch.tensor([1.0, 2.0, 3.0]))), steps=3, probes=4)
+    >>> round(density.moment(1)[0], 4)
+    2.0
     """
     whole("steps", steps)
     whole("probes", probes)
     dimension = operator.dimension
     scaled = ScaledOperator(operator)
-    together = min(_probes_at_once(operator, min(steps, dimension)), probes)
+    together = min(_choose_block(operator, min(steps, dimension)), probes)
     nodes, weights = np.full((2, probes, steps), np.nan)
     for first in range(0, probes, together):
         block = range(first, min(first + together, probes))
@@ -40,20 +50,23 @@ def spectral_density(
             if progress is not None:
                 progress(block.start * steps + step * len(block), probes * steps)
 
-        nodes[block], weights[block] = quadrature(scaled, signs(operator, block, seed), steps, report)
+        nodes[block], weights[block] = quadrature(scaled, draw_signs(operator, block, seed), steps, report)
     return Density(nodes, weights, dimension, products=scaled.products)
 
 
 def quadrature(
     operator: Operator, starts: Tensor, steps: int, report: Callable[[int], None] | None = None
 ) -> tuple[Array, Array]:
-    """Lanczos quadrature seen from each row of `starts` (count, size): nodes and weights (count, steps).
+    """Lanczos quadrature from each start: nodes and weights (count, steps).
 
-    Where the Krylov space closes before `steps`, the quadrature is exact and the rest of the row is NaN.
+    operator: a symmetric operator.
+    starts: (count, size) rows that are not zero.
+    steps: of Lanczos. Where the Krylov space closes before, the quadrature is exact and the rest of the row is NaN.
+    report: called with the number of steps done.
     """
     scaled = operator if isinstance(operator, ScaledOperator) else ScaledOperator(operator)
     longest = min(steps, operator.dimension)
-    runs = [_Run(start, longest) for start in starts.to(operator.device, operator.dtype)]
+    runs = [_Recurrence(start, longest) for start in starts.to(operator.device, operator.dtype)]
     for step in range(1, longest + 1):
         growing = [run for run in runs if not run.closed]
         if not growing:
@@ -72,7 +85,7 @@ def quadrature(
     return nodes, weights
 
 
-class _Run:
+class _Recurrence:
     """One Lanczos recurrence with full re-orthogonalisation: T gains a row for every product."""
 
     def __init__(self, start: Tensor, longest: int):
@@ -114,8 +127,8 @@ class _Run:
         return np.diag(self.alphas) + np.diag(self.betas, 1) + np.diag(self.betas, -1)
 
 
-def _probes_at_once(operator: Operator, steps: int) -> int:
-    """How many Krylov bases fit what may be taken unasked, one at least and one block at most."""
+def _choose_block(operator: Operator, steps: int) -> int:
+    """How many Krylov bases fit what may be taken by default, one at least and one block at most."""
     each = steps * operator.size * torch.finfo(operator.dtype).bits // 8
     room = available(operator.device)
     if each > room:

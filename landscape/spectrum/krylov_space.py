@@ -22,7 +22,12 @@ SHRUNK = 0.7  # a vector that loses more than this of its length when made ortho
 
 
 class Space:
-    """An orthonormal basis Q, the projection T of the operator on it, and what the projection leaves out."""
+    """An orthonormal basis Q, the projection T of the operator on it, and what the projection leaves out.
+
+    operator: that is projected.
+    capacity: the most rows of Q.
+    first: orthonormal rows to begin with.
+    """
 
     def __init__(self, operator: ScaledOperator, capacity: int, first: Tensor):
         self.operator, self.capacity = operator, capacity
@@ -30,7 +35,7 @@ class Space:
         self.T = np.zeros((capacity, capacity))
         self.known = 0  # rows of Q whose products are in T
         self.width = len(first)  # rows after them that come next
-        self._place(first)
+        self._write_next(first)
         self.expected: Array | None = None  # coupling of the next rows to the known ones, if symmetry tells it
         self.leaks: list[Array] = []  # (known then, directions): parts of A Q' that were dropped from the basis
         self.outside = first  # orthonormal rows that span what the newest products have outside the basis,
@@ -47,11 +52,11 @@ class Space:
 
     @property
     def crowded(self) -> bool:
-        """Whether the next rows have no place in the basis."""
+        """Whether there is no room in the basis for the next rows."""
         return self.known + self.width > self.capacity
 
     def rounding(self, largest: float) -> float:
-        """What rounding leaves of any residual, if the largest eigenvalue has this magnitude."""
+        """The size of residuals that are only rounding, if the largest eigenvalue has this magnitude."""
         return self.operator.rounding(largest) * (1 + 0.5 * self.reductions)
 
     def multiply(self) -> None:
@@ -140,7 +145,7 @@ class Space:
         overlap = (self.outside @ rows.T).double().cpu().numpy()
         self.expected = np.zeros((self.known, self.width))
         self.expected[self.known - len(sizes) :] = self.factor @ overlap
-        self._place(rows)
+        self._write_next(rows)
         return True
 
     def vanished(self, floor: float) -> bool:
@@ -148,13 +153,13 @@ class Space:
         return bool(np.linalg.norm(self.factor) <= 100 * floor)
 
     def renew(self, row: Tensor) -> None:
-        """Go on with a new sequence from this vector; what `advance` had chosen becomes a leak."""
+        """Continue with a new sequence from this vector; what `advance` had chosen becomes a leak."""
         if self.width:
             self._leave_out(self.kept)
         self.width, self.expected = 1, None
         self.factor = np.zeros((0, 0))
         self.origin, self.lengths = self.known, []
-        self._place(orthonormal(row.to(self.Q), self.Q[: self.known]))
+        self._write_next(orthonormal(row.to(self.Q), self.Q[: self.known]))
 
     def chance_of_more(self, low: float, high: float) -> float | None:
         """How likely, at most, an eigenvalue outside [low, high] is that the present sequence should have shown.
@@ -184,7 +189,7 @@ class Space:
             leak[self.known - len(self.factor) :] = self.factor[:, which]
             self.leaks.append(leak)
 
-    def _place(self, rows: Tensor) -> None:
+    def _write_next(self, rows: Tensor) -> None:
         self.next = rows
         if self.width and not self.crowded:
             self.Q[self.known : self.known + self.width] = rows
@@ -200,10 +205,10 @@ class Space:
         self.T[np.arange(count), np.arange(count)] = values
         self.known, self.origin = count, None
         self.reductions += 1
-        self._place(self.next)
+        self._write_next(self.next)
 
     def restart_from(self, values: Array, Y: Array, row: Tensor) -> None:
-        """Keep only these Ritz vectors, and go on with a new sequence from `row`, orthogonal to them."""
+        """Keep only these Ritz vectors, and continue with a new sequence from `row`, orthogonal to them."""
         if self.width:
             self._leave_out(self.kept)
         self.width = 0
@@ -211,7 +216,7 @@ class Space:
         self.renew(row)
 
     def ritz_vectors(self, Y: Array) -> Tensor:
-        """Unit vectors, signed so that the entry of largest magnitude is positive."""
+        """The Ritz vectors Q' y of unit length, with signs such that the entry of largest magnitude is positive."""
         rows = torch.from_numpy(np.ascontiguousarray(Y.T)).to(self.Q) @ self.Q[: self.known]
         rows = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
         largest = rows.abs().argmax(dim=1, keepdim=True)
@@ -225,7 +230,7 @@ def norm(rows: Tensor) -> float:
 
 
 def orthonormal(rows: Tensor, against: Tensor | None = None) -> Tensor:
-    """Rows made orthonormal, and orthogonal to the rows of `against`; dependent rows are an error."""
+    """Make rows orthonormal, and orthogonal to the rows of `against`; dependent rows are refused."""
     for _ in range(2):
         if against is not None and len(against):
             rows = rows - (rows @ against.T) @ against
@@ -241,7 +246,7 @@ def orthonormal(rows: Tensor, against: Tensor | None = None) -> Tensor:
 
 
 def random_rows(operator: Operator, count: int, seed: int, *key: str | int) -> Tensor:
-    """Gaussian rows, zero on running statistics."""
+    """Gaussian rows (count, size) for a key, zero on running statistics."""
     rows = torch.zeros(count, operator.size, dtype=torch.float64)
     rows[:, : operator.dimension] = normal((count, operator.dimension), seed, *key)
     return rows.to(operator.device, operator.dtype)

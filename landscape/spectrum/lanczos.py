@@ -1,4 +1,13 @@
-"""Extreme eigenpairs by block Lanczos: full re-orthogonalisation, thick restarts, a residual test at every step."""
+"""Extreme eigenpairs by block Lanczos: full re-orthogonalisation, thick restarts, a residual test at every step.
+
+A small residual says that a pair is one of the operator's eigenpairs, not that it is the first, second, ... one: a copy
+of an eigenvalue or one of a cluster may have been missed. That is what `verified` of the result is about. If it is
+True then, but for a chance of 1 in 1000 at most, no eigenvalue lies beyond the returned ones by more than tol of the
+nearest (and by more than rounding, and than 1e-10 of the largest). It is certain once the Krylov space has become the
+whole space. To verify, the search continues with a sequence from a new random vector: an independent witness.
+
+Wu & Simon 2000 (thick restart); Parlett 1998, ch. 13 (block Lanczos).
+"""
 
 from __future__ import annotations
 
@@ -25,9 +34,9 @@ WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
     ],
     "magnitude": lambda values, k: np.sort(np.argsort(-np.abs(values), kind="stable")[:k])[::-1],
 }
-CHEAP = 4096  # up to this dimension a product is cheap: there the default looks for what it may have missed
+CHEAP = 4096  # up to this dimension a product is cheap: there the default verifies
 DOUBT = 1e-3  # the chance of a missed eigenvalue that is accepted
-NEGLIGIBLE = 1e-10  # of the largest eigenvalue: too little to look for
+NEGLIGIBLE = 1e-10  # of the largest eigenvalue: too little to search for
 PATIENCE = 8  # restarts within which residuals must halve
 
 
@@ -45,26 +54,26 @@ def eigenpairs(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Eigenpairs:
-    """The k extreme eigenpairs of a symmetric operator, stopping once ||A v - t v|| <= tol |t| for all of them.
+    """Compute the k extreme eigenpairs of a symmetric operator, until ||A v - t v|| <= tol |t| for all of them.
 
-    which      "largest" (algebraic, the sharpness of the literature), "smallest", "both" ends, "magnitude".
-    start      vectors to warm-start from, for example those of the previous round: (size,) or (count, size). A random
-               part is added to each, because nothing is ever found at right angles to a start.
-    block      vectors per step; finds up to `block` copies of an eigenvalue at once.
-    verify     whether to go on after convergence until a missed eigenvalue (a copy, one of a cluster) is improbable.
-               By default only where products are cheap, up to 4096 dimensions, and for as many products again as the
-               pairs took, or 40. True: as long as max_products allows. False: only when the sequence closes by itself.
-    max_products  default 100 + 20 k.
-    max_basis  vectors held at once (default: a quarter of free memory); beyond it the basis is restarted thickly.
+    operator: for example `objective.hessian(theta)` or `MatrixOperator(matrix)`; of any size of numbers.
+    k: how many pairs.
+    tol: relative tolerance of the residuals.
+    which: "largest" (algebraic, the sharpness of the literature), "smallest", "both" ends, or "magnitude".
+    start: vectors (size,) or (count, size) to start from, for example those of the previous round. A random part is
+        added to each, because nothing is ever found at right angles to a start.
+    block: vectors per step; finds up to `block` copies of an eigenvalue at once.
+    verify: whether to continue after convergence until a missed eigenvalue is improbable (see the module). None: only
+        up to 4096 dimensions, where products are cheap, for as many products again as the pairs took, or 40. True: as
+        long as max_products allows. False: only if the sequence ends by itself.
+    max_products: most products with the operator; by default 100 + 20 k.
+    max_basis: most vectors held at once, beyond which the basis is restarted; by default a quarter of free memory.
+    seed: of the random start.
+    progress: called with (products spent, most products) after every step.
 
-    A small residual says that a pair is one of the operator's eigenpairs, not that it is the first, second, ... one:
-    that is what `verified` of the result says. It means that, but for a chance of 1 in 1000 at most, no eigenvalue
-    lies beyond the returned ones by more than tol of the nearest (and by more than rounding, and than 1e-10 of the
-    largest). It is certain when the Krylov space has become the whole space.
-
-    Any size of operator will do, from the smallest to the largest numbers of its precision.
-
-    Wu & Simon 2000 (thick restart); Parlett 1998, ch. 13 (block Lanczos).
+    >>> from landscape import MatrixOperator
+    >>> eigenpairs(MatrixOperator(torch.diag(torch.tensor([3.0, -5.0, 1.0]))), k=2).values.round(4).tolist()
+    [3.0, 1.0]
     """
     check_operator(operator)
     k = whole("k", k, most=operator.dimension)
@@ -73,25 +82,9 @@ def eigenpairs(
     choose("which", which, WHICH)
     budget = whole("max_products", max_products, least=k) if max_products is not None else 100 + 20 * k
     scaled = ScaledOperator(operator)
-    space = Space(scaled, _capacity(operator, k, block, max_basis), _first_block(operator, start, block, seed))
-    search = _Search(space, k, tol, which, verify, seed)
-    ritz = search.run(budget, progress)
-    converged = ritz.residuals <= tol * np.abs(ritz.chosen)
-    outcome = search.outcome
-    if outcome is Outcome.EXACT:
-        converged[:] = True
-    elif outcome is Outcome.CONVERGED and not converged.all():
-        outcome = Outcome.NOISE
-    return Eigenpairs(
-        values=scaled.restore(ritz.chosen),
-        vectors=space.ritz_vectors(ritz.vectors[:, ritz.wanted]),
-        residuals=scaled.restore(ritz.residuals),
-        converged=converged,
-        products=scaled.products,
-        iterations=np.full(k, scaled.products, dtype=np.int64),
-        outcome=outcome,
-        verified=search.verified,
-    )
+    first = _make_first_block(operator, start, block, seed)
+    space = Space(scaled, _choose_capacity(operator, k, block, max_basis), first)
+    return _Search(space, k, tol, which, verify, seed).run(budget, progress)
 
 
 @dataclass(frozen=True)
@@ -118,38 +111,58 @@ class _Ritz:
 
 
 class _Search:
-    """Lanczos until the wanted pairs have converged, and for as long as it is asked to look for missed ones."""
+    """Lanczos until the wanted pairs have converged, and on until it is verified that none was missed, if asked for."""
 
     def __init__(self, space: Space, k: int, tol: float, which: str, verify: bool | None, seed: int):
         self.space, self.k, self.tol, self.which, self.seed = space, k, tol, which, seed
         self.pick = WHICH[which]
         self.forced = verify is True
-        self.look = space.operator.dimension <= CHEAP if verify is None else verify
-        self.enough: int | None = None  # products at which looking ends, unless forced
-        self.settled: Array | None = None  # the wanted values when the last look began
-        self.doubt = 1.0  # how likely something was missed by the looks that have ended
-        self.starts = self.looks = 0
+        self.verify = space.operator.dimension <= CHEAP if verify is None else verify
+        self.verify_until: int | None = None  # products at which verification ends, unless forced
+        self.witnessed: Array | None = None  # the wanted values when the last new sequence began
+        self.doubt = 1.0  # how likely something was missed by the sequences that have ended
+        self.starts = self.witnesses = 0
         self.best, self.patience, self.before = np.inf, PATIENCE, np.empty(0)
         self.verified, self.outcome = False, Outcome.MAX_ITERATIONS
 
-    def run(self, budget: int, progress: Progress | None) -> _Ritz:
+    def run(self, budget: int, progress: Progress | None) -> Eigenpairs:
+        """Search with `budget` products or so."""
+        ritz = self._iterate(budget, progress)
+        converged = ritz.residuals <= self.tol * np.abs(ritz.chosen)
+        if self.outcome is Outcome.EXACT:
+            converged[:] = True
+        elif self.outcome is Outcome.CONVERGED and not converged.all():
+            self.outcome = Outcome.NOISE
+        scaled = self.space.operator
+        return Eigenpairs(
+            values=scaled.restore(ritz.chosen),
+            vectors=self.space.ritz_vectors(ritz.vectors[:, ritz.wanted]),
+            residuals=scaled.restore(ritz.residuals),
+            converged=converged,
+            products=scaled.products,
+            iterations=np.full(self.k, scaled.products, dtype=np.int64),
+            outcome=self.outcome,
+            verified=self.verified,
+        )
+
+    def _iterate(self, budget: int, progress: Progress | None) -> _Ritz:
         space = self.space
         while True:
             space.multiply()
             spent = space.operator.products
-            ritz = self._ritz()
-            done = self._done(ritz, self.tol)
+            ritz = self._find_ritz()
+            done = self._is_done(ritz, self.tol)
             if progress is not None:
                 progress(min(spent, budget), budget)
             if space.full or (spent >= budget and space.known >= self.k):
                 break
             closed = not space.advance(max(ritz.floor, 0.1 * self.tol * np.abs(ritz.chosen).min()), ritz.floor)
-            # each look leaves something out of the basis for good, so the first ones begin below the tolerance
-            if self._done(ritz, self.tol / (max(4 >> self.looks, 1) if self.look else 1)):
-                if self._settle(ritz, closed):
+            # each new sequence leaves something out of the basis for good, so the first ones begin below the tolerance
+            if self._is_done(ritz, self.tol / (max(4 >> self.witnesses, 1) if self.verify else 1)):
+                if self._may_end(ritz, closed):
                     break
             elif closed:
-                space.renew(self._fresh())
+                space.renew(self._random_row())
             if space.crowded:
                 if not done and self._stalls(ritz):
                     break
@@ -162,52 +175,54 @@ class _Search:
             self.outcome = Outcome.CONVERGED
         return ritz
 
-    def _ritz(self) -> _Ritz:
+    def _find_ritz(self) -> _Ritz:
         space = self.space
         values, vectors = np.linalg.eigh(space.T[: space.known, : space.known])
         wanted = self.pick(values, self.k)
         floor = space.rounding(float(np.abs(values).max()))
         return _Ritz(values, vectors, wanted, space.residuals(vectors[:, wanted]), floor)
 
-    def _done(self, ritz: _Ritz, tol: float) -> bool:
+    def _is_done(self, ritz: _Ritz, tol: float) -> bool:
         return len(ritz.wanted) == self.k and bool(ritz.near(tol, 1 + len(self.space.leaks)).all())
 
-    def _settle(self, ritz: _Ritz, closed: bool) -> bool:
-        """Whether the search may end now that all wanted pairs have converged; else begin or go on with a look."""
+    def _may_end(self, ritz: _Ritz, closed: bool) -> bool:
+        """Whether the search may end now that all wanted pairs have converged; else begin a sequence or go on."""
         space = self.space
-        if not self._same_as_settled(ritz):
+        if not self._is_unchanged(ritz):
             self.doubt = 1.0
-        chance = space.chance_of_more(*self._edges(ritz))
+        chance = space.chance_of_more(*self._find_edges(ritz))
         self.verified = chance is not None and self.doubt * chance <= DOUBT
-        if self.verified or not (self.look or space.vanished(ritz.floor)):
+        if self.verified or not (self.verify or space.vanished(ritz.floor)):
             return True
         spent = space.operator.products
-        self.enough = self.enough or max(2 * spent, spent + 40)
-        if spent >= self.enough and not self.forced:
+        self.verify_until = self.verify_until or max(2 * spent, spent + 40)
+        if spent >= self.verify_until and not self.forced:
             return True
         if chance is not None and not closed:
             return False  # the present sequence can tell, in a few steps more
         if chance is None:
-            if self._same_as_settled(ritz):
-                return True  # a look has ended without an answer: another would, too
+            if self._is_unchanged(ritz):
+                return True  # a sequence has ended without an answer: another would, too
             if not closed and 2 * space.known >= space.operator.dimension == space.capacity:
-                return False  # the whole space is nearer than the end of a look
+                return False  # the whole space is nearer than the end of another sequence
         elif chance > 0.5:
             return True
         else:
             self.doubt *= chance  # the next sequence is an independent witness
-        self.settled = ritz.chosen
-        self.looks += 1
+        self.witnessed = ritz.chosen
+        self.witnesses += 1
         if closed:
-            space.renew(self._fresh())
+            space.renew(self._random_row())
         else:
-            space.restart_from(ritz.chosen, ritz.vectors[:, ritz.wanted], self._fresh())
+            space.restart_from(ritz.chosen, ritz.vectors[:, ritz.wanted], self._random_row())
         return False
 
-    def _same_as_settled(self, ritz: _Ritz) -> bool:
-        return self.settled is not None and np.allclose(ritz.chosen, self.settled, rtol=self.tol, atol=100 * ritz.floor)
+    def _is_unchanged(self, ritz: _Ritz) -> bool:
+        """Whether the wanted values are those with which the last new sequence began."""
+        last = self.witnessed
+        return last is not None and np.allclose(ritz.chosen, last, rtol=self.tol, atol=100 * ritz.floor)
 
-    def _edges(self, ritz: _Ritz) -> tuple[float, float]:
+    def _find_edges(self, ritz: _Ritz) -> tuple[float, float]:
         """Between these there may be any number of further eigenvalues; beyond them there should be none."""
         chosen, top = ritz.chosen, (self.k + 1) // 2
         least = max(10 * ritz.floor, NEGLIGIBLE * float(np.abs(ritz.values).max()), np.finfo(np.float64).tiny)
@@ -221,7 +236,7 @@ class _Search:
             low = float(chosen[top if self.which == "both" else 0])
         return low - max(self.tol * abs(low), least), high + max(self.tol * abs(high), least)
 
-    def _fresh(self) -> Tensor:
+    def _random_row(self) -> Tensor:
         self.starts += 1
         return random_rows(self.space.operator, 1, self.seed, "second look", self.starts)
 
@@ -247,17 +262,17 @@ class _Search:
         return True
 
 
-def _first_block(operator: Operator, start: Tensor | None, block: int, seed: int) -> Tensor:
-    """Random rows to begin with, plus given vectors of the same length; where none are given, plus the hint."""
+def _make_first_block(operator: Operator, start: Tensor | None, block: int, seed: int) -> Tensor:
+    """Random rows to begin with, plus the given vectors, normalised; where none are given, plus the hint."""
     rows = orthonormal(random_rows(operator, block, seed, "lanczos"))
-    given = _given(operator, start, block) if start is not None else _hint(operator)
+    given = _read_start(operator, start, block) if start is not None else _use_hint(operator)
     if len(given) == operator.dimension:
         return rows  # which span everything as it is, while a sum with the given ones may not
     rows[: len(given)] += given
     return orthonormal(rows)
 
 
-def _given(operator: Operator, start: Tensor, block: int) -> Tensor:
+def _read_start(operator: Operator, start: Tensor, block: int) -> Tensor:
     rows = start.detach().to(operator.device, operator.dtype).reshape(-1, start.shape[-1] if start.ndim else 1)
     if rows.shape[1] != operator.size:
         raise ValueError(f"start must have {operator.size} entries per vector, got {tuple(start.shape)}")
@@ -274,14 +289,14 @@ def _given(operator: Operator, start: Tensor, block: int) -> Tensor:
     return orthonormal(torch.stack([rows[part::block].sum(dim=0) for part in range(block)]))
 
 
-def _hint(operator: Operator) -> Tensor:
+def _use_hint(operator: Operator) -> Tensor:
     """The gradient leans towards the sharp directions: it saves a product or two, and costs nothing."""
     if operator.hint is None or not 0 < norm(operator.hint) < float("inf"):
         return torch.empty(0, operator.size, dtype=operator.dtype, device=operator.device)
     return operator.hint[None] / norm(operator.hint)
 
 
-def _capacity(operator: Operator, k: int, block: int, max_basis: int | None) -> int:
+def _choose_capacity(operator: Operator, k: int, block: int, max_basis: int | None) -> int:
     size = operator.dimension
     least = min(size, 2 * k + 2 * block + 2)
     if max_basis is not None:

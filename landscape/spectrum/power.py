@@ -1,6 +1,6 @@
-"""Power iteration as the federated papers use it, with the mistakes of the published code left out or on request.
+"""Power iteration as the federated papers use it; the mistakes of the published code only on request.
 
-The seeds report lambda_1 from at most 20 steps of (stochastic, accelerated) power iteration with deflation. For
+The papers report lambda_1 from at most 20 steps of (stochastic, accelerated) power iteration with deflation. For
 comparison with their numbers this method stays; for the eigenvalue itself use `eigenpairs`, which needs fewer products.
 """
 
@@ -36,16 +36,21 @@ def power_iteration(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Eigenpairs:
-    """The k eigenpairs of largest magnitude by deflated power iteration, returned in descending order.
+    """Compute the k eigenpairs of largest magnitude by deflated power iteration; returned in descending order.
 
-    momentum   beta of w_{t+1} = A w_t - beta w_{t-1} (Xu et al. 2018); best is lambda_2^2 / 4. Both vectors are
-               divided by the same norm, and the value is the Rayleigh quotient of A alone.
-    sampler    step -> operator of a fresh mini-batch (see `minibatches`) for the steps; values and residuals are
-               always taken from `operator`, the full data.
-    as_published  what pytorch-hessian-eigenthings 0.0.2 and the FedGloSS code compute: see `_published`.
-
-    Converged means ||A v - t v|| <= tol |t|, rounding included; never that no larger eigenvalue was missed, so
-    `verified` stays False. With 20 steps that is often not reached: look at `residuals`.
+    operator: for example `objective.hessian(theta)`.
+    k: how many pairs.
+    max_iter: the most steps for each pair.
+    tol: a pair has converged if ||A v - t v|| <= tol |t|, rounding included. A larger eigenvalue may have been missed,
+        so `verified` stays False. With 20 steps convergence is often not reached: see `residuals`.
+    momentum: beta of w_{t+1} = A w_t - beta w_{t-1} (Xu et al. 2018); best is lambda_2^2 / 4. Both vectors are divided
+        by the same norm, and the value is the Rayleigh quotient of A alone.
+    sampler: gives the operator of a fresh mini-batch for every step (see `minibatches`); values and residuals are
+        always taken from `operator`, the full data.
+    as_published: whether to compute what pytorch-hessian-eigenthings 0.0.2 and the FedGloSS code compute; see
+        `_iterate_as_published`.
+    seed: of the random starts.
+    progress: called with (pairs done, k).
     """
     check_operator(operator)
     k, max_iter = whole("k", k, most=operator.dimension), whole("max_iter", max_iter)
@@ -53,20 +58,20 @@ def power_iteration(
     if momentum < 0:
         raise ValueError(f"momentum must be zero or positive, got {momentum}")
     scaled = ScaledOperator(operator)
-    found: list[_Found] = []
+    found: list[_Pair] = []
     spent = 0
     for index in range(k):
-        step = _Step(scaled, sampler, [pair.vector for pair in found])
+        step = _Steps(scaled, sampler, [pair.vector for pair in found])
         if as_published:
-            pair = _published(step, [pair.value for pair in found], max_iter, momentum, seed)
+            pair = _iterate_as_published(step, [pair.value for pair in found], max_iter, momentum, seed)
         else:
-            pair = _accelerated(step, max_iter, tol, momentum, random_rows(operator, 1, seed, "power", index)[0])
+            pair = _iterate(step, max_iter, tol, momentum, random_rows(operator, 1, seed, "power", index)[0])
         spent += step.products
         found.append(pair)
         if progress is not None:
             progress(index + 1, k)
     if not as_published:
-        found = _rotated(found)
+        found = _rotate(found)
     found.sort(key=lambda pair: -pair.value)
     values = np.array([pair.value for pair in found])
     floor = scaled.rounding(float(max(pair.size for pair in found)))
@@ -84,7 +89,13 @@ def power_iteration(
 
 
 def minibatches(objective: Objective, theta: Tensor, size: int, *, seed: int = 0) -> Sampler:
-    """Step -> Hessian of a fresh random mini-batch of `size` examples, drawn by key."""
+    """A sampler for `power_iteration`: for every step the Hessian of a fresh random mini-batch.
+
+    objective: the loss on all data.
+    theta: where the Hessian is taken.
+    size: examples per mini-batch.
+    seed: of the choice of examples, which is keyed by the step.
+    """
     whole("size", size, most=objective.count)
 
     def sample(step: int) -> HessianOperator:
@@ -95,7 +106,7 @@ def minibatches(objective: Objective, theta: Tensor, size: int, *, seed: int = 0
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Pair:
     value: float
     vector: Tensor
     product: Tensor
@@ -111,7 +122,7 @@ class _Found:
         return norm(self.product)
 
 
-class _Step:
+class _Steps:
     """Products for one search: full data or a fresh mini-batch each, counted, with what was found before."""
 
     def __init__(self, operator: ScaledOperator, sampler: Sampler | None, found: list[Tensor]):
@@ -119,7 +130,7 @@ class _Step:
         self.batches = 0
         self.products = 0
 
-    def scaled(self, momentum: float, power: int) -> float:
+    def scale(self, momentum: float, power: int) -> float:
         """A momentum in units of the operator's size to this power; the size is known after the first product."""
         return float(np.ldexp(momentum, -power * (self.operator.exponent or 0)))
 
@@ -132,12 +143,12 @@ class _Step:
         self.operator.exponent = batch.exponent  # one scale for all, or momentum would mean another thing each time
         return product
 
-    def judge(self, vector: Tensor, product: Tensor | None, value: float | None, steps: int) -> _Found:
+    def make_pair(self, vector: Tensor, product: Tensor | None, value: float | None, steps: int) -> _Pair:
         """The pair with its residual on the full operator; a product is spent only if none is at hand."""
         if product is None:
             product = self._count(self.operator, vector)
         reached = float(vector.double() @ product.double()) if value is None else value
-        return _Found(reached, vector, product, steps)
+        return _Pair(reached, vector, product, steps)
 
     def _count(self, operator: ScaledOperator, vector: Tensor) -> Tensor:
         before = operator.products
@@ -146,26 +157,26 @@ class _Step:
         return product
 
 
-def _accelerated(step: _Step, max_iter: int, tol: float, momentum: float, start: Tensor) -> _Found:
+def _iterate(step: _Steps, max_iter: int, tol: float, momentum: float, start: Tensor) -> _Pair:
     """w_{t+1} = A w_t - beta w_{t-1}, everything kept orthogonal to the vectors found before."""
-    v = _unit(_outside(start, step.found))
+    v = _normalise(_orthogonalise(start, step.found))
     previous = torch.zeros_like(v)
     for count in range(1, max_iter + 1):
         w = step.multiply(v)
         if step.sampler is None:
-            pair = step.judge(v, w, None, count)
+            pair = step.make_pair(v, w, None, count)
             if pair.residual <= tol * abs(pair.value) or count == max_iter:
                 return pair
-        following = _outside(w - step.scaled(momentum, 2) * previous, step.found)
+        following = _orthogonalise(w - step.scale(momentum, 2) * previous, step.found)
         length = norm(following)
         if length == 0.0:  # v lies in the null space: it is an eigenvector
             break
         previous, v = v / length, following / length
-    return step.judge(v, None, None, count)
+    return step.make_pair(v, None, None, count)
 
 
-def _published(step: _Step, values: list[float], max_iter: int, momentum: float, seed: int) -> _Found:
-    """What the published code does, kept as it is:
+def _iterate_as_published(step: _Steps, values: list[float], max_iter: int, momentum: float, seed: int) -> _Pair:
+    """Do what the published code does, with its mistakes:
 
     1. the start is uniform in [0, 1), and not normalised before the first Rayleigh quotient;
     2. each further search starts from the previous eigenvector, which deflation has sent to zero;
@@ -176,26 +187,26 @@ def _published(step: _Step, values: list[float], max_iter: int, momentum: float,
     The residual is that of the value and vector returned, on the true operator: where the deflated one sends the
     vector to zero, too.
     """
-    vector = step.found[-1] if step.found else _uniform(step.operator, seed)
+    vector = step.found[-1] if step.found else _draw_uniform(step.operator, seed)
     value, before = 0.0, 0.0
     for count in range(1, max_iter + 1):
         unit = vector / (norm(vector) + 1e-6)
         product = step.multiply(vector)
         for known, earlier in zip(values, step.found, strict=True):
             product = product - known * (earlier @ vector) * earlier
-        product = product - step.scaled(momentum, 1) * unit
+        product = product - step.scale(momentum, 1) * unit
         length = norm(product)
         if length == 0.0:
-            return step.judge(_unit(vector), None, 0.0, count)
+            return step.make_pair(_normalise(vector), None, 0.0, count)
         value = float(vector @ product)
         vector = product / length
         if value != 0.0 and abs((value - before) / value) < 1e-4:
             break
         before = value
-    return step.judge(vector, None, value, count)
+    return step.make_pair(vector, None, value, count)
 
 
-def _rotated(found: list[_Found]) -> list[_Found]:
+def _rotate(found: list[_Pair]) -> list[_Pair]:
     """Rayleigh-Ritz among what was found: an error in one vector otherwise spoils the residuals of the next."""
     V, W = (torch.stack([getattr(pair, name) for pair in found]).double() for name in ("vector", "product"))
     T = (V @ W.T).cpu().numpy()
@@ -204,12 +215,12 @@ def _rotated(found: list[_Found]) -> list[_Found]:
     vectors, products = ((mix @ rows).to(found[0].vector.dtype) for rows in (V, W))
     steps = [found[int(place)].steps for place in np.abs(Y).argmax(axis=0)]
     return [
-        _Found(float(value), vector, product, count)
+        _Pair(float(value), vector, product, count)
         for value, vector, product, count in zip(values, vectors, products, steps, strict=True)
     ]
 
 
-def _outside(vector: Tensor, found: list[Tensor]) -> Tensor:
+def _orthogonalise(vector: Tensor, found: list[Tensor]) -> Tensor:
     """The part of `vector` orthogonal to all of `found`, by two passes."""
     if not found:
         return vector
@@ -219,11 +230,11 @@ def _outside(vector: Tensor, found: list[Tensor]) -> Tensor:
     return vector
 
 
-def _unit(vector: Tensor) -> Tensor:
+def _normalise(vector: Tensor) -> Tensor:
     return vector / norm(vector)
 
 
-def _uniform(operator: Operator, seed: int) -> Tensor:
+def _draw_uniform(operator: Operator, seed: int) -> Tensor:
     """Numbers in [0, 1), zero on running statistics."""
     vector = torch.rand(operator.size, generator=torch_generator(seed, "power"))
     vector[operator.dimension :] = 0

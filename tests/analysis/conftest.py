@@ -34,7 +34,7 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     def make(**tables: Any) -> Run:
         out: Path = tmp_path_factory.mktemp("runs")
         torch.set_num_threads(1)
-        path = train(config.validate({**RECIPE, **tables}), out, backend="serial", say=lambda _: None)
+        path = train(config.validate({**RECIPE, **tables}), out, backend="serial")
         return Run(path, limits=Limits(workers=1))
 
     return make

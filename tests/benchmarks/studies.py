@@ -98,7 +98,7 @@ def prepare(*, folder: str, clients: int, rounds: int) -> Numbers:
         "evaluation": {"every": rounds},
         "checkpoints": {"every": 1, "keep_locals": "last"},
     }
-    path = train(config.validate(settings), Path(folder) / "runs", say=lambda _: None)
+    path = train(config.validate(settings), Path(folder) / "runs")
     run = Run(path)
     names = _names()
     for client, w in run.local_points(rounds).items():

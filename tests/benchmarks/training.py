@@ -133,7 +133,7 @@ def measure_rounds(*, looks: int, steps: int) -> Numbers:
     import torch
 
     from training import config
-    from training.engine.run import Federation
+    from training.engine.federation import Federation
     from training.executors.processes import Processes
 
     ways: dict[str, Callable[[], object]] = {}
@@ -165,13 +165,13 @@ class Bare:
     def __init__(self, settings: Numbers):
         from tests.benchmarks.problem import FORMATS
         from training import config
-        from training.engine.run import Federation
+        from training.engine.federation import Federation
 
         trainer = Federation(config.validate(settings)).trainer
         batches = [
-            trainer.batch(chosen, client, 0, step)
+            trainer.load_batch(chosen, client, 0, step)
             for client in range(len(trainer.client_indices))
-            for step, chosen in enumerate(trainer.orders(client, 0))
+            for step, chosen in enumerate(trainer.draw_batches(client, 0))
         ]
         self.model, self.formats = trainer.model.train(), FORMATS
         self.batches = {
@@ -229,7 +229,7 @@ def _labour(pipe: Any, settings: Numbers, place: int, size: int) -> None:
 def measure_stacked(*, looks: int) -> Numbers:
     """Seconds of a round with clients one by one and stacked, in this process."""
     from training import config
-    from training.engine.run import Federation
+    from training.engine.federation import Federation
     from training.executors.serial import Serial
     from training.executors.stacked import Stacked
 
@@ -256,7 +256,7 @@ def measure_stacked(*, looks: int) -> Numbers:
 def measure_sam(*, looks: int) -> Numbers:
     """Seconds of a round of FedAvg and FedSAM, in this process."""
     from training import config
-    from training.engine.run import Federation
+    from training.engine.federation import Federation
     from training.executors.serial import Serial
 
     found: Numbers = {}
@@ -275,7 +275,7 @@ def measure_crowd(*, clients: int, examples: int) -> Numbers:
     """Seconds of a round and peak memory with so many clients, of which ten take part."""
     from tests.benchmarks.worker import peak_bytes
     from training import config
-    from training.engine.run import Federation
+    from training.engine.federation import Federation
     from training.executors.serial import Serial
 
     settings = {

@@ -68,7 +68,7 @@ def _train(folder: Path, name: str, until: int | None = None) -> Path:
     recipe = config.validate(RECIPE)
     out = folder / "runs"
     with contextlib.suppress(StoppedError):
-        train(recipe, out, backend="serial", watch=stop, say=lambda _: None)
+        train(recipe, out, backend="serial", on_round=stop)
     return (out / recipe.slug).rename(out / name)
 
 

@@ -468,7 +468,7 @@ def train_all(out: Path) -> dict[str, Path]:
     with one_thread():
         for name, tables in RECIPES.items():
             recipe = config.validate({**COMMON, **tables})
-            found[name] = train(recipe, out / name, backend="serial", say=lambda _: None)
+            found[name] = train(recipe, out / name, backend="serial")
     return found
 
 

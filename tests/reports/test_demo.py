@@ -54,12 +54,11 @@ def test_it_ends_with_the_page_and_the_three_numbers(done: tuple[Path, str]) -> 
 
 def test_a_second_call_does_nothing_twice(done: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     from analysis import runner
-    from training.engine import run as rounds
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("done before")
 
-    monkeypatch.setattr(rounds, "train", never)
+    monkeypatch.setattr("training.engine.run.train", never)
     monkeypatch.setattr(runner, "carry_out", never)
     out = done[0].parents[1]
     paths = demo.train(out, [*SMALL, "seed=0"], Console(quiet=True))

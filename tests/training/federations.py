@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +13,18 @@ from landscape.rng import numpy_generator
 from training import config
 from training.data import datasets
 from training.data.partition import Partition
-from training.engine.run import Federation, Record, State
+from training.engine.federation import Federation
+from training.engine.state import State
 from training.executors.base import Executor
 from training.executors.serial import Serial
 from training.methods import catalog
-from training.rules.base import ClientContext, Method, Perturbation, Report, Server, Vectors, unit
+from training.methods.method import Method
+from training.rules.base import Perturbation, Server
+from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import Proximal
+from training.rules.vectors import Vectors, unit
+from training.settings import settings
+from training.storage.metrics import Record
 
 SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
 NAMES = sorted(catalog.ALGORITHMS)
@@ -137,7 +142,7 @@ def normed(classes: int, channels: int, size: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-@dataclass(frozen=True)
+@settings
 class Swirl(Perturbation):
     """A made-up ascent that uses what no published one does at once: memory of every step, a message, an upload."""
 
@@ -150,27 +155,27 @@ class Swirl(Perturbation):
         context.state["swirl"] = 0.5 * context.state["swirl"] + gradient - 0.1 * context.message["tide"]
         return 0.1 * unit(context.state["swirl"])
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"tide": torch.ones_like(w)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"tide": server["tide"]}
 
-    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+    def make_upload(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"swirls": context.state["swirl"] * context.effective_steps}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"tide": report.uploads["swirls"]}
 
 
-@dataclass(frozen=True)
+@settings
 class LookAhead(Server):
     """Sends a point ahead of the model."""
 
-    def start(self, w: Tensor, server: Vectors) -> Tensor:
+    def choose_sent_point(self, w: Tensor, server: Vectors) -> Tensor:
         return w + 0.01 * server["tide"]
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return report.mean_model
 
 

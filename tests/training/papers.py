@@ -26,7 +26,7 @@ from tests.training.federations import (
     named_weight,
     scores,
 )
-from training.engine.run import Federation
+from training.engine.federation import Federation
 from training.methods import catalog
 
 PERTURBED = {
@@ -71,7 +71,7 @@ class Paper:
     """One federation, played by hand."""
 
     def __init__(self, fed: Federation):
-        self.fed, self.p = fed, catalog.values(fed.method)
+        self.fed, self.p = fed, catalog.read_settings(fed.method)
         self.name, _, other = fed.method.name.partition("+")
         self.perturbation = other or PERTURBED.get(self.name, "none")
         self.lr, self.r, self.wd = fed.recipe.local.lr, fed.recipe.local.momentum, fed.recipe.local.weight_decay
@@ -306,7 +306,7 @@ class Paper:
     def play(self) -> Tensor:
         """One round: the next global model."""
         fed, p, name, w, N = self.fed, self.p, self.name, self.w, self.N
-        cohort = fed.cohort(self.t)
+        cohort = fed.draw_cohort(self.t)
         share = {k: len(fed.client_indices[k]) / sum(len(fed.client_indices[j]) for j in cohort) for k in cohort}
         sent = w
         if name == "fedacg":

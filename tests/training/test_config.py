@@ -104,7 +104,7 @@ def test_unknown_names_at_every_level_come_with_the_nearest_known_one(content, w
         ({"augment": {"padding": "x"}}, 'augment.padding must be a whole number, got "x"'),
         ({"augment": {"padding": -1}}, "padding must be a whole number, at least 0; got -1"),
         ({"augment": {"mixup": "x"}}, 'augment.mixup must be a number, got "x"'),
-        ({"algorithm": {"name": "fedsam", "rho": "x"}}, "rho must be a number, got 'x'"),
+        ({"algorithm": {"name": "fedsam", "rho": "x"}}, 'rho must be a number, got "x"'),
         ({"algorithm": {"name": "fedsam", "rho": -1.0}}, "rho"),
         ({"model": {"name": "mlp", "hidden": [datetime.date(2024, 1, 2)]}}, "model: hidden must be text, a number, tr"),
         ({"model": {"name": "a:b", "x": None}}, "model: x must be text, a number, true, false, a list or a table"),
@@ -171,7 +171,7 @@ def test_everything_is_spelled_out_in_a_dumped_recipe():
     content = tomllib.loads(
         config.dump(validate({"algorithm": {"name": "fedasam"}, "partition": {"name": "pachinko"}, "swa": {}}))
     )
-    assert content["algorithm"] == {"name": "fedasam", **catalog.values(catalog.method("fedasam"))}
+    assert content["algorithm"] == {"name": "fedasam", **catalog.read_settings(catalog.find_method("fedasam"))}
     assert content["partition"] == {"name": "pachinko", "clients": 10, "alpha": 0.1, "beta": 10.0}
     assert set(content) == set(Recipe.model_fields)
     assert set(content["local"]) == set(config.Local.model_fields) - {"steps", "clip"}  # TOML has no word for none

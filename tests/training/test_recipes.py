@@ -363,7 +363,7 @@ def test_a_baseline_is_one_client_with_everything():
     for name in ("digits_centralised", "cifar10_centralised"):
         runs = config.load(name)
         assert all(run.partition.clients == run.rounds.participants == 1 for run in runs)
-        kinds = {(type(catalog.method(run.algorithm.name).perturbation).__name__, bool(run.swa)) for run in runs}
+        kinds = {(type(catalog.find_method(run.algorithm.name).perturbation).__name__, bool(run.swa)) for run in runs}
         assert kinds == {(kind, swa) for kind in ("NoPerturbation", "SAM", "ASAM") for swa in (False, True)}
 
 
@@ -381,7 +381,7 @@ def ends(runs):
 @pytest.mark.parametrize("name", DIGITS)
 def test_a_digits_recipe_trains(name, tmp_path):
     for run in ends(config.load(name, ["rounds.count=1", "local.steps=2"])):
-        path = train(run, tmp_path, backend="serial", say=lambda _: None)
+        path = train(run, tmp_path, backend="serial")
         status = json.loads((path / "status.json").read_text())
         assert (status["state"], status["round"]) == ("finished", 1)
 

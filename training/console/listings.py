@@ -24,8 +24,9 @@ from landscape.errors import choose
 from training import config
 from training.data import datasets, partition
 from training.methods import catalog
+from training.methods.method import Method
 from training.models import networks
-from training.rules.base import Method, Rule
+from training.rules.base import Rule
 from training.storage.atomic_files import write_atomically
 
 RULES = "perturbation + correction → server"
@@ -67,7 +68,7 @@ def algorithm_rows() -> list[tuple[str, ...]]:
             ", ".join(method.client_vectors).replace("_", " ") or "-",
             "/".join(str(vectors) for vectors in method.traffic),
             str(method.gradients_per_step),
-            settings(catalog.values(method)),
+            settings(catalog.read_settings(method)),
             method.paper,
         )
         for name, method in catalog.ALGORITHMS.items()
@@ -188,7 +189,7 @@ def noted(table: RenderableType, *lines: str) -> RenderableType:
 def rules(method: Method) -> str:
     """The rules of a method without the neutral ones: SAM + client momentum → mean."""
     local = [words(rule) for rule in (method.perturbation, method.correction) if type(rule).__name__ not in NEUTRAL]
-    local += [f"{words(method.term)} loss"] if method.term is not None else []
+    local += [f"{words(method.loss_term)} loss"] if method.loss_term is not None else []
     return " ".join([" + ".join(local), "→", words(method.server)]).strip()
 
 

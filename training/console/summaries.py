@@ -144,7 +144,7 @@ def _facts(run: Path, recipe: Recipe, split: Partition) -> Table:
 def facts(run: Path, recipe: Recipe, split: Partition) -> dict[str, str]:
     """The settings that matter, in words."""
     data, local, rounds, swa = recipe.data, recipe.local, recipe.rounds, recipe.swa
-    method = catalog.method(recipe.algorithm.name, recipe.algorithm.settings)
+    method = catalog.find_method(recipe.algorithm.name, recipe.algorithm.settings)
     used = f"{local.steps} steps" if local.steps else f"{local.epochs} epoch{'s' if local.epochs > 1 else ''}"
     extra = {"momentum": local.momentum, "weight_decay": local.weight_decay, "clip": local.clip}
     told = {key: value for key, value in extra.items() if value}
@@ -155,7 +155,7 @@ def facts(run: Path, recipe: Recipe, split: Partition) -> dict[str, str]:
         "data": _named(data.name, data.settings) + (", train and test pooled" if data.pooled else ""),
         "partition": f"{described(split)} among {len(split.indices)} clients",
         "model": _named(recipe.model.name, recipe.model.settings),
-        "algorithm": f"{_named(method.name, catalog.values(method))}, {method.paper}",
+        "algorithm": f"{_named(method.name, catalog.read_settings(method))}, {method.paper}",
         "rounds": f"{rounds.count}, {chosen} {rounds.participants} clients each, mean "
         + ("weighted by size" if rounds.aggregation == "size" else "unweighted"),
         "local": f"{used} of batches of {local.batch_size}, lr {local.lr:g}{decay}"

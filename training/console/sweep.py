@@ -16,9 +16,10 @@ from training.config import Recipe
 from training.console.listings import framed, settings
 from training.console.progress import Bars, bars
 from training.console.summaries import Score, say, scores, status
-from training.engine.run import Record, Watch, train
+from training.engine.run import RoundCallback, train
 from training.executors.choice import BACKENDS
 from training.storage import checkpoint, metrics, toml
+from training.storage.metrics import Record
 
 
 def train_all(
@@ -97,7 +98,7 @@ def _train_one(
         with bars(console) as bar:
             watch = _watch(recipe, console, bar)
             tell = partial(say, console)
-            return train(recipe, out, name=name, backend=backend, workers=workers, watch=watch, say=tell)
+            return train(recipe, out, name=name, backend=backend, workers=workers, on_round=watch, on_message=tell)
     except KeyboardInterrupt:
         kept = checkpoint.rounds(path)
         place = f"from round {kept[-1]}" if kept else "from the beginning"
@@ -135,7 +136,7 @@ def settled(path: Path, recipe: Recipe) -> str:
     return f"finished already, not trained again (remove {path} to start over)"
 
 
-def _watch(recipe: Recipe, console: Console, bar: Bars) -> Watch:
+def _watch(recipe: Recipe, console: Console, bar: Bars) -> RoundCallback:
     """A bar on a terminal, with ten lines along the way; a line a round elsewhere."""
     count = recipe.rounds.count
     if not console.is_terminal:

@@ -1,26 +1,28 @@
-"""What a round brought back, summed as it comes in."""
+"""Sums over the participants of a round, taken as their results arrive."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from training.engine.local_training import DivergenceError, Result
+from training.engine.local_training import ClientResult, DivergenceError
 from training.engine.recording import summarise
 from training.executors.base import Broadcast
-from training.rules.base import Report, Vectors, effective_steps
+from training.rules.context import RoundReport
+from training.rules.vectors import Vectors, effective_steps
 
 
 @dataclass
 class RoundAggregate:
-    """Running sums over the participants of a round, in float64, in cohort order: no list of models is kept."""
+    """Running sums over the participants of a round, in float64 and in cohort order; no list of models is kept."""
 
     sent: Broadcast
     momentum: float  # of local SGD
-    weights: dict[int, float]  # participant -> p_k
+    weights: Mapping[int, float]  # participant -> p_k
 
     def __post_init__(self) -> None:
         self.start = self.sent.start.double()
@@ -34,8 +36,8 @@ class RoundAggregate:
         self.drift = self.loss = self.effective_steps = 0.0
         self.gradients = self.moved = 0
 
-    def add(self, result: Result, before: Vectors) -> None:
-        """Take in a participant that remembered the vectors `before`."""
+    def add(self, result: ClientResult, before: Vectors) -> None:
+        """Add the result of a participant; `before`: its client vectors before the round."""
         p, sent = self.weights[result.client], self.sent
         D = result.w - self.start
         length = float(D.norm())
@@ -60,10 +62,14 @@ class RoundAggregate:
             self.changes[name] = self.changes.get(name, 0.0) + change
             self.states[name] = self.states.get(name, 0.0) + p * vector.double()
 
-    def report(self, model: Tensor, clients: int) -> Report:
-        """The sums in the precision of the run; `model` is the server's."""
+    def report(self, model: Tensor, clients: int) -> RoundReport:
+        """Make the report of the round, in the precision of the run.
+
+        model: the server's, w^t.
+        clients: N, the number of all clients.
+        """
         like = self.sent.start.dtype
-        return Report(
+        return RoundReport(
             model=model,
             start=self.sent.start,
             displacement=self.displacement.to(like),

@@ -1,66 +1,55 @@
-"""A federation: who takes part in a round, what it brings back, and how good the models are."""
+"""A federation and one round of it: who takes part, what they send back, and the next state."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from landscape import Objective
 from landscape.layout import running_statistics
 from landscape.rng import numpy_generator
-from landscape.runtime.replica import NORM
 from training.config import Recipe
 from training.data import datasets, partition
+from training.engine import swa
 from training.engine.aggregation import RoundAggregate
-from training.engine.local_training import ClientIndices, DivergenceError, LocalTrainer
-from training.engine.recording import perturbation_error
+from training.engine.evaluation import choose_batchnorm, evaluate_state, make_test_objective
+from training.engine.local_training import DivergenceError
+from training.engine.recording import compute_perturbation_error
+from training.engine.state import State
+from training.engine.trainer import ClientIndices, LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
 from training.methods import catalog
 from training.models import networks
-from training.rules.base import Vectors
-
-Record = dict[str, Any]
-
-
-@dataclass
-class State:
-    """The federation between two rounds."""
-
-    round: int  # rounds finished
-    w: Tensor  # (d,) the server's model
-    statistics: Tensor  # (b,) running statistics of norm layers
-    server: Vectors
-    clients: dict[int, Vectors] = field(default_factory=dict)  # only those that ever took part
-    mean: Tensor | None = None  # plain mean of the last participants
-    sent: Tensor | None = None  # (d,) what was broadcast to them: where their local training began
-    sent_statistics: Tensor | None = None  # (b,) likewise
-    swa: Tensor | None = None
-    swa_statistics: Tensor | None = None  # (b,) averaged like the models
-    captured: int = 0  # models in the SWA average
+from training.rules.context import RoundReport
+from training.rules.vectors import Vectors
+from training.storage.metrics import Record
 
 
 class Federation:
-    """A run in memory: its recipe, data, method and evaluation."""
+    """A run in memory: its recipe, data, method and test objective.
+
+    recipe: everything that determines the run.
+    stored: the partition that the run was begun with; drawn from the recipe's seed if there is none yet.
+    """
 
     def __init__(self, recipe: Recipe, stored: partition.Partition | None = None):
         self.recipe = recipe
-        self.method = catalog.method(recipe.algorithm.name, recipe.algorithm.settings)
+        self.method = catalog.find_method(recipe.algorithm.name, recipe.algorithm.settings)
         data = recipe.data
         dataset = datasets.load(data.name, root=data.root, download=data.download, **data.settings)
         self.dataset = datasets.pooled(dataset) if data.pooled else dataset
         self.partition = stored or draw_partition(recipe, self.dataset)
-        parts, self.tests = list(self.partition.indices), None
+        indices, self.tests = list(self.partition.indices), None
         if data.pooled:
-            splits = [partition.split_client(own, seed=recipe.seed, client=k) for k, own in enumerate(parts)]
-            parts, self.tests = [train for train, _ in splits], [test for _, test in splits]
-        self.client_indices = ClientIndices.of(parts)
+            splits = [partition.split_client(own, seed=recipe.seed, client=k) for k, own in enumerate(indices)]
+            indices, self.tests = [train for train, _ in splits], [test for _, test in splits]
+        self.client_indices = ClientIndices.of(indices)
         model = networks.build(
             recipe.model.name,
             classes=self.dataset.classes,
@@ -70,128 +59,85 @@ class Federation:
             **recipe.model.settings,
         )
         self.trainer = LocalTrainer(recipe, self.dataset, self.client_indices, self.method, model)
-        self.objective = self._objective()
-
-    def _objective(self) -> Objective | None:
-        images, labels = self.dataset.test_images, self.dataset.test_labels
-        if self.tests is not None:  # pooled data: everyone's test parts together
-            places = torch.from_numpy(np.concatenate(self.tests))
-            images, labels = self.dataset.train_images[places], self.dataset.train_labels[places]
-        if len(labels) == 0:
-            return None
-        inputs = datasets.normalise(images, self.dataset, self.trainer.dtype)
-        return Objective(self.trainer.model, (inputs, labels), dtype=self.trainer.dtype, batchnorm=self.policy)
+        self.objective = make_test_objective(self.trainer, self.tests)
 
     @property
     def policy(self) -> str:
-        """BatchNorm in evaluation: running statistics travel with the weights; layers that keep none use the batch."""
-        if running_statistics(self.trainer.model):
-            return "interpolated"
-        return "batch" if any(isinstance(module, NORM) for module in self.trainer.model.modules()) else "frozen"
+        """The BatchNorm policy of evaluations."""
+        return choose_batchnorm(self.trainer.model)
 
     def begin(self) -> State:
-        """The state before the first round."""
+        """Create the state before the first round."""
         w = self.trainer.layout.flatten(self.trainer.model).to(self.trainer.dtype)
         buffers = [buffer.reshape(-1) for buffer in running_statistics(self.trainer.model).values()]
         statistics = torch.cat(buffers).to(self.trainer.dtype) if buffers else w.new_zeros(0)
-        return State(0, w, statistics, self.method.server_init(w))
+        return State(0, w, statistics, self.method.init_server(w))
 
-    def cohort(self, round: int) -> list[int]:
-        """The participants of a round, a function of seed and round alone."""
+    def draw_cohort(self, round: int) -> list[int]:
+        """Draw the participants of a round, a function of seed and round alone."""
         N, S = len(self.client_indices), self.recipe.rounds.participants
         if self.recipe.rounds.sampling == "fixed":
             drawn = numpy_generator(self.recipe.seed, "cohort", round).choice(N, S, replace=False)
             return sorted(int(client) for client in drawn)
         draws = (numpy_generator(self.recipe.seed, "cohort", round, again).random(N) for again in itertools.count())
-        chosen = (np.flatnonzero(draw < S / N) for draw in draws)  # nobody at all: draw again
+        chosen = (np.flatnonzero(draw < S / N) for draw in draws)  # an empty cohort is drawn again
         return [int(client) for client in next(cohort for cohort in chosen if len(cohort))]
 
-    def lr(self, round: int) -> float:
-        """The local rate of a round: decayed; once SWA has begun cyclic, or constant for cycles of one round.
+    def weigh(self, cohort: list[int]) -> dict[int, float]:
+        """The weights p_k of the participants in every mean, which sum to one."""
+        by_size = self.recipe.rounds.aggregation == "size"
+        sizes = {k: len(self.client_indices[k]) if by_size else 1 for k in cohort}
+        return {k: size / sum(sizes.values()) for k, size in sizes.items()}
 
-        (1 - s) lr + s lr_end, s = (round mod c + 1) / c (FedSAM paper, eq. 7), with the rate lr that decay has reached.
-        """
-        local, swa = self.recipe.local, self.recipe.swa
-        if swa is None or round < self.swa_start:
-            return local.lr * local.lr_decay**round
-        reached = local.lr * local.lr_decay**self.swa_start
-        share = (round % swa.cycle + 1) / swa.cycle if swa.cycle > 1 else 0.0
-        return (1 - share) * reached + share * swa.lr_end
-
-    @property
-    def swa_start(self) -> int:
-        """Rounds before SWA begins: all of them where there is none."""
-        count = self.recipe.rounds.count
-        return math.floor(self.recipe.swa.start * count + 1e-9) if self.recipe.swa else count  # 0.29 * 100 is 28.99...
+    def compute_lr(self, round: int) -> float:
+        """The local rate of a round."""
+        return swa.compute_lr(self.recipe, round)
 
     def advance(
         self, state: State, executor: Executor, keep_locals: bool = True
     ) -> tuple[State, Record, dict[int, Tensor]]:
-        """One round: the next state, its metrics, and every participant's model where they are to be kept.
+        """Run one round.
 
-        A local model is its weights, followed by its running statistics where there are norm layers that keep some.
+        state: before the round.
+        executor: trains the participants.
+        keep_locals: whether the participants' models are wanted.
+        Returns the next state, the metrics of the round, and the participants' models by client: their weights (d,),
+        followed by the running statistics of their norm layers (b,).
         """
-        began = time.perf_counter()
-        recipe, method, round = self.recipe, self.method, state.round
-        cohort, lr = self.cohort(round), self.lr(round)
-        sizes = {k: len(self.client_indices[k]) if recipe.rounds.aggregation == "size" else 1 for k in cohort}
-        weights = {k: size / sum(sizes.values()) for k, size in sizes.items()}
-        gradients, probe = 0, None
-        if method.server.probes:
-            probe = self._probe(state, weights, executor)
-            start = method.server.start_after(state.w, state.server, probe.report(state.w, len(self.client_indices)))
-            gradients = probe.gradients
-        else:
-            start = method.server.start(state.w, state.server)
+        began, recipe = time.perf_counter(), self.recipe
+        weights = self.weigh(self.draw_cohort(state.round))
+        probe = self._probe(state, weights, executor) if self.method.server.probes else None
+        start = self._choose_sent_point(state, probe)
         aggregate, clients, local_models = self._exchange(state, start, weights, executor, keep_locals)
         report = aggregate.report(state.w, len(self.client_indices))
-        w, server = method.advance(state.w, state.server, report)
-        if not bool(torch.isfinite(w).all()):
-            raise DivergenceError(round + 1, None, None, lr)
-        following = replace(
-            self._begin_average(state),
-            round=round + 1,
-            w=w,
-            statistics=aggregate.statistics.to(start.dtype),
-            server=server,
-            clients=clients,
-            mean=report.mean_model,
-            sent=start,
-            sent_statistics=state.statistics,
-        )
-        self._average(following)
-        down, up = (vectors * start.numel() + state.statistics.numel() for vectors in method.traffic)
-        record: Record = {
-            "round": round + 1,
-            "lr": lr,
-            "participants": len(cohort),
-            "train_loss": aggregate.loss,
-            "norm": float(w.double().norm()),
-            "update": float(report.displacement.double().norm()),
-            "drift": aggregate.drift / len(cohort),
-            "cosine": aggregate.cosine,
-            "gradients": gradients + aggregate.gradients,
-            "bytes_down": down * start.element_size() * len(cohort),
-            "bytes_up": up * start.element_size() * len(cohort),
-        }
+        following = self._make_next_state(state, report, aggregate.statistics, clients)
+        record = self._measure(state, following, aggregate, report, probe)
         if recipe.record:
-            record["recorded"] = aggregate.recorded | self._recorded(state, weights, executor, probe)
-        if (round + 1) % recipe.evaluation.every == 0 or round + 1 > recipe.rounds.count - recipe.evaluation.last:
-            record.update(self.evaluate(following))
+            record["recorded"] = aggregate.recorded | self._record_round(state, weights, executor, probe)
+        finished = following.round
+        if finished % recipe.evaluation.every == 0 or finished > recipe.rounds.count - recipe.evaluation.last:
+            record.update(evaluate_state(self.objective, following))
             if not math.isfinite(record.get("test_loss", 0.0)):
-                raise DivergenceError(round + 1, None, None, lr)
+                raise DivergenceError(finished, None, None, report.lr)
         record["seconds"] = time.perf_counter() - began
         return following, record, local_models
 
+    def _choose_sent_point(self, state: State, probe: RoundAggregate | None) -> Tensor:
+        server = self.method.server
+        if probe is None:
+            return server.choose_sent_point(state.w, state.server)
+        report = probe.report(state.w, len(self.client_indices))
+        return server.choose_sent_point_after(state.w, state.server, report)
+
     def _exchange(
-        self, state: State, start: Tensor, weights: dict[int, float], executor: Executor, keep_locals: bool
+        self, state: State, start: Tensor, weights: Mapping[int, float], executor: Executor, keep_locals: bool
     ) -> tuple[RoundAggregate, dict[int, Vectors], dict[int, Tensor]]:
-        """Let the cohort train from `start`: what it brought back, everyone's memory, and its models."""
+        """Let the cohort train from `start`: what it sent back, all clients' vectors afterwards, and its models."""
         method = self.method
-        fresh = method.client_init(self.trainer.layout, start)
+        fresh = method.init_client(self.trainer.layout, start)
         remembered = {k: state.clients.get(k, fresh) for k in weights}
-        message = method.message(state.w, state.server)
-        broadcast = Broadcast(start, message, state.statistics, self.lr(state.round), state.round)
+        message = method.make_message(state.w, state.server)
+        broadcast = Broadcast(start, message, state.statistics, self.compute_lr(state.round), state.round)
         aggregate = RoundAggregate(broadcast, self.recipe.local.momentum, weights)
         local_models, clients = {}, dict(state.clients)
         for result in executor.run(broadcast, [Task(k, remembered[k]) for k in weights]):
@@ -202,60 +148,66 @@ class Federation:
                 local_models[result.client] = torch.cat([result.w, result.statistics])
         return aggregate, clients, local_models
 
-    def _probe(self, state: State, weights: dict[int, float], executor: Executor) -> RoundAggregate:
-        """What the cohort would bring back from the model itself; nobody remembers it."""
+    def _probe(self, state: State, weights: Mapping[int, float], executor: Executor) -> RoundAggregate:
+        """What the cohort would send back if it trained from the server's model; no client's vectors change."""
         return self._exchange(state, state.w, weights, executor, keep_locals=False)[0]
 
-    def _recorded(
-        self, state: State, weights: dict[int, float], executor: Executor, probe: RoundAggregate | None
+    def _make_next_state(
+        self, state: State, report: RoundReport, statistics: Tensor, clients: dict[int, Vectors]
+    ) -> State:
+        w, server = self.method.advance(state.w, state.server, report)
+        if not bool(torch.isfinite(w).all()):
+            raise DivergenceError(state.round + 1, None, None, report.lr)
+        following = replace(
+            swa.start_average(state, self.recipe),
+            round=state.round + 1,
+            w=w,
+            statistics=statistics.to(w.dtype),
+            server=server,
+            clients=clients,
+            mean=report.mean_model,
+            sent=report.start,
+            sent_statistics=state.statistics,
+        )
+        return swa.capture(following, self.recipe)
+
+    def _measure(
+        self,
+        state: State,
+        following: State,
+        aggregate: RoundAggregate,
+        report: RoundReport,
+        probe: RoundAggregate | None,
     ) -> Record:
-        """What is recorded once a round; for eq. 6 of FedGloSS the cohort trains once more if it has not yet."""
+        """The metrics of a round that need no further computation on data."""
+        participants, start = report.participants, report.start
+        down, up = (vectors * start.numel() + state.statistics.numel() for vectors in self.method.traffic)
+        return {
+            "round": following.round,
+            "lr": report.lr,
+            "participants": participants,
+            "train_loss": aggregate.loss,
+            "norm": float(following.w.double().norm()),
+            "update": float(report.displacement.double().norm()),
+            "drift": report.drift,
+            "cosine": aggregate.cosine,
+            "gradients": aggregate.gradients + (0 if probe is None else probe.gradients),
+            "bytes_down": down * start.element_size() * participants,
+            "bytes_up": up * start.element_size() * participants,
+        }
+
+    def _record_round(
+        self, state: State, weights: Mapping[int, float], executor: Executor, probe: RoundAggregate | None
+    ) -> Record:
+        """What is recorded once a round; for FedGloSS's eq. 6 the cohort also trains from the server's model."""
         if "delta_epsilon" not in self.recipe.record:
             return {}
         probe = probe or self._probe(state, weights, executor)
-        return {"delta_epsilon": {"mean": perturbation_error(self.method, state.server, probe.displacement)}}
-
-    def _begin_average(self, state: State) -> State:
-        """Server-side SWA starts from the model before its first round (FedSAM paper, Algorithm 1, lines 2 and 3)."""
-        if self.recipe.swa is None or state.round != self.swa_start:
-            return state
-        return replace(state, swa=state.w, swa_statistics=state.statistics)
-
-    def _average(self, state: State) -> None:
-        """Capture the model at the end of a cycle, or where the published code does."""
-        swa, round = self.recipe.swa, state.round - 1
-        if swa is None or state.swa is None or state.swa_statistics is None:
-            return
-        at_end = (round + 1) % swa.cycle == 0
-        as_code = round > self.swa_start and (round - self.swa_start) % swa.cycle == 0
-        if at_end if swa.capture == "cycle_end" else as_code:
-            n = state.captured if swa.count_from == "zero" else (round + 1) // swa.cycle
-            state.swa = (n * state.swa + state.w) / (n + 1)
-            state.swa_statistics = (n * state.swa_statistics + state.statistics) / (n + 1)
-            state.captured += 1
-
-    def evaluate(self, state: State) -> Record:
-        """Test loss and accuracy of the server's model, the participants' mean and the SWA model."""
-        if self.objective is None:
-            return {}
-        points = (
-            ("", state.w, state.statistics),
-            ("mean_", state.mean, state.statistics),
-            ("swa_", state.swa, state.swa_statistics),
-        )
-        record: Record = {}
-        for name, w, statistics in points:
-            if w is None or statistics is None:
-                continue
-            if name != "mean_" or not torch.equal(w, state.w):  # FedAvg's mean is the server's model: look once
-                found = self.objective.evaluate(torch.cat([w, statistics]))
-            record[f"{name}test_loss"] = found.loss
-            record[f"{name}accuracy"] = None if found.error is None else 1 - found.error
-        return record
+        return {"delta_epsilon": {"mean": compute_perturbation_error(self.method, state.server, probe.displacement)}}
 
 
 def draw_partition(recipe: Recipe, dataset: datasets.Dataset) -> partition.Partition:
-    """The recipe's partition of a data set; superclasses come with the data."""
+    """Draw the recipe's partition of a data set; superclasses come with the data."""
     settings = recipe.partition.settings
     if recipe.partition.name == "pachinko" and "coarse" not in settings:
         if dataset.coarse is None:

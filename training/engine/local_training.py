@@ -1,36 +1,38 @@
-"""Local training of one client: one step and one loop, shared by every method and every back-end."""
+"""Local training of one client: one step and one loop, shared by every method; `local_step` serves every backend."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from landscape.layout import Layout, running_statistics
-from landscape.rng import key, numpy_generator, torch_generator
+from landscape.rng import key, numpy_generator
 from landscape.runtime.replica import Replica
 from training.config import Recipe
-from training.data.allocation import Ints
-from training.data.augment import augment, mixup
-from training.data.datasets import Dataset
 from training.engine.recording import Recorder
-from training.rules.base import ClientContext, GradientFunction, LossTerm, Method, ModelOutput, Vectors, norm
+from training.engine.trainer import LocalTrainer
+from training.methods.method import Method
+from training.rules.base import GradientFunction, LossTerm, ModelOutput
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors, norm
 
 
 class DivergenceError(RuntimeError):
-    """Numbers that are not finite: the run stops, keeps its last good checkpoint, and says where it happened.
+    """A loss or model is not finite any more.
 
-    Rounds and steps count from one, as the metrics do. client: None means the model that the server made.
+    round, step: where it happened; both count from one, as the metrics do.
+    client: who diverged; None for the server's model.
+    lr: the local rate of the round.
     """
 
     def __init__(self, round: int, client: int | None, step: int | None, lr: float):
-        super().__init__(round, client, step, lr)  # as they came: worker processes send this by pickle
+        super().__init__(round, client, step, lr)  # all of them: worker processes send this by pickle
         self.round, self.client, self.step, self.lr = round, client, step, lr
 
     def __str__(self) -> str:
@@ -46,8 +48,8 @@ class DivergenceError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a participant hands back."""
+class ClientResult:
+    """What a participant sends back."""
 
     client: int
     w: Tensor  # (d,) where local training ended
@@ -61,104 +63,14 @@ class Result:
     recorded: dict[str, list[float]] = field(default_factory=dict)  # quantity -> values by step; see `recording`
 
 
-@dataclass(frozen=True, eq=False)
-class ClientIndices:
-    """The examples of every client as one array with bounds: a million clients cost no more than their examples."""
-
-    flat: Ints
-    bounds: Ints  # (clients + 1,)
-
-    @classmethod
-    def of(cls, parts: Sequence[Ints]) -> ClientIndices:
-        sizes = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
-        return cls(np.concatenate(parts), np.concatenate([[0], np.cumsum(sizes)]))
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    def __getitem__(self, client: int) -> Ints:
-        return self.flat[self.bounds[client] : self.bounds[client + 1]]
-
-
-@dataclass
-class LocalTrainer:
-    """All that local training needs and that never changes in a run; each worker process builds its own."""
-
-    recipe: Recipe
-    dataset: Dataset
-    client_indices: ClientIndices  # training examples of every client
-    method: Method
-    model: nn.Module
-    layout: Layout = field(init=False)
-    replica: Replica = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dtype = torch.float32 if self.recipe.dtype == "float32" else torch.float64
-        self.layout = Layout.of(self.model)
-        self.replica = Replica(self.model.train(), self.layout, self.dtype, torch.device("cpu"))
-        self._statistics = list(running_statistics(self.replica.module).values())
-        self.batch_size = self.recipe.local.batch_size * self.method.perturbation.batches
-        self.classifier = self.replica.module.get_submodule(self.layout.entries[-1].layer)
-        convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
-        self.format = torch.channels_last if convolves else torch.contiguous_format
-
-    def steps(self, client: int) -> int:
-        """K, the number of local steps of a client."""
-        local = self.recipe.local
-        return local.steps or local.epochs * math.ceil(len(self.client_indices[client]) / self.batch_size)
-
-    def orders(self, client: int, round: int) -> Iterator[Ints]:
-        """The examples of each local step: a fresh keyed order for every epoch."""
-        own, size, epoch, taken = self.client_indices[client], self.batch_size, 0, 0
-        while True:
-            order = numpy_generator(self.recipe.seed, "order", round, client, epoch).permutation(own)
-            for start in range(0, len(order), size):
-                yield order[start : start + size]
-                taken += 1
-                if taken == self.steps(client):
-                    return
-            epoch += 1
-
-    def batch(self, chosen: Ints, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
-        """Augmented, normalised images and their labels; the draw is keyed, so both passes of SAM see the same."""
-        places = torch.from_numpy(chosen)
-        generator = torch_generator(self.recipe.seed, "augment", round, client, step)
-        images = augment(
-            self.dataset.train_images[places], generator, self.recipe.augment, dataset=self.dataset, dtype=self.dtype
-        )
-        labels = self.dataset.train_labels[places]
-        images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
-        return images.contiguous(memory_format=self.format), labels
-
-    def take_statistics(self) -> Tensor:
-        """Running statistics of the norm layers as one vector (b,), empty if there are none."""
-        return torch.cat([self.replica.flat[:0], *(buffer.reshape(-1) for buffer in self._statistics)])
-
-    def put_statistics(self, values: Tensor) -> None:
-        """Let the norm layers start from these statistics, their batch counters from zero."""
-        start = 0
-        for buffer in self._statistics:
-            buffer.copy_(values[start : start + buffer.numel()].view(buffer.shape))
-            start += buffer.numel()
-        for layer in self.replica.norms:
-            if layer.num_batches_tracked is not None:
-                layer.num_batches_tracked.zero_()
-
-    def see(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> ModelOutput:
-        """What the network makes of a batch; features are what enters its classifier."""
-        if not features:
-            return ModelOutput(network(inputs), None)
-        caught: list[Tensor] = []
-        hook = self.classifier.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
-        try:
-            outputs = network(inputs)
-        finally:
-            hook.remove()
-        return ModelOutput(outputs, caught[-1].flatten(1))
-
-
 class StepGradient:
-    """The gradients of one local step of one client. The first one taken feeds norm layers and the training loss."""
+    """The gradients of one local step of one client (a `GradientFunction`).
+
+    The first call updates the statistics of norm layers and defines the training loss of the step.
+    inputs, targets: the batch.
+    at_rest: norm layers learn nothing, not even from the first call.
+    strict: raise DivergenceError where a loss is not finite.
+    """
 
     def __init__(
         self,
@@ -170,23 +82,22 @@ class StepGradient:
         strict: bool = True,
     ):
         self.trainer, self.context, self.inputs, self.targets = trainer, context, inputs, targets
-        self.at_rest = at_rest  # norm layers learn nothing
-        self.strict = strict  # a loss that is not finite ends the run
+        self.at_rest, self.strict = at_rest, strict
         self.evaluations, self.loss = 0, math.nan
         self._views: dict[tuple[str, int | None], ModelOutput] = {}
 
-    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
-        trainer, added = self.trainer, term or self.trainer.method.term
-        chosen = halves(len(self.targets), half)
+    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        trainer, added = self.trainer, loss_term or self.trainer.method.loss_term
+        chosen = select_half(len(self.targets), half)
         inputs, targets = self.inputs[chosen], self.targets[chosen]
-        others = {} if added is None else self._others(added, inputs, half)
+        others = {} if added is None else self._compute_references(added, inputs, half)
         with torch.no_grad():
             trainer.replica.flat.copy_(point)
         rest = self.at_rest or self.evaluations > 0
         with _statistics_at_rest(trainer.replica) if rest else nullcontext():
-            seen = trainer.see(trainer.replica.module, inputs, added is not None and added.features)
+            seen = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
         plain = functional.cross_entropy(seen.outputs, targets)
-        loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if term else plain)
+        loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if loss_term else plain)
         parts = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
         if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
             context = self.context
@@ -196,24 +107,29 @@ class StepGradient:
         self.evaluations += 1
         return torch.cat([part.reshape(-1) for part in parts])
 
-    def silent(self) -> StepGradient:
-        """A twin on the same batch, for the record only."""
+    def make_silent_copy(self) -> StepGradient:
+        """Make a copy on the same batch whose calls have no effect: neither counted, nor seen by norm layers."""
         return StepGradient(self.trainer, self.context, self.inputs, self.targets, at_rest=True, strict=False)
 
-    def _others(self, term: LossTerm, inputs: Tensor, half: int | None) -> dict[str, ModelOutput]:
-        """How the models of reference see the batch. In training mode like the model itself, so that equals agree."""
+    def _compute_references(self, term: LossTerm, inputs: Tensor, half: int | None) -> dict[str, ModelOutput]:
+        """Outputs of the reference models; in training mode like the model itself, so that equal models agree."""
         found = {}
         for name, point in term.references(self.context).items():
             if (name, half) not in self._views:
-                with torch.no_grad(), _statistics_at_rest(self.trainer.replica):
-                    self.trainer.replica.flat.copy_(point)
-                    self._views[name, half] = self.trainer.see(self.trainer.replica.module, inputs, term.features)
+                replica = self.trainer.replica
+                with torch.no_grad(), _statistics_at_rest(replica):
+                    replica.flat.copy_(point)
+                    self._views[name, half] = self.trainer.compute_output(replica.module, inputs, term.features)
             found[name] = self._views[name, half]
         return found
 
 
-def halves(count: int, half: int | None) -> slice:
-    """The places of a half of a batch; of a single example both halves are that example."""
+def select_half(count: int, half: int | None) -> slice:
+    """Select the examples of half 0 or 1 of a batch of `count`, or all of them; one example is in both halves.
+
+    >>> select_half(5, 0), select_half(5, 1)
+    (slice(0, 3, None), slice(3, 5, None))
+    """
     middle = (count + 1) // 2
     if half is None or count == 1:
         return slice(0, count)
@@ -231,8 +147,14 @@ def local_step(
 ) -> tuple[Tensor, Tensor | None]:
     """One step of any method: perturb, take the gradient there, correct, decay, move.
 
-    Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD. A recorder
-    looks on, with a gradient_at that it watches, and changes nothing.
+    Weight decay acts at the unperturbed weights, outside the method's correction; momentum is torch's SGD.
+    gradient_at: gradients on the batch of this step; wrapped by the recorder if there is one.
+    w: (d,) or (C, d) the weights.
+    velocity: of the local momentum; None in the first step.
+    context: the client's round; its step count goes up by one.
+    recipe: its [local] table is used.
+    recorder: stores quantities of the step and changes nothing.
+    Returns the next weights and velocity.
     """
     local = recipe.local
     descent, plain = method.perturbation.descend(w, gradient_at, context, method.correction.needs_gradient)
@@ -241,7 +163,7 @@ def local_step(
         u = u * torch.clamp(local.clip / norm(u), max=1.0)
     if local.weight_decay:
         u = torch.add(u, w, alpha=local.weight_decay)
-    frozen = method.correction.frozen(context.layout)
+    frozen = method.correction.find_frozen(context.layout)
     if frozen is not None:
         u = u.clone()
         u[..., frozen] = 0.0
@@ -250,16 +172,20 @@ def local_step(
         u = velocity
     moved = torch.sub(w, u, alpha=context.lr)
     if recorder is not None:
-        recorder.note(method, context, w, descent, direction, moved)
+        recorder.record(method, context, w, descent, direction, moved)
     context.step += 1
     return moved, velocity
 
 
-def train_client(trainer: LocalTrainer, context: ClientContext, client: int, statistics: Tensor) -> Result:
-    """Run a client's local steps from the point that was sent."""
+def train_client(trainer: LocalTrainer, context: ClientContext, client: int, statistics: Tensor) -> ClientResult:
+    """Run all local steps of a client in one round.
+
+    context: the client's round, with the point that was sent.
+    statistics: (b,) running statistics of norm layers that were sent.
+    """
     velocity: Tensor | None = None
-    recorder = Recorder.of(trainer.recipe.record)
-    trainer.put_statistics(statistics)
+    recorder = Recorder.create(trainer.recipe.record)
+    trainer.load_statistics(statistics)
     losses: list[float] = []
     evaluations = 0
 
@@ -270,7 +196,7 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
         )
         own = own[: math.ceil(share * len(own))]
         for place, start in enumerate(range(0, len(own), trainer.batch_size)):
-            batch = trainer.batch(own[start : start + trainer.batch_size], client, context.round, -1 - place)
+            batch = trainer.load_batch(own[start : start + trainer.batch_size], client, context.round, -1 - place)
             gradient_at = StepGradient(trainer, context, *batch, at_rest=True)
             yield gradient_at
             evaluations += gradient_at.evaluations
@@ -278,30 +204,30 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
     with torch.random.fork_rng(devices=[]):
         # dropout, where a model has it, draws from the global generator
         torch.default_generator.manual_seed(key(trainer.recipe.seed, "dropout", context.round, client))
-        w = trainer.method.correction.enter(context, samples)
-        for step, chosen in enumerate(trainer.orders(client, context.round)):
-            gradient_at = StepGradient(trainer, context, *trainer.batch(chosen, client, context.round, step))
-            taken = gradient_at if recorder is None else recorder.watch(gradient_at)
+        w = trainer.method.correction.choose_start(context, samples)
+        for step, chosen in enumerate(trainer.draw_batches(client, context.round)):
+            gradient_at = StepGradient(trainer, context, *trainer.load_batch(chosen, client, context.round, step))
+            taken = gradient_at if recorder is None else recorder.wrap(gradient_at)
             w, velocity = local_step(trainer.method, taken, w, velocity, context, trainer.recipe, recorder)
             losses.append(gradient_at.loss)
             evaluations += gradient_at.evaluations
-    return Result(
+    return ClientResult(
         client=client,
         w=w,
-        statistics=trainer.take_statistics(),
-        state={**context.state, **trainer.method.finish(context, w)},
-        uploads=trainer.method.upload(context, w),
-        steps=trainer.steps(client),
+        statistics=trainer.read_statistics(),
+        state={**context.state, **trainer.method.update_client(context, w)},
+        uploads=trainer.method.make_upload(context, w),
+        steps=trainer.count_steps(client),
         examples=len(trainer.client_indices[client]),
         loss=float(np.mean(losses)),
         gradients=evaluations,
-        recorded={} if recorder is None else recorder.series(0, trainer.steps(client)),
+        recorded={} if recorder is None else recorder.read_series(0, trainer.count_steps(client)),
     )
 
 
 @contextmanager
 def _statistics_at_rest(replica: Replica) -> Iterator[None]:
-    """Norm layers normalise by the batch but learn nothing from it."""
+    """Let norm layers normalise by the batch without learning from it."""
     kept = [(layer, layer.momentum) for layer in replica.norms]
     for layer, _ in kept:
         # BatchNorm goes by the flag, which also spares its batch counter; InstanceNorm by the momentum

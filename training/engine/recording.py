@@ -19,38 +19,41 @@ from torch import Tensor
 from landscape.errors import choose
 from training.methods.fedgloss import ServerSharpness
 from training.methods.fedsol import ProximalSAM
-from training.rules.base import ClientContext, GradientFunction, LossTerm, Method, Vectors, norm, unit
+from training.methods.method import Method
+from training.rules.base import GradientFunction, LossTerm
+from training.rules.context import ClientContext
 from training.rules.perturbations import NoPerturbation
+from training.rules.vectors import Vectors, norm, unit
 
 SENT = ("direction", "momentum", "global_control")  # a server's estimate of the global gradient, by name in its message
 
 
 class StepGradients(GradientFunction, Protocol):
-    """The gradients of one local step, with a twin on the same batch."""
+    """The gradients of one local step, which can be copied for extra evaluations."""
 
-    def silent(self) -> GradientFunction:
-        """Counts nothing, teaches norm layers nothing, and answers NaN where numbers are not finite."""
+    def make_silent_copy(self) -> GradientFunction:
+        """Make a copy on the same batch: uncounted, unseen by norm layers, NaN where numbers are not finite."""
 
 
-class Watched:
-    """A gradient_at that remembers what it was asked, so that nothing is computed twice for the record."""
+class RecordedGradients:
+    """A gradient function that remembers its calls, so that no gradient is computed twice for the record."""
 
     def __init__(self, gradient_at: StepGradients):
         self.gradient_at = gradient_at
         self.calls: list[tuple[Tensor, LossTerm | None, int | None, Tensor]] = []
         self.extra: list[tuple[Tensor, LossTerm | None, int | None, Tensor]] = []  # for the record only
 
-    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
-        gradient = self.gradient_at(point, term, half)
-        self.calls.append((point, term, half, gradient))
+    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        gradient = self.gradient_at(point, loss_term, half)
+        self.calls.append((point, loss_term, half, gradient))
         return gradient
 
-    def again(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
-        """The gradient that was taken at this very point, or else a silent one."""
+    def recall(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        """Return the gradient that was taken at this very point, or else compute one without any effect."""
         for known, asked, part, gradient in (*self.calls, *self.extra):
-            if known is point and asked == term and part == half:
+            if known is point and asked == loss_term and part == half:
                 return gradient
-        self.extra.append((point, term, half, self.gradient_at.silent()(point, term, half)))
+        self.extra.append((point, loss_term, half, self.gradient_at.make_silent_copy()(point, loss_term, half)))
         return self.extra[-1][-1]
 
     @property
@@ -60,8 +63,8 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """One local step, as a quantity sees it: w -> moved."""
+class LocalStep:
+    """One local step, w -> moved, from which quantities are computed."""
 
     method: Method
     context: ClientContext
@@ -69,23 +72,24 @@ class Moment:
     descent: Tensor  # g~
     direction: Tensor  # u, after the correction
     moved: Tensor
-    slopes: Watched
+    gradients: RecordedGradients
 
     @property
     def gradient(self) -> Tensor:
         """The gradient of the local loss at w: an extra evaluation where the method does not take it."""
-        return self.slopes.again(self.w)
+        return self.gradients.recall(self.w)
 
     @property
     def perturbation(self) -> Tensor:
-        return self.slopes.last - self.w
+        """e, from w to the point where the descent gradient was taken."""
+        return self.gradients.last - self.w
 
     @property
     def proximal(self) -> Tensor:
         """The gradient at w of the method's own proximal loss, else (an extra evaluation) of FedSoL's KL, tau = 3."""
         own = self.method.perturbation
         rule = own if isinstance(own, ProximalSAM) else ProximalSAM()
-        return rule.proximal_gradient(self.w, self.slopes.again, self.context)
+        return rule.proximal_gradient(self.w, self.gradients.recall, self.context)
 
     @property
     def sent(self) -> Tensor:
@@ -94,13 +98,13 @@ class Moment:
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """(..., 1); NaN with a zero vector."""
+    """The cosine between two vectors (..., d) as (..., 1); NaN if one of them is zero."""
     inner = (unit(a) * unit(b)).sum(dim=-1, keepdim=True).clamp(-1, 1)
     return torch.where((norm(a) > 0) & (norm(b) > 0), inner, math.nan)
 
 
 # name -> value of a step (1,), or (C, 1) for a stack of clients
-QUANTITIES: dict[str, Callable[[Moment], Tensor]] = {
+QUANTITIES: dict[str, Callable[[LocalStep], Tensor]] = {
     # FedSoL, Figure 9b: cos(g_u, g_p), g_u = grad L(w + e) the update gradient; for methods without a perturbation
     # (the figure's rho = 0) g_u = grad L(w). Undefined in the first step, where g_p is zero.
     "proximal_cosine": lambda step: cosine(step.descent, step.proximal),
@@ -124,10 +128,10 @@ ANCHORED = ("server_cosine", "server_gap", "perturbation_gap")
 OF_ROUNDS = ("delta_epsilon",)
 
 
-def available(method: Method) -> tuple[str, ...]:
-    """The quantities that a method has."""
+def list_quantities(method: Method) -> tuple[str, ...]:
+    """List the quantities that can be recorded with a method."""
     nothing = torch.zeros(1)
-    sent = method.message(nothing, method.server_init(nothing))
+    sent = method.make_message(nothing, method.init_server(nothing))
     lacking: set[str] = set()
     if isinstance(method.perturbation, NoPerturbation):
         lacking |= set(PERTURBED)
@@ -138,52 +142,62 @@ def available(method: Method) -> tuple[str, ...]:
     return tuple(name for name in (*QUANTITIES, *OF_ROUNDS) if name not in lacking)
 
 
-def check(names: Sequence[str], method: Method) -> None:
-    """Refuse, in one line, what is unknown or what the method lacks."""
-    there = available(method)
+def check_quantities(names: Sequence[str], method: Method) -> None:
+    """Raise ValueError for a quantity that is unknown or that the method does not have."""
+    known = list_quantities(method)
     for name in names:
         choose("quantity to record", name, (*QUANTITIES, *OF_ROUNDS))
-        if name not in there:
-            raise ValueError(f"record: {method.name} has no {name}; it has {', '.join(there)}")
+        if name not in known:
+            raise ValueError(f"record: {method.name} has no {name}; it has {', '.join(known)}")
 
 
 @dataclass
 class Recorder:
-    """The values of the wanted quantities, step by step."""
+    """Collects the values of the wanted quantities, step by step.
+
+    names: keys of QUANTITIES.
+    """
 
     names: Sequence[str]
     values: dict[str, list[Tensor]] = field(default_factory=dict)
-    slopes: Watched = field(init=False)
+    gradients: RecordedGradients = field(init=False)
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Recorder | None:
-        """None where no quantity of a step is wanted: then nothing is watched."""
+    def create(cls, names: Iterable[str]) -> Recorder | None:
+        """Create a recorder, or None where no quantity of a step is wanted."""
         wanted = [name for name in names if name in QUANTITIES]
         return cls(wanted) if wanted else None
 
-    def watch(self, gradient_at: StepGradients) -> Watched:
-        """The gradient_at that the next step is to take its gradients from."""
-        self.slopes = Watched(gradient_at)
-        return self.slopes
+    def wrap(self, gradient_at: StepGradients) -> RecordedGradients:
+        """Wrap the gradient function of the next step, so that its gradients can be recorded."""
+        self.gradients = RecordedGradients(gradient_at)
+        return self.gradients
 
-    def note(
+    def record(
         self, method: Method, context: ClientContext, w: Tensor, descent: Tensor, direction: Tensor, moved: Tensor
     ) -> None:
-        """Take in that step; see `Moment`. Dropout in extra evaluations draws from a copy of the generator."""
-        moment = Moment(method, context, w, descent, direction, moved, self.slopes)
+        """Record a step, with the arguments of `LocalStep`. Dropout in extra evaluations uses a copied generator."""
+        step = LocalStep(method, context, w, descent, direction, moved, self.gradients)
         with torch.random.fork_rng(devices=[]):
             for name in self.names:
-                self.values.setdefault(name, []).append(QUANTITIES[name](moment).detach())
+                self.values.setdefault(name, []).append(QUANTITIES[name](step).detach())
 
-    def series(self, row: int, steps: int) -> dict[str, list[float]]:
-        """The values of one client of a stack in its own steps; those that others take beyond are not its own."""
+    def read_series(self, row: int, steps: int) -> dict[str, list[float]]:
+        """The values of one client by quantity.
+
+        row: of the client in the stack.
+        steps: the client's own steps; padded steps beyond them are left out.
+        """
         return {
             name: [float(value.reshape(-1)[row]) for value in values[:steps]] for name, values in self.values.items()
         }
 
 
 def summarise(series: Sequence[Mapping[str, list[float]]]) -> dict[str, dict[str, float | list[float | None] | None]]:
-    """Means over participants and steps of what each of them recorded."""
+    """Average what the participants recorded: {name: {"mean": over all steps, "by_step": for each step}}.
+
+    series: for each participant its values by quantity; None stands for a mean of no finite value.
+    """
     found = {}
     for name in series[0] if series else ():
         rows = [one[name] for one in series]
@@ -198,7 +212,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def perturbation_error(method: Method, server: Vectors, displacement: Tensor) -> float | None:
+def compute_perturbation_error(method: Method, server: Vectors, displacement: Tensor) -> float | None:
     """FedGloSS, eq. 6: rho_s ||unit(P~ of the last round) - unit(P of this one)||; P = -D, None in the first round.
 
     displacement: D of this round's cohort from w^t itself.

@@ -1,23 +1,27 @@
-"""Train a recipe to its end: round after round, saved on the way, and going on after whatever stopped it."""
+"""Train a recipe from start to end: rounds, checkpoints on the way, resuming after an interruption."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from torch import Tensor
-
 from training.config import Recipe
 from training.data import partition
-from training.engine.federation import Federation as Federation  # part of what this file offers
-from training.engine.federation import Record as Record
-from training.engine.federation import State as State
+from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError
+from training.engine.saving import check_fit, restore_state, save_state
+from training.engine.state import State
+from training.executors.base import Executor
 from training.executors.choice import open_executor
 from training.storage import checkpoint, lease, metrics
-from training.storage.checkpoint import Checkpoint
+from training.storage.metrics import Record
 
-Watch = Callable[[Record], object]  # called with the metrics of each finished round
+RoundCallback = Callable[[Record], object]  # called with the metrics of each finished round
+MessageCallback = Callable[[str], object]  # called with a sentence for the user
+
+
+def ignore(_: object) -> None:
+    """The callback of a caller who does not want to know."""
 
 
 def train(
@@ -27,140 +31,81 @@ def train(
     name: str = "",
     backend: str = "auto",
     workers: int | None = None,
-    watch: Watch | None = None,
-    say: Callable[[str], object] = print,
+    on_round: RoundCallback = ignore,
+    on_message: MessageCallback = ignore,
 ) -> Path:
-    """Train a recipe to its end in its directory under `out`, going on from the newest intact checkpoint.
+    """Train a recipe to its end; a partial run is resumed from its newest intact checkpoint.
 
-    Nobody else may write into that directory in the meantime: BusyError.
-    name: of the directory, if it is new, from `recipe.name`; by default the recipe's slug.
+    recipe: what to train.
+    out: the folder of the run's directory.
+    name: of the directory if it is new, as `recipe.name` gives it; by default the recipe's slug.
+    backend: auto, serial, processes or vmap.
+    workers: processes, at most; by default one for each core.
+    on_round: called with the metrics of each round once it is stored.
+    on_message: called with what the user should know: damaged checkpoints, resuming, divergence.
+    Returns the run's directory, also where training diverged (its status says so). Raises BusyError if another process
+    writes into that directory.
     """
     path = checkpoint.find(out, recipe, name)
     with lease.hold(path, "train"):
-        return _train(recipe, path, backend, workers, watch, say)
-
-
-def _train(
-    recipe: Recipe,
-    path: Path,
-    backend: str,
-    workers: int | None,
-    watch: Watch | None,
-    say: Callable[[str], object],
-) -> Path:
-    federation, state = _open(recipe, path, say)
-    if state.round >= recipe.rounds.count:
-        checkpoint.write_status(path, "finished", state.round)
-        return path
-    if state.round:
-        say(f"going on from round {state.round}")
-    executor = open_executor(backend, federation.trainer, recipe, workers, path, say)
-    checkpoint.write_status(path, "running", state.round)
-    try:
-        while state.round < recipe.rounds.count:
-            final = state.round + 1 == recipe.rounds.count
-            saved = final or (state.round + 1) % recipe.checkpoints.every == 0
-            wanted = recipe.checkpoints.keep_locals
-            keep = saved and (wanted == "all" or (wanted == "last" and final))
-            try:
-                following, record, local_models = federation.advance(state, executor, keep)
-            except DivergenceError as error:
-                if not checkpoint.at(path, state.round).exists():
-                    save(path, federation, state, {}, federation.cohort(state.round - 1))
-                checkpoint.write_status(path, "diverged", state.round, str(error))
-                say(f"diverged: {error}")
-                return path
-            cohort, state = federation.cohort(state.round), following
-            metrics.append(path, record)
-            if saved:
-                save(path, federation, state, local_models, cohort)
-            if watch is not None:
-                watch(record)
-    finally:
-        executor.close()
-    checkpoint.write_status(path, "finished", state.round)
+        federation, state = _open(recipe, path, on_message)
+        if state.round >= recipe.rounds.count:
+            checkpoint.write_status(path, "finished", state.round)
+            return path
+        if state.round:
+            on_message(f"going on from round {state.round}")
+        executor = open_executor(backend, federation.trainer, recipe, workers, path, on_message)
+        checkpoint.write_status(path, "running", state.round)
+        try:
+            _train_rounds(path, federation, state, executor, on_round)
+        except DivergenceError as error:
+            on_message(f"diverged: {error}")
+        finally:
+            executor.close()
     return path
 
 
-def _open(recipe: Recipe, path: Path, say: Callable[[str], object]) -> tuple[Federation, State]:
-    """The federation of a run, and the state to go on from: of the newest intact checkpoint, or the first."""
+def _train_rounds(
+    path: Path, federation: Federation, state: State, executor: Executor, on_round: RoundCallback
+) -> None:
+    """Train the remaining rounds. On divergence the last good state is saved before the error goes on."""
+    recipe = federation.recipe
+    while state.round < recipe.rounds.count:
+        final = state.round + 1 == recipe.rounds.count
+        saved = final or (state.round + 1) % recipe.checkpoints.every == 0
+        wanted = recipe.checkpoints.keep_locals
+        keep = saved and (wanted == "all" or (wanted == "last" and final))
+        try:
+            following, record, local_models = federation.advance(state, executor, keep)
+        except DivergenceError as error:
+            if not checkpoint.at(path, state.round).exists():
+                save_state(path, federation, state, {}, federation.draw_cohort(state.round - 1))
+            checkpoint.write_status(path, "diverged", state.round, str(error))
+            raise
+        cohort, state = federation.draw_cohort(state.round), following
+        metrics.append(path, record)
+        if saved:
+            save_state(path, federation, state, local_models, cohort)
+        on_round(record)
+    checkpoint.write_status(path, "finished", state.round)
+
+
+def _open(recipe: Recipe, path: Path, on_message: MessageCallback) -> tuple[Federation, State]:
+    """The federation of a run, and the state to resume from: of the newest intact checkpoint, or the initial one."""
     stored = partition.load(path / "partition.npz") if (path / "config.toml").exists() else None
     federation = Federation(recipe, stored)
     facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
     checkpoint.open_run(path, recipe, federation.partition, facts)
     found, problems = checkpoint.newest(path)
     for problem in problems:
-        say(f"damaged, passed over: {problem}")
+        on_message(f"damaged, passed over: {problem}")
     if found is None:
         state = federation.begin()
-        save(path, federation, state, {}, [])
+        save_state(path, federation, state, {}, [])
     else:
-        state = restore(found)
-        _require_fit(path, federation, state)
+        state = restore_state(found)
+        check_fit(path, federation, state)
     metrics.rewind(path, state.round)
     if recipe.checkpoints.keep_clients == "last":
-        checkpoint.forget_clients(path)  # killed before it could
+        checkpoint.forget_clients(path)  # an interrupted run may have kept some
     return federation, state
-
-
-def _require_fit(path: Path, federation: Federation, state: State) -> None:
-    """Raise unless the vectors of a state are as long as the model needs them."""
-    size, buffers = federation.trainer.layout.size, federation.trainer.take_statistics().numel()
-    vectors = {"server": (state.w, size), "mean": (state.mean, size), "swa": (state.swa, size)}
-    vectors |= {"statistics": (state.statistics, buffers), "swa_statistics": (state.swa_statistics, buffers)}
-    for name, (vector, wanted) in vectors.items():
-        if vector is not None and vector.shape != (wanted,):
-            place = checkpoint.at(path, state.round)
-            raise checkpoint.DamagedError(
-                f"{place}: '{name}' has shape {tuple(vector.shape)}, the model of this recipe needs ({wanted},). "
-                "Remove this checkpoint, and training goes on from the one before"
-            )
-
-
-def save(path: Path, federation: Federation, state: State, local_models: dict[int, Tensor], cohort: list[int]) -> None:
-    """Checkpoint a state; local models come with the point that was sent, which their updates are measured from."""
-    points = {
-        "server": state.w,
-        "mean": state.mean,
-        "swa": state.swa,
-        "statistics": state.statistics,
-        "swa_statistics": state.swa_statistics,
-    }
-    if local_models:
-        points |= {"sent": state.sent, "sent_statistics": state.sent_statistics}
-    found = Checkpoint(
-        round=state.round,
-        models={name: vector for name, vector in points.items() if vector is not None},
-        locals=local_models,
-        server=state.server,
-        clients=state.clients,
-        extra={
-            "cohort": cohort,
-            "sizes": [len(federation.client_indices[client]) for client in cohort],
-            "captured": state.captured,
-        },
-    )
-    checkpoint.save(path, found)
-    if federation.recipe.checkpoints.keep_clients == "last":
-        checkpoint.forget_clients(path)
-
-
-def restore(found: Checkpoint) -> State:
-    """The state that a checkpoint holds."""
-    missing = [name for name in ("server", "statistics") if name not in found.models]
-    missing += [] if "captured" in found.extra else ["captured"]
-    if missing:
-        raise checkpoint.DamagedError(f"the checkpoint of round {found.round} holds no '{missing[0]}': remove it")
-    return State(
-        round=found.round,
-        w=found.models["server"],
-        statistics=found.models["statistics"],
-        server=found.server,
-        clients=found.clients,
-        mean=found.models.get("mean"),
-        sent=found.models.get("sent"),
-        sent_statistics=found.models.get("sent_statistics"),
-        swa=found.models.get("swa"),
-        swa_statistics=found.models.get("swa_statistics"),
-        captured=found.extra["captured"],
-    )

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from training.engine.local_training import Result
-from training.rules.base import Vectors
+from training.engine.local_training import ClientResult
+from training.rules.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Executor(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
         """Train the client of every task and yield the results in the order of the tasks.
 
         broadcast: what every participant receives.

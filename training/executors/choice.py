@@ -11,7 +11,8 @@ import torch
 
 from landscape.errors import choose, whole
 from training.config import Recipe
-from training.engine.local_training import DivergenceError, LocalTrainer
+from training.engine.local_training import DivergenceError
+from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
 from training.executors.processes import Processes
 from training.executors.serial import Serial
@@ -44,7 +45,7 @@ def open_executor(
 def fastest(trainer: LocalTrainer, recipe: Recipe, cores: int) -> str:
     """Time one local step of a client alone and of a stacked cohort, and think the rest of the run from there."""
     cohort = list(range(min(recipe.rounds.participants, len(trainer.client_indices))))
-    steps = [recipe.rounds.count * trainer.steps(client) for client in cohort]
+    steps = [recipe.rounds.count * trainer.count_steps(client) for client in cohort]
     short = recipe.model_copy(update={"local": recipe.local.model_copy(update={"steps": 1})})
     probe = LocalTrainer(short, trainer.dataset, trainer.client_indices, trainer.method, trainer.model)
     try:
@@ -66,9 +67,9 @@ def fastest(trainer: LocalTrainer, recipe: Recipe, cores: int) -> str:
 def _seconds(executor: Executor, trainer: LocalTrainer, clients: list[int]) -> float:
     """Seconds that these clients take for one local step, the second time that they do it."""
     w = trainer.layout.flatten(trainer.model).to(trainer.dtype)
-    message = trainer.method.message(w, trainer.method.server_init(w))
-    fresh = trainer.method.client_init(trainer.layout, w)
-    broadcast = Broadcast(w, message, trainer.take_statistics(), lr=trainer.recipe.local.lr, round=0)
+    message = trainer.method.make_message(w, trainer.method.init_server(w))
+    fresh = trainer.method.init_client(trainer.layout, w)
+    broadcast = Broadcast(w, message, trainer.read_statistics(), lr=trainer.recipe.local.lr, round=0)
     for _ in range(2):
         began = time.perf_counter()
         list(executor.run(broadcast, [Task(client, fresh) for client in clients]))

@@ -16,11 +16,12 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from landscape.runtime.memory import keep_freed
-from training.engine.local_training import DivergenceError, LocalTrainer, Result
+from training.engine.local_training import ClientResult, DivergenceError
+from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
 from training.executors.parent import end_with_parent
 from training.executors.serial import train_task
-from training.rules.base import Vectors
+from training.rules.vectors import Vectors
 
 
 @dataclass(eq=False)
@@ -72,11 +73,11 @@ class Processes(Executor):
                 "functions at the top of their module, or use serial"
             ) from error
 
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
         self._settle()
         self._post(broadcast)
         places: dict[Connection, tuple[Worker, int]] = {}
-        finished: dict[int, Result | Exception] = {}
+        finished: dict[int, ClientResult | Exception] = {}
         sent = handed = 0
         while handed < len(tasks):
             for worker in self._workers:
@@ -130,9 +131,9 @@ class Processes(Executor):
         except OSError:
             raise _gone(worker) from None
 
-    def _receive(self, worker: Worker) -> Result | Exception:
+    def _receive(self, worker: Worker) -> ClientResult | Exception:
         try:
-            answer: Result | Exception = worker.pipe.recv()
+            answer: ClientResult | Exception = worker.pipe.recv()
         except (EOFError, OSError):
             raise _gone(worker) from None
         worker.busy = False
@@ -195,7 +196,7 @@ def _serve(pipe: Connection) -> None:
             message = {name: vector for name, vector in board.items() if name not in ("start", "statistics")}
             broadcast = Broadcast(board["start"], message, board["statistics"], lr, round)
             task = Task(content[0], desk)
-            answer: Result | Exception
+            answer: ClientResult | Exception
             try:
                 answer = train_task(trainer, broadcast, task)
             except DivergenceError as error:

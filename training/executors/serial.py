@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from landscape.runtime.workers import ordered_map
-from training.engine.local_training import LocalTrainer, Result, train_client
+from training.engine.local_training import ClientResult, train_client
+from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
-from training.rules.base import ClientContext
+from training.rules.context import ClientContext
 
 
 class Serial(Executor):
@@ -21,11 +22,11 @@ class Serial(Executor):
     def __init__(self, trainer: LocalTrainer):
         self.trainer = trainer
 
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
         return ordered_map(lambda task: train_task(self.trainer, broadcast, task), tasks, workers=1)
 
 
-def train_task(trainer: LocalTrainer, broadcast: Broadcast, task: Task) -> Result:
+def train_task(trainer: LocalTrainer, broadcast: Broadcast, task: Task) -> ClientResult:
     """Train the client of one task; the backends `serial` and `processes` both do it with this function.
 
     trainer: trains one client of the run.
@@ -39,7 +40,7 @@ def train_task(trainer: LocalTrainer, broadcast: Broadcast, task: Task) -> Resul
         state=dict(task.state),
         lr=broadcast.lr,
         momentum=trainer.recipe.local.momentum,
-        steps=trainer.steps(task.client),
+        steps=trainer.count_steps(task.client),
         round=broadcast.round,
         seed=trainer.recipe.seed,
         clients=(task.client,),

@@ -17,10 +17,13 @@ from torch.nn import functional
 from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
 from training.data.allocation import Ints
-from training.engine.local_training import DivergenceError, LocalTrainer, Result, halves, local_step
+from training.engine.local_training import ClientResult, DivergenceError, local_step, select_half
 from training.engine.recording import Recorder
+from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
-from training.rules.base import ClientContext, Correction, LossTerm, ModelOutput, Vectors
+from training.rules.base import Correction, LossTerm, ModelOutput
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that a step outweighs Python's share, and memory comes to matter
 
@@ -34,16 +37,16 @@ class Stacked(Executor):
         self.trainer = trainer
         refuse(trainer)
 
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
         size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
         groups = [tasks[first : first + size] for first in range(0, len(tasks), size)]
         # on one thread, like a single client task: the same bits whatever the machine
         for results in ordered_map(lambda group: self._train(broadcast, group), groups, workers=1):
             yield from results
 
-    def _train(self, broadcast: Broadcast, tasks: Sequence[Task]) -> list[Result]:
+    def _train(self, broadcast: Broadcast, tasks: Sequence[Task]) -> list[ClientResult]:
         trainer, clients = self.trainer, [task.client for task in tasks]
-        steps = [trainer.steps(client) for client in clients]
+        steps = [trainer.count_steps(client) for client in clients]
         context = ClientContext(
             layout=trainer.layout,
             start=broadcast.start,
@@ -58,15 +61,15 @@ class Stacked(Executor):
         )
         w = broadcast.start.expand(len(tasks), -1)
         velocity: Tensor | None = None
-        recorder = Recorder.of(trainer.recipe.record)
-        orders = [trainer.orders(client, broadcast.round) for client in clients]
+        recorder = Recorder.create(trainer.recipe.record)
+        orders = [trainer.draw_batches(client, broadcast.round) for client in clients]
         totals = torch.zeros(len(tasks), dtype=torch.float64)
         evaluations = torch.zeros(len(tasks), dtype=torch.int64)
         for step in range(max(steps)):
             batch = self._batch(orders, clients, broadcast.round, step)
             gradient_at = StackedGradient(trainer, context, batch)
             before, scratch, active = dict(context.state), dict(context.scratch), batch.active[:, None]
-            taken = gradient_at if recorder is None else recorder.watch(gradient_at)
+            taken = gradient_at if recorder is None else recorder.wrap(gradient_at)
             moved, velocity = local_step(trainer.method, taken, w, velocity, context, trainer.recipe, recorder)
             w = torch.where(active, moved, w)
             for name, old in before.items():
@@ -75,10 +78,10 @@ class Stacked(Executor):
                 context.scratch[name] = torch.where(active, context.scratch[name], old)
             totals += torch.where(batch.active, gradient_at.losses, 0.0)
             evaluations += gradient_at.evaluations * batch.active
-        state = {**context.state, **trainer.method.finish(context, w)}
-        uploads = trainer.method.upload(context, w)
+        state = {**context.state, **trainer.method.update_client(context, w)}
+        uploads = trainer.method.make_upload(context, w)
         return [
-            Result(
+            ClientResult(
                 client=client,
                 w=w[row].clone(),  # a view would keep the whole stack alive for as long as the client's state
                 statistics=broadcast.statistics,
@@ -88,7 +91,7 @@ class Stacked(Executor):
                 examples=len(trainer.client_indices[client]),
                 loss=float(totals[row]) / steps[row],
                 gradients=int(evaluations[row]),
-                recorded={} if recorder is None else recorder.series(row, steps[row]),
+                recorded={} if recorder is None else recorder.read_series(row, steps[row]),
             )
             for row, client in enumerate(clients)
         ]
@@ -100,7 +103,7 @@ class Stacked(Executor):
         pieces = []
         for order, client in zip(orders, clients, strict=True):
             chosen = next(order, None)
-            pieces.append(None if chosen is None else trainer.batch(chosen, client, round, step))
+            pieces.append(None if chosen is None else trainer.load_batch(chosen, client, round, step))
         inputs, targets = next(piece for piece in pieces if piece is not None)
         X = inputs.new_zeros(len(clients), size, *inputs.shape[1:])
         y = targets.new_zeros(len(clients), size, *targets.shape[1:])
@@ -127,7 +130,7 @@ class Batch:
         weights = torch.zeros(self.inputs.shape[:2], dtype=dtype)
         for row, count in enumerate(self.counts):
             if count:
-                chosen = halves(count, half)
+                chosen = select_half(count, half)
                 weights[row, chosen] = 1 / (chosen.stop - chosen.start)
         return weights
 
@@ -141,8 +144,8 @@ class StackedGradient:
         self.losses = torch.zeros(len(batch.counts), dtype=torch.float64)
         self._views: dict[str, tuple[Tensor, ...]] = {}  # outputs, and features where they are asked for
 
-    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
-        trainer, added = self.trainer, term or self.trainer.method.term
+    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+        trainer, added = self.trainer, loss_term or self.trainer.method.loss_term
         others = {} if added is None else self._others(added)
 
         def loss(
@@ -155,7 +158,7 @@ class StackedGradient:
                 values = added(
                     seen, {name: ModelOutput(view[0], *view[1:] or (None,)) for name, view in views.items()}, y
                 )
-                values = values if term is not None else values + plain
+                values = values if loss_term is not None else values + plain
             return (values * weight).sum(), (plain * weight).sum().detach()
 
         weights = self.batch.weights(half, trainer.dtype)
@@ -168,12 +171,12 @@ class StackedGradient:
         self.evaluations += 1
         return torch.cat([slopes[entry.name].flatten(1) for entry in trainer.layout.entries], dim=1).detach()
 
-    def silent(self) -> StackedGradient:
+    def make_silent_copy(self) -> StackedGradient:
         return StackedGradient(self.trainer, self.context, self.batch, strict=False)
 
     def _see(self, own: Vectors, inputs: Tensor, features: bool) -> ModelOutput:
         module = self.trainer.replica.module
-        return self.trainer.see(lambda x: torch.func.functional_call(module, own, (x,)), inputs, features)
+        return self.trainer.compute_output(lambda x: torch.func.functional_call(module, own, (x,)), inputs, features)
 
     def _others(self, term: LossTerm) -> dict[str, tuple[Tensor, ...]]:
         """How the models of reference see the batch, once per step."""
@@ -203,7 +206,7 @@ class StackedGradient:
 
 def refuse(trainer: LocalTrainer) -> None:
     """Say why a model cannot be stacked, if it cannot."""
-    if type(trainer.method.correction).enter is not Correction.enter:
+    if type(trainer.method.correction).choose_start is not Correction.choose_start:
         raise ValueError(f"backend vmap: {trainer.method.name} starts every client elsewhere; use serial or processes")
     modules = list(trainer.model.modules())
     if any(isinstance(module, NORM) for module in modules):

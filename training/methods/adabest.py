@@ -1,63 +1,56 @@
-"""AdaBest: corrections that fade while a client is away, and a server that extrapolates (Varno et al. 2022)."""
+"""AdaBest (Varno et al. 2022): corrections that fade while a client is away, and a server that extrapolates.
+
+Clients use `Fading`, the server `Extrapolated`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import (
-    ClientContext,
-    Correction,
-    Report,
-    Server,
-    Vectors,
-    within,
-)
+from training.rules.base import Correction, Server
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors
+from training.settings import NonNegative, settings
 
 
-@dataclass(frozen=True)
+@settings
 class Fading(Correction):
     """u = g~ - mu h_k; afterwards h_k <- h_k / (t - t_k) + w^t - w_k (AdaBest, Varno et al. 2022).
 
-    t_k: the round in which the client last took part; an old h_k fades.
+    t_k is the round in which the client last took part, so that an old h_k fades.
     """
 
     client_vectors: ClassVar[tuple[str, ...]] = ("drift", "last_round")
-    mu: float = 0.02
+    mu: NonNegative = Field(default=0.02, description="strength of the correction")
 
-    def __post_init__(self) -> None:
-        within("mu", self.mu, "[0, inf)")
-
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"drift": torch.zeros_like(start), "last_round": start.new_full((1,), -1.0)}
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient - self.mu * context.state["drift"]
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         last = context.state["last_round"]
         faded = context.state["drift"] / (context.round - last)
         return {"drift": faded + context.start - w, "last_round": torch.full_like(last, context.round)}
 
 
-@dataclass(frozen=True)
+@settings
 class Extrapolated(Server):
     """theta + beta (theta - theta_before), theta the mean of the participants' models (AdaBest, Varno et al. 2022)."""
 
-    beta: float = 0.9
+    beta: NonNegative = Field(default=0.9, description="how far to extrapolate beyond the mean model")
 
-    def __post_init__(self) -> None:
-        within("beta", self.beta, "[0, inf)")
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"theta": w, "theta_before": w}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"theta": report.mean_model, "theta_before": server["theta"]}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return server["theta"] + self.beta * (server["theta"] - server["theta_before"])

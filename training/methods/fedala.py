@@ -1,23 +1,25 @@
-"""Corrections that treat the head of the network, or its last tensors, unlike the rest: made for personal models."""
+"""FedALA (Zhang et al. 2023): each client starts from a learnt mixture of the global model and its own."""
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import positive, whole
 from landscape.layout import Layout
-from training.rules.base import ClientContext, Correction, Samples, Vectors, within
+from training.rules.base import Correction, Samples
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors
+from training.settings import Count, NonNegative, Positive, Share, settings
 
 MOST_PASSES = 50  # over the sample, where FedALA's code goes on for as long as it takes
 RECENT = 10  # passes whose losses must have become alike
 
 
-@dataclass(frozen=True)
+@settings
 class AdaptiveStart(Correction):
     """Local training starts at w_k + (w^t - w_k) * M in the last tensors, at w^t below (FedALA, Zhang et al. 2023).
 
@@ -27,18 +29,14 @@ class AdaptiveStart(Correction):
     """
 
     client_vectors: ClassVar[tuple[str, ...]] = ("personal", "mix", "passes")
-    tensors: int = 2  # the last weight and bias; the paper's code counts tensors too
-    share: float = 0.8
-    rate: float = 1.0
-    threshold: float = 0.1
+    tensors: Count = Field(
+        default=2, description="how many of the last tensors are mixed; a weight and its bias are two"
+    )
+    share: Share = Field(default=0.8, description="share of the client's examples that the mixture is learnt on")
+    rate: NonNegative = Field(default=1.0, description="learning rate of the mixture; 0: start where the server says")
+    threshold: Positive = Field(default=0.1, description="spread of the latest losses below which learning ends")
 
-    def __post_init__(self) -> None:
-        whole("tensors", self.tensors)
-        within("share", self.share, "(0, 1]")
-        within("rate", self.rate, "[0, inf)")
-        positive("threshold", self.threshold)
-
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {
             "personal": start,
             "mix": torch.ones_like(start[self._last(layout)]),
@@ -48,7 +46,7 @@ class AdaptiveStart(Correction):
     def _last(self, layout: Layout) -> slice:
         return slice(layout.entries[-min(self.tensors, len(layout.entries))].start, layout.entries[-1].stop)
 
-    def enter(self, context: ClientContext, samples: Samples) -> Tensor:
+    def choose_start(self, context: ClientContext, samples: Samples) -> Tensor:
         last, w = self._last(context.layout), context.start.clone()
         own = context.state["personal"][last]
         gap, M = context.start[last] - own, context.state["mix"]
@@ -69,5 +67,5 @@ class AdaptiveStart(Correction):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"personal": w}

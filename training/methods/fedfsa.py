@@ -1,49 +1,46 @@
-"""Layers that get a radius of their own: FedFSA's choice of the ones that move most."""
+"""FedFSA (Xing et al. 2025): the layers that moved most are perturbed within a larger radius."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import choose
 from landscape.layout import Entry, Layout
 from landscape.rng import numpy_generator
-from training.rules.base import ClientContext, Perturbation, Vectors, norm, within
+from training.rules.base import Perturbation
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors, norm
+from training.settings import NonNegative, Whole, settings
 
+Measure = Literal["square", "mean", "minmax"]  # how far a tensor has moved
 LEFT_OUT = ("bn", "downsample", "shortcut", "norm")  # names of which the published code makes nothing (FSA.py)
 
 
-@dataclass(frozen=True)
+@settings
 class LayerRadii(Perturbation):
     """e_j = r_j g_j / ||g||: r_j = rho_larger for the client's chosen tensors, rho for the others (FedFSA).
 
     After its local training a client chooses `layers` tensors among the weights of its convolutions and linear layers,
-    for the next time that it takes part; until then none is chosen.
-    select   "top", those that moved most; "reverse", least; "random", any.
-    measure  "square", ||w_K,j - w_0,j||^2 as the paper writes it; "mean", divided by the number of entries (the paper
-             does not say which); "minmax", as its code: tensors scaled to [0, 1] before they are compared, then "mean",
-             and the convolutions of shortcuts are not compared at all, so that 18 remain of ResNet-18's 21 tensors.
+    for the next time that it takes part; until then none is chosen. Movement is measured as
+    "square", ||w_K,j - w_0,j||^2 as the paper writes it; "mean", divided by the number of entries (the paper
+    does not say which); "minmax", as its code: tensors scaled to [0, 1] before they are compared, then "mean",
+    and the convolutions of shortcuts are not compared at all, so that 18 remain of ResNet-18's 21 tensors.
     """
 
     client_vectors: ClassVar[tuple[str, ...]] = ("chosen",)
     gradients: ClassVar[int] = 1
-    rho: float = 0.05
-    rho_larger: float = 0.9
-    layers: int = 2
-    select: str = "top"
-    measure: str = "square"
+    rho: NonNegative = Field(default=0.05, description="radius of the other tensors")
+    rho_larger: NonNegative = Field(default=0.9, description="radius of the chosen tensors")
+    layers: Whole = Field(default=2, description="how many tensors a client chooses")
+    select: Literal["top", "reverse", "random"] = Field(
+        default="top", description="choose the tensors that moved most, those that moved least, or any"
+    )
+    measure: Measure = Field(default="square", description="how movement is measured")
 
-    def __post_init__(self) -> None:
-        within("rho", self.rho, "[0, inf)")
-        within("rho_larger", self.rho_larger, "[0, inf)")
-        within("layers", self.layers, "[0, inf)")
-        choose("select", self.select, ("top", "reverse", "random"))
-        choose("measure", self.measure, ("square", "mean", "minmax"))
-
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"chosen": start.new_zeros(len(layout.entries))}
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
@@ -55,7 +52,7 @@ class LayerRadii(Perturbation):
         length = norm(gradient)
         return torch.repeat_interleave(radii, lengths, dim=-1) * gradient / torch.where(length > 0, length, 1.0)
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         rows = w.reshape(-1, w.shape[-1])
         chosen = [self._choose(context, client, row) for client, row in zip(context.clients, rows, strict=True)]
         return {"chosen": torch.stack(chosen).reshape(*w.shape[:-1], -1)}
@@ -63,7 +60,7 @@ class LayerRadii(Perturbation):
     def _choose(self, context: ClientContext, client: int, w: Tensor) -> Tensor:
         """1 for the chosen tensors, 0 for the rest."""
         entries = context.layout.entries
-        eligible = comparable(context.layout, self.measure)
+        eligible = list_comparable(context.layout, self.measure)
         if self.select == "random":
             order = numpy_generator(context.seed, "layers", context.round, client).permutation(len(eligible)).tolist()
         else:
@@ -81,7 +78,7 @@ class LayerRadii(Perturbation):
         return squares.sum() if self.measure == "square" else squares.mean()
 
 
-def comparable(layout: Layout, measure: str) -> list[int]:
+def list_comparable(layout: Layout, measure: Measure) -> list[int]:
     """Places of the tensors that a measure compares: weights of convolutions and linear layers."""
     left_out = LEFT_OUT if measure == "minmax" else ()
     return [

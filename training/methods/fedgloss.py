@@ -1,45 +1,47 @@
-"""Sharpness of the global loss, minimised by the server: FedGloSS, and what it approximates."""
+"""FedGloSS and NaiveFedGloSS (Caldarola et al. 2025): the server minimises the sharpness of the global loss.
+
+Clients train with `SAM` and `Lagrangian` duals; the server rules here choose the perturbed point that they start from,
+and undo the perturbation. Lines are those of the paper's Algorithm 1.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import choose, positive
-from training.rules.base import Report, Server, Vectors, unit, within
+from training.rules.base import Server
+from training.rules.context import RoundReport
+from training.rules.vectors import Vectors, unit
+from training.settings import NonNegative, Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class ServerSharpness(Server):
-    """Send w + rho_s unit(P) with the last round's P = -D; then w - eta_s P - sigma (FedGloSS, Caldarola et al. 2025).
+    """Send w + e, e = rho_s unit(P) with the last round's P = -D; then w <- w - eta_s P - sigma (FedGloSS).
 
-    The perturbation is taken back: P is subtracted from w itself. Goes with `Lagrangian` clients.
-    dual_from  what sigma is updated with. "model": w_k - w, as the paper has it in line 22 of Algorithm 1 and in
-               Section 5.2.1 (its constraint is w = w_k; the clients' own duals, line 19, start from w + e).
-               "sent": w_k - (w + e), which keeps sigma the mean of the clients' duals. "code": "sent" divided by S
-               once more, as the published code does. They differ only where rho_s > 0.
+    The perturbation is undone: P is subtracted from w itself. Clients must have `Lagrangian` duals. sigma is updated
+    with w_k - w ("model"), as in line 22 and Section 5.2.1 (the constraint is w = w_k; the clients' own duals, line 19,
+    start from w + e); with w_k - (w + e) ("sent"), which keeps sigma the mean of the clients' duals; or with "sent"
+    divided by S once more ("code"), as the published code does. The three differ only where rho_s > 0.
     """
 
-    rho_s: float = 0.15
-    eta_s: float = 1.0
-    dual_from: str = "model"
+    rho_s: NonNegative = Field(default=0.15, description="radius of the server's perturbation")
+    eta_s: Positive = Field(default=1.0, description="rate of the server")
+    dual_from: Literal["model", "sent", "code"] = Field(
+        default="model", description="what the clients' models are compared with to update sigma"
+    )
 
-    def __post_init__(self) -> None:
-        within("rho_s", self.rho_s, "[0, inf)")
-        positive("eta_s", self.eta_s)
-        choose("dual_from", self.dual_from, ("sent", "model", "code"))
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         ascent = {"ascent": torch.zeros_like(w)}
         return {**ascent, "sigma_before": torch.zeros_like(w)} if self.dual_from == "code" else ascent
 
-    def start(self, w: Tensor, server: Vectors) -> Tensor:
+    def choose_sent_point(self, w: Tensor, server: Vectors) -> Tensor:
         return w + self.rho_s * unit(server["ascent"]) if self.rho_s else w
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         sigma, before = server["sigma"], server.get("sigma_before")  # the clients' rule has already moved sigma
         if before is not None:
             sigma = before + (sigma - before) / report.participants
@@ -48,21 +50,21 @@ class ServerSharpness(Server):
             sigma = sigma - report.participants / report.clients * (report.start - report.model)
         return {"ascent": -report.displacement, "sigma": sigma}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_s * report.displacement - server["sigma"]
 
 
-@dataclass(frozen=True)
+@settings
 class TrueServerSharpness(ServerSharpness):
-    """As `ServerSharpness`, with P of this very round: the cohort trains from w first (NaiveFedGloSS).
+    """As `ServerSharpness`, with P of the current round: the cohort trains from w first (NaiveFedGloSS).
 
-    Twice the traffic and twice the work. Both exchanges see the same mini-batches; only the second one counts for the
-    clients' memory and for norm layers.
+    Costs twice the traffic and twice the gradients. Both exchanges use the same mini-batches; only the second one
+    changes the clients' vectors and the statistics of norm layers.
     """
 
     probes: ClassVar[bool] = True
     down: ClassVar[int] = 1
     up: ClassVar[int] = 1
 
-    def start_after(self, w: Tensor, server: Vectors, probe: Report) -> Tensor:
+    def choose_sent_point_after(self, w: Tensor, server: Vectors, probe: RoundReport) -> Tensor:
         return w - self.rho_s * unit(probe.displacement) if self.rho_s else w

@@ -1,39 +1,30 @@
-"""FedGMT: duals without a proximal term, and distillation from a moving average of the model (Li et al. 2025)."""
+"""FedGMT (Li et al. 2025a): duals without a proximal term, and distillation from a moving average of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import choose, positive
-from training.rules.base import (
-    ClientContext,
-    LossTerm,
-    ModelOutput,
-    Report,
-    Vectors,
-    within,
-)
+from training.rules.base import LossTerm, ModelOutput
+from training.rules.context import ClientContext, RoundReport
 from training.rules.duals import Duals
 from training.rules.loss_terms import divergence
+from training.rules.vectors import Vectors
+from training.settings import Decay, NonNegative, Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class DualOnly(Duals):
-    """u = g - l_k, without a proximal term; l_k <- l_k - D_k / beta (FedGMT, 2025).
+    """u = g - l_k, without a proximal term; l_k <- l_k - D_k / beta (FedGMT)."""
 
-    duals: sigma over the "participants", as the paper is quoted, or over "all" as the code does.
-    """
-
-    beta: float = 10.0
-    duals: str = "participants"
-
-    def __post_init__(self) -> None:
-        positive("beta", self.beta)
-        choose("duals", self.duals, ("participants", "all"))
+    beta: Positive = Field(default=10.0, description="inverse strength of the duals")
+    duals: Literal["participants", "all"] = Field(
+        default="participants",
+        description="whose duals sigma is the mean of: as the paper is quoted, or all, as in its code",
+    )
 
     @property
     def strength(self) -> float:
@@ -42,32 +33,29 @@ class DualOnly(Duals):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient - context.state["dual"]
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
-        return super().update(server, report) if self.duals == "all" else {"sigma": self.beta * report.states["dual"]}
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
+        if self.duals == "all":
+            return super().update_server(server, report)
+        return {"sigma": self.beta * report.states["dual"]}
 
 
-@dataclass(frozen=True)
+@settings
 class EmaDistillation(LossTerm):
-    """gamma tau^2 KL(softmax(z_e / tau) || softmax(z / tau)), e^t = ema e^{t-1} + (1 - ema) w^t (FedGMT, 2025)."""
+    """gamma tau^2 KL(softmax(z_e / tau) || softmax(z / tau)), e^t = ema e^{t-1} + (1 - ema) w^t (FedGMT)."""
 
     down: ClassVar[int] = 1
-    gamma: float = 1.0
-    tau: float = 3.0
-    ema: float = 0.95
+    gamma: NonNegative = Field(default=1.0, description="weight of the term")
+    tau: Positive = Field(default=3.0, description="temperature of both softmaxes")
+    ema: Decay = Field(default=0.95, description="decay of the moving average of the global model")
 
-    def __post_init__(self) -> None:
-        within("gamma", self.gamma, "[0, inf)")
-        positive("tau", self.tau)
-        within("ema", self.ema, "[0, 1)")
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"ema": w}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"ema": self.ema * server["ema"] + (1 - self.ema) * w}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
-        return self.message(report.model, server)
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
+        return self.make_message(report.model, server)
 
     def references(self, context: ClientContext) -> Vectors:
         return {"ema": context.message["ema"]}

@@ -1,40 +1,34 @@
-"""FedLESAM: climb along the change of the global model since the client last took part (Fan et al. 2024)."""
+"""FedLESAM (Fan et al. 2024): climb along the change of the global model since the client last took part."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import (
-    ClientContext,
-    Perturbation,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Perturbation
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors, unit
+from training.settings import NonNegative, settings
 
 
-@dataclass(frozen=True)
+@settings
 class OldGlobal(Perturbation):
-    """e = rho (w_old - w^t) / ||w_old - w^t||, w_old the model that the client was sent last time (FedLESAM, 2024).
+    """e = rho (w_old - w^t) / ||w_old - w^t||, w_old the model that the client was sent last time (FedLESAM).
 
-    One gradient per step; none perturbed at first participation, when w_old is w^t itself.
+    One gradient per step. At first participation w_old is w^t itself, so that nothing is perturbed.
     """
 
     client_vectors: ClassVar[tuple[str, ...]] = ("last_sent",)
-    rho: float = 0.01
+    rho: NonNegative = Field(default=0.01, description="radius of the perturbation")
 
-    def __post_init__(self) -> None:
-        within("rho", self.rho, "[0, inf)")
-
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"last_sent": start}
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         return self.rho * unit(context.state["last_sent"] - context.start) if self.rho else None
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"last_sent": context.start.expand(w.shape)}

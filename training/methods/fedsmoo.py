@@ -1,47 +1,40 @@
-"""FedSMOO: clients agree on one perturbation by ADMM (Sun et al. 2023)."""
+"""FedSMOO (Sun et al. 2023b): clients agree on one perturbation by ADMM. Their models have `Lagrangian` duals."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import choose
-from training.rules.base import (
-    ClientContext,
-    Perturbation,
-    Report,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Perturbation
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors, unit
+from training.settings import NonNegative, settings
 
 
-@dataclass(frozen=True)
+@settings
 class SharedSAM(Perturbation):
-    """Clients agree on one perturbation s by ADMM (FedSMOO, Sun et al. 2023).
+    """Clients agree on one perturbation s by ADMM (FedSMOO).
 
     v = g - mu_k - s, e = rho v / ||v||, mu_k <- mu_k + e - s; the server sets s = rho unit(mean of mu_k - e_k).
-    exchange: "difference" as in the paper, or "dual", mu_k alone, as the authors' code sends it.
     """
 
     client_vectors: ClassVar[tuple[str, ...]] = ("perturbation_dual",)
     down: ClassVar[int] = 1
     up: ClassVar[int] = 1
     gradients: ClassVar[int] = 1
-    rho: float = 0.1
-    exchange: str = "difference"
+    rho: NonNegative = Field(default=0.1, description="radius of the perturbation")
+    exchange: Literal["difference", "dual"] = Field(
+        default="difference",
+        description="what clients send: mu_k - e_k, as in the paper, or mu_k alone, as in its code",
+    )
 
-    def __post_init__(self) -> None:
-        within("rho", self.rho, "[0, inf)")
-        choose("exchange", self.exchange, ("difference", "dual"))
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"shared_perturbation": torch.zeros_like(w)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"shared_perturbation": server["shared_perturbation"]}
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
@@ -53,10 +46,10 @@ class SharedSAM(Perturbation):
         context.state["perturbation_dual"], context.scratch["perturbation"] = mu + e - s, e
         return e
 
-    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+    def make_upload(self, context: ClientContext, w: Tensor) -> Vectors:
         mu = context.state["perturbation_dual"]
         last = context.scratch.get("perturbation", 0.0) if self.exchange == "difference" else 0.0
         return {"perturbation_vote": mu - last}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"shared_perturbation": self.rho * unit(report.uploads["perturbation_vote"])}

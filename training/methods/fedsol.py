@@ -1,30 +1,22 @@
-"""FedSoL's perturbation: climb a proximal loss, so that the local gradient is taken where the client would stray to."""
+"""FedSoL (Lee et al. 2024): the local gradient is taken where a proximal loss is higher."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import choose, positive
-from training.rules.base import (
-    ClientContext,
-    Correction,
-    GradientFunction,
-    LossTerm,
-    Perturbation,
-    Rule,
-    head,
-    norm,
-    unit,
-    within,
-)
+from training.rules.base import Correction, GradientFunction, LossTerm, Perturbation, Rule
+from training.rules.context import ClientContext
 from training.rules.corrections import ControlVariate, Proximal
 from training.rules.duals import Dual
 from training.rules.loss_terms import Contrast, Distillation
+from training.rules.vectors import head, norm, unit
+from training.settings import NonNegative, Positive, settings
 
 # FedSoL, Table 6: where the local gradient is taken, and where the proximal one that is added to it (None: not added).
 # "w" the weights, "p" perturbed along the proximal gradient, "c" along the gradient of the sum of both losses.
@@ -46,48 +38,45 @@ PROXIMAL: dict[str, Callable[[ProximalSAM], Rule | None]] = {
     "dual": lambda rule: Dual(alpha=rule.alpha),
     "local": lambda rule: None,  # the local loss itself: FedSAM
 }
-RADII = ("fixed", "adaptive", "adaptive_code")
-PARTS = ("all", "head", "body")
 
 
-@dataclass(frozen=True)
+@settings
 class ProximalSAM(Perturbation):
     """e = rho unit(grad L_p(w; w^t)), L_p = KL(softmax(z_g / tau) || softmax(z / tau)); g~ = grad L(w + e) (FedSoL).
 
-    proximal  the loss L_p: kl, distance, control (SCAFFOLD's direction), dual (FedDyn's), contrast (MOON's), local.
-    radius    "adaptive": e scaled in each layer (weight and bias together, eq. 11) by |w - w^t| / ||w - w^t||, so that
-              what moved most is perturbed most; "adaptive_code": with the norm along the first axis of each tensor, as
-              the published code takes it.
-    part      perturb all of the network, its head (the last layer) or its body.
-    combine   A0 ... A6, the combinations of its Table 6; beta weighs the proximal gradient where one is added.
+    An "adaptive" radius scales e in each layer (weight and bias together, eq. 11) by |w - w^t| / ||w - w^t||, so that
+    what moved most is perturbed most; "adaptive_code" takes the norm along the first axis of each tensor, as the
+    published code does.
     """
 
     gradients: ClassVar[int] = 1
-    rho: float = 2.0
-    proximal: str = "kl"
-    tau: float = 3.0
-    alpha: float = 0.01
-    radius: str = "fixed"
-    part: str = "all"
-    combine: str = "A1"
-    beta: float = 1.0
+    rho: NonNegative = Field(default=2.0, description="radius of the perturbation")
+    proximal: Literal["kl", "contrast", "distance", "control", "dual", "local"] = Field(
+        default="kl",
+        description="the proximal loss L_p: kl, MOON's contrast, the distance to the model that was sent, SCAFFOLD's "
+        "direction (control), FedDyn's (dual), or the local loss itself (FedSAM)",
+    )
+    tau: Positive = Field(default=3.0, description="temperature of kl and contrast")
+    alpha: Positive = Field(default=0.01, description="strength of the dual")
+    radius: Literal["fixed", "adaptive", "adaptive_code"] = Field(
+        default="fixed", description="whether what moved most is perturbed most, as in eq. 11 or as in the code"
+    )
+    part: Literal["all", "head", "body"] = Field(
+        default="all", description="perturb the whole network, its head (the last layer), or its body"
+    )
+    combine: Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6"] = Field(
+        default="A1", description="where both gradients are taken and whether they are added, as in Table 6"
+    )
+    beta: float = Field(default=1.0, description="weight of the proximal gradient where it is added")
 
-    def __post_init__(self) -> None:
-        within("rho", self.rho, "[0, inf)")
-        choose("proximal", self.proximal, PROXIMAL)
-        positive("tau", self.tau)
-        positive("alpha", self.alpha)
-        choose("radius", self.radius, RADII)
-        choose("part", self.part, PARTS)
-        choose("combine", self.combine, COMBINATIONS)
-
-    @property
-    def rule(self) -> Rule | None:
+    @cached_property
+    def proximal_rule(self) -> Rule | None:
+        """The rule whose gradient is that of the proximal loss; None for the local loss itself."""
         return PROXIMAL[self.proximal](self)
 
     @property
     def inner(self) -> tuple[Rule, ...]:
-        return () if self.rule is None else (self.rule,)
+        return () if self.proximal_rule is None else (self.proximal_rule,)
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         """The perturbation along `gradient`, whichever of the two gradients that is."""
@@ -123,8 +112,8 @@ class ProximalSAM(Perturbation):
         return descent, at_w.get("local")
 
     def proximal_gradient(self, point: Tensor, gradient_at: GradientFunction, context: ClientContext) -> Tensor:
-        """The gradient of the proximal loss."""
-        rule = self.rule
+        """Compute the gradient of the proximal loss at a point."""
+        rule = self.proximal_rule
         if rule is None:
             return gradient_at(point)
         if isinstance(rule, (Distillation, Proximal)) and torch.equal(point, context.start.expand(point.shape)):

@@ -1,34 +1,26 @@
-"""FedSpeed: a gradient step as perturbation, and a mixture of both gradients with duals (Sun et al. 2023)."""
+"""FedSpeed (Sun et al. 2023a): a gradient step as perturbation, and a mixture of both gradients with duals."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import choose, positive
-from training.rules.base import (
-    ClientContext,
-    Perturbation,
-    Report,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Perturbation
+from training.rules.context import ClientContext, RoundReport
 from training.rules.duals import Duals
+from training.rules.vectors import Vectors, unit
+from training.settings import Fraction, NonNegative, Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class GradientStep(Perturbation):
-    """e = rho g, not normalised (FedSpeed, Sun et al. 2023). normalised: e = rho g / ||g||, as its code has it."""
+    """e = rho g, not normalised (FedSpeed)."""
 
     gradients: ClassVar[int] = 1
-    rho: float = 0.1
-    normalised: bool = False
-
-    def __post_init__(self) -> None:
-        within("rho", self.rho, "[0, inf)")
+    rho: NonNegative = Field(default=0.1, description="size of the gradient step")
+    normalised: bool = Field(default=False, description="e = rho g / ||g||, as in its code")
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
@@ -37,22 +29,17 @@ class GradientStep(Perturbation):
         return self.rho * (unit(gradient) if self.normalised else gradient)
 
 
-@dataclass(frozen=True)
+@settings
 class QuasiGradient(Duals):
-    """u = (1 - a) g + a g~ - l_k + (w - w^t) / lam, l_k <- l_k - D_k / lam (FedSpeed, Sun et al. 2023).
-
-    duals: sigma over the "participants", whose w_k - lam l_k the paper averages, or over "all" as the code does.
-    """
+    """u = (1 - a) g + a g~ - l_k + (w - w^t) / lam, l_k <- l_k - D_k / lam (FedSpeed)."""
 
     needs_gradient: ClassVar[bool] = True
-    a: float = 0.95
-    lam: float = 10.0
-    duals: str = "participants"
-
-    def __post_init__(self) -> None:
-        within("a", self.a, "[0, 1]")
-        positive("lam", self.lam)
-        choose("duals", self.duals, ("participants", "all"))
+    a: Fraction = Field(default=0.95, description="weight of the perturbed gradient; the plain one weighs 1 - a")
+    lam: Positive = Field(default=10.0, description="inverse strength of the duals")
+    duals: Literal["participants", "all"] = Field(
+        default="participants",
+        description="whose duals sigma averages: the paper takes w_k - lam l_k of the participants, its code all",
+    )
 
     @property
     def strength(self) -> float:
@@ -62,5 +49,7 @@ class QuasiGradient(Duals):
         assert plain is not None
         return super().__call__((1 - self.a) * plain + self.a * gradient, plain, w, context)
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
-        return super().update(server, report) if self.duals == "all" else {"sigma": self.lam * report.states["dual"]}
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
+        if self.duals == "all":
+            return super().update_server(server, report)
+        return {"sigma": self.lam * report.states["dual"]}

@@ -1,76 +1,64 @@
-"""FedVSSAM: clients climb and descend along a mixture of their gradient and the server's direction."""
+"""FedVSSAM: clients climb and descend along a mixture of their gradient and the server's direction d.
+
+Both halves: `MixedSAM` (eq. 14) and `MixedDescent` (eq. 15) on the clients, `Direction` (eq. 16) on the server. The
+switches lf, lu and gu turn off one of the three each, as in the paper's ablation.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import positive
-from training.rules.base import (
-    ClientContext,
-    Correction,
-    Report,
-    Server,
-    Vectors,
-    within,
-)
+from training.rules.base import Correction, Server
+from training.rules.context import ClientContext, RoundReport
 from training.rules.perturbations import SAM
+from training.rules.vectors import Vectors
+from training.settings import Positive, Share, settings
 
 
-@dataclass(frozen=True)
+@settings
 class MixedSAM(SAM):
-    """e = rho v / ||v||, v = (1 - a) d + a g with the server's direction d (FedVSSAM, eq. 14). lf = false: v = g."""
+    """e = rho v / ||v||, v = (1 - a) d + a g with the server's direction d (FedVSSAM, eq. 14)."""
 
-    a: float = 0.1
-    lf: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        within("a", self.a, "(0, 1]")
+    a: Share = Field(default=0.1, description="weight of the client's gradient; the server's direction weighs 1 - a")
+    lf: bool = Field(default=True, description="climb along the mixture; false: v = g")
 
     def direction(self, gradient: Tensor, context: ClientContext) -> Tensor:
         return (1 - self.a) * context.message["direction"] + self.a * gradient if self.lf else gradient
 
 
-@dataclass(frozen=True)
+@settings
 class MixedDescent(Correction):
-    """u = (1 - a) d + a g~ with the server's direction d (FedVSSAM, eq. 15). lu = false: u = g~."""
+    """u = (1 - a) d + a g~ with the server's direction d (FedVSSAM, eq. 15)."""
 
-    a: float = 0.1
-    lu: bool = True
-
-    def __post_init__(self) -> None:
-        within("a", self.a, "(0, 1]")
+    a: Share = Field(default=0.1, description="weight of the client's gradient; the server's direction weighs 1 - a")
+    lu: bool = Field(default=True, description="descend along the mixture; false: u = g~")
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return (1 - self.a) * context.message["direction"] + self.a * gradient if self.lu else gradient
 
 
-@dataclass(frozen=True)
+@settings
 class Direction(Server):
-    """d <- (1 - gamma) d + gamma G, w - eta_g lr K d; d is broadcast (FedVSSAM, eq. 16). gu = false: gamma = 1."""
+    """d <- (1 - gamma) d + gamma G, w - eta_g lr K d; d is broadcast (FedVSSAM, eq. 16)."""
 
     down: ClassVar[int] = 1
-    gamma: float = 0.5
-    eta_g: float = 1.0
-    gu: bool = True
+    gamma: Share = Field(default=0.5, description="weight of the new pseudo-gradient in d")
+    eta_g: Positive = Field(default=1.0, description="rate of the server")
+    gu: bool = Field(default=True, description="average d over the rounds; false: gamma = 1")
 
-    def __post_init__(self) -> None:
-        within("gamma", self.gamma, "(0, 1]")
-        positive("eta_g", self.eta_g)
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"direction": torch.zeros_like(w)}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {"direction": server["direction"]}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         gamma = self.gamma if self.gu else 1.0
         return {"direction": (1 - gamma) * server["direction"] + gamma * report.pseudo_gradient}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w - self.eta_g * report.lr * report.effective_steps * server["direction"]

@@ -1,22 +1,18 @@
-"""FedWMSAM: a momentum made for each client tells where to climb and where to go (Li et al. 2025)."""
+"""FedWMSAM (Li et al. 2025b): clients climb and descend along a momentum G_k that is corrected for each of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import (
-    ClientContext,
-    Perturbation,
-    Report,
-    Vectors,
-    unit,
-    within,
-)
+from training.rules.base import Perturbation
+from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import ControlVariate
+from training.rules.vectors import Vectors, unit
+from training.settings import Fraction, NonNegative, settings
 
 
 def personal_momentum(context: ClientContext) -> Tensor:
@@ -25,20 +21,12 @@ def personal_momentum(context: ClientContext) -> Tensor:
     return context.message["momentum"] + a / (1 - a) * (context.message["global_control"] - context.state["control"])
 
 
-@dataclass(frozen=True)
+@settings
 class Predicted(Perturbation):
-    """e = rho delta / ||delta||, delta = w^t + b G_k - w after b local steps (FedWMSAM, Li et al. 2025).
+    """e = rho delta / ||delta||, delta = w^t + b G_k - w after b local steps; one gradient per step (FedWMSAM)."""
 
-    One gradient per step. sign = -1 climbs the other way, as the published optimiser does.
-    """
-
-    rho: float = 0.01
-    sign: int = 1
-
-    def __post_init__(self) -> None:
-        within("rho", self.rho, "[0, inf)")
-        if self.sign not in (-1, 1):
-            raise ValueError(f"sign must be 1 or -1, got {self.sign}")
+    rho: NonNegative = Field(default=0.01, description="radius of the perturbation")
+    sign: Literal[1, -1] = Field(default=1, description="-1 climbs the other way, as the published optimiser does")
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
@@ -46,38 +34,34 @@ class Predicted(Perturbation):
         return self.sign * self.rho * unit(context.start + context.step * personal_momentum(context) - w)
 
 
-@dataclass(frozen=True)
+@settings
 class PersonalMomentum(ControlVariate):
-    """u = a g~ + (1 - a) G_k, G_k = Gbar + a / (1 - a) (c - c_k); c_k and c as in SCAFFOLD (FedWMSAM, Li et al. 2025).
+    """u = a g~ + (1 - a) G_k, G_k = Gbar + a / (1 - a) (c - c_k); c_k and c as in SCAFFOLD (FedWMSAM).
 
-    a <- (1 - pace) a + pace clip(mean_k (1 + cos(D_k, Gbar)), 0.1, 0.9). The server can work out c and the cosines from
+    a <- (1 - pace) a + pace clip(mean_k (1 + cos(D_k, Gbar)), 0.1, 0.9). The server can compute c and the cosines from
     the models, so that they need not be sent.
     """
 
     down: ClassVar[int] = 1  # G_k, made by the server
     up: ClassVar[int] = 0
-    a: float = 0.1
-    pace: float = 0.01
-
-    def __post_init__(self) -> None:
-        within("a", self.a, "(0, 1)")
-        within("pace", self.pace, "[0, 1]")
+    a: float = Field(default=0.1, gt=0, lt=1, description="weight of the client's gradient in the first round")
+    pace: Fraction = Field(default=0.01, description="how fast a follows the agreement of the clients; 0: a stays")
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         a = context.message["mix"]
         return a * gradient + (1 - a) * personal_momentum(context)
 
-    def server_init(self, w: Tensor) -> Vectors:
-        return {**super().server_init(w), "momentum": torch.zeros_like(w), "mix": w.new_tensor([self.a])}
+    def init_server(self, w: Tensor) -> Vectors:
+        return {**super().init_server(w), "momentum": torch.zeros_like(w), "mix": w.new_tensor([self.a])}
 
-    def message(self, w: Tensor, server: Vectors) -> Vectors:
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
         return {name: server[name] for name in ("global_control", "momentum", "mix")}
 
-    def upload(self, context: ClientContext, w: Tensor) -> Vectors:
+    def make_upload(self, context: ClientContext, w: Tensor) -> Vectors:
         moved = unit(w - context.start) * unit(context.message["momentum"])
         return {"agreement": 1 + moved.sum(dim=-1, keepdim=True)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         seen = report.uploads["agreement"].clamp(0.1, 0.9)
         mixed = (1 - self.pace) * server["mix"] + self.pace * seen
-        return {**super().update(server, report), "momentum": report.pseudo_gradient, "mix": mixed}
+        return {**super().update_server(server, report), "momentum": report.pseudo_gradient, "mix": mixed}

@@ -15,8 +15,13 @@ Norm = Callable[[int], nn.Module]
 NORMS = ("batch", "group")
 
 
-def norm_layer(norm: str, groups: int = 2, running_statistics: bool = True) -> Norm:
-    """A function channels -> normalisation layer."""
+def choose_norm(norm: str, groups: int = 2, running_statistics: bool = True) -> Norm:
+    """Choose the normalisation layer: a function of the number of channels.
+
+    norm: batch or group.
+    groups: of GroupNorm.
+    running_statistics: whether BatchNorm keeps them.
+    """
     if choose("norm", norm, NORMS) == "group":
         return partial(_group_norm, groups)
     return partial(nn.BatchNorm2d, track_running_stats=running_statistics)
@@ -52,19 +57,19 @@ def _resnet18(classes: int, channels: int, stem: str, norm: Norm) -> nn.Module:
 
 def resnet18_gn(classes: int, channels: int = 3, size: int = 32, *, groups: int = 2) -> nn.Module:
     """torchvision's ResNet-18, every norm a GroupNorm, 7x7 stem and max-pooling kept even for 32x32 images."""
-    return _resnet18(classes, channels, "imagenet", norm_layer("group", groups))
+    return _resnet18(classes, channels, "imagenet", choose_norm("group", groups))
 
 
 def resnet18_gn_cifar(classes: int, channels: int = 3, size: int = 32, *, groups: int = 2) -> nn.Module:
     """ResNet-18 with GroupNorm and a 3x3 stem without pooling."""
-    return _resnet18(classes, channels, "cifar", norm_layer("group", groups))
+    return _resnet18(classes, channels, "cifar", choose_norm("group", groups))
 
 
 def resnet18_bn(
     classes: int, channels: int = 3, size: int = 32, *, stem: str = "cifar", running_statistics: bool = True
 ) -> nn.Module:
     """ResNet-18 with BatchNorm and a 3x3 stem (FedFSA); running_statistics=False is FedSoL's variant."""
-    return _resnet18(classes, channels, stem, norm_layer("batch", running_statistics=running_statistics))
+    return _resnet18(classes, channels, stem, choose_norm("batch", running_statistics=running_statistics))
 
 
 class PreActivation(nn.Module):
@@ -90,9 +95,10 @@ class PreActivation(nn.Module):
 def wrn28_4(classes: int, channels: int = 3, size: int = 32, *, norm: str = "group", groups: int = 2) -> nn.Module:
     """WRN-28-4 (Zagoruyko and Komodakis 2016): three stages of four pre-activation blocks, 64/128/256 wide.
 
+    A 3x3 stem of 16 filters, then 64x32x32 -> 128x16x16 -> 256x8x8 -> mean of 256 -> classes for 32x32 images.
     FedVSSAM, which uses it, does not say which norm; GroupNorm averages over clients without further rules.
     """
-    make = norm_layer(norm, groups)
+    make = choose_norm(norm, groups)
     blocks: list[nn.Module] = []
     inputs = 16
     for width, stride in ((64, 1), (128, 2), (256, 2)):
@@ -124,7 +130,7 @@ def mobilenetv2_gn(
     """
     from training.models.torchvision_shim import models
 
-    model: nn.Module = models.MobileNetV2(num_classes=classes, norm_layer=norm_layer("group", groups), dropout=dropout)
+    model: nn.Module = models.MobileNetV2(num_classes=classes, norm_layer=choose_norm("group", groups), dropout=dropout)
     if channels != 3:
         first = _he(nn.Conv2d(channels, 32, 3, stride=2, padding=1, bias=False))
         model.get_submodule("features.0").add_module("0", first)

@@ -42,7 +42,7 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches -> tokens with learned places and a class token -> blocks -> class token -> classes."""
+    """Patches -> tokens with learned positions and a class token -> blocks -> class token -> classes."""
 
     def __init__(
         self, classes: int, channels: int, size: int, patch: int, width: int, depth: int, heads: int, hidden: int
@@ -77,7 +77,14 @@ def vit_small(
     heads: int = 4,
     hidden: int = 512,
 ) -> nn.Module:
-    """A ViT with the sizes of ViT-Lite-6/4 (Hassani et al. 2021), pre-norm, without dropout."""
+    """A ViT with the sizes of ViT-Lite-6/4 (Hassani et al. 2021), pre-norm, without dropout.
+
+    patch: side of the square patches; it must divide the image size.
+    width: of a token.
+    depth: number of blocks.
+    heads: of each attention; it must divide the width.
+    hidden: width of the perceptron in each block.
+    """
     if size % whole("patch", patch):
         divisors = [str(one) for one in range(2, size + 1) if size % one == 0]
         raise ValueError(f"patch must divide the image size {size}, got {patch}: write one of {', '.join(divisors)}")

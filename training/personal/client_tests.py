@@ -20,12 +20,16 @@ from training import config
 from training.console.summaries import spelled
 from training.data import datasets, partition
 from training.data.allocation import Ints
-from training.engine.federation import Federation, State
-from training.engine.local_training import DivergenceError, LocalTrainer, StepGradient, local_step
-from training.engine.run import restore
+from training.engine.federation import Federation
+from training.engine.local_training import DivergenceError, StepGradient, local_step
+from training.engine.saving import restore_state
+from training.engine.state import State
+from training.engine.trainer import LocalTrainer
 from training.methods import catalog
-from training.rules.base import ClientContext, Correction, GradientFunction, ModelOutput, head
+from training.rules.base import Correction, GradientFunction, ModelOutput
+from training.rules.context import ClientContext
 from training.rules.corrections import Plain
+from training.rules.vectors import head
 from training.storage import checkpoint
 from training.storage.checkpoint import Checkpoint
 from training.storage.runs import require_run
@@ -44,7 +48,7 @@ class HeadOnly(Correction):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient
 
-    def frozen(self, layout: Layout) -> slice | None:
+    def find_frozen(self, layout: Layout) -> slice | None:
         return slice(0, head(layout).start)
 
 
@@ -84,7 +88,7 @@ def open_subject(
         raise ValueError(f"{run}: no '{model}' model after round {found.round}; there is: {there}")
     statistics = found.models["swa_statistics" if model == "swa" else "statistics"]
     sha256 = checkpoint.read_meta(checkpoint.at(run, found.round))["files"]["global.safetensors"]["sha256"]
-    return Subject(run, federation, restore(found), model, found.models[model], statistics, sha256)
+    return Subject(run, federation, restore_state(found), model, found.models[model], statistics, sha256)
 
 
 def _newest(run: Path, say: Callable[[str], object]) -> Checkpoint:
@@ -205,24 +209,24 @@ def local_sgd(
         state={},
         lr=lr,
         momentum=trainer.recipe.local.momentum,
-        steps=trainer.steps(client),
+        steps=trainer.count_steps(client),
         round=round,
         seed=trainer.recipe.seed,
         clients=(client,),
     )
     velocity: Tensor | None = None
     per_epoch = math.ceil(len(trainer.client_indices[client]) / trainer.batch_size)
-    trainer.put_statistics(statistics)
+    trainer.load_statistics(statistics)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(trainer.recipe.seed, "dropout", round, client))
-        for step, chosen in enumerate(trainer.orders(client, round)):
+        for step, chosen in enumerate(trainer.draw_batches(client, round)):
             context.lr = lr * lr_decay ** (step // per_epoch)
-            batch = trainer.batch(chosen, client, round, step)
+            batch = trainer.load_batch(chosen, client, round, step)
             gradient_at = StepGradient(trainer, context, *batch) if slope_on is None else slope_on(context, *batch)
             w, velocity = local_step(trainer.method, gradient_at, w, velocity, context, trainer.recipe)
     if not bool(torch.isfinite(w).all()):
         raise DivergenceError(round + 1, client, context.step, context.lr)
-    return w, trainer.take_statistics()
+    return w, trainer.read_statistics()
 
 
 @contextmanager
@@ -230,7 +234,7 @@ def at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn
     """The workshop's network with these weights and statistics, in eval mode and without gradients."""
     with torch.no_grad():
         trainer.replica.flat.copy_(w)
-        trainer.put_statistics(statistics)
+        trainer.load_statistics(statistics)
         try:
             yield trainer.replica.module.eval()
         finally:
@@ -241,6 +245,6 @@ def look(trainer: LocalTrainer, w: Tensor, statistics: Tensor, inputs: Tensor, f
     """What a model makes of examples in eval mode: logits (n, classes) and, if asked for, penultimate features."""
     with at_rest(trainer, w, statistics) as network:
         inputs = inputs.contiguous(memory_format=trainer.format)
-        seen = [trainer.see(network, part, features) for part in torch.split(inputs, CHUNK)]
+        seen = [trainer.compute_output(network, part, features) for part in torch.split(inputs, CHUNK)]
     found = [one.features for one in seen if one.features is not None]
     return ModelOutput(torch.cat([one.outputs for one in seen]), torch.cat(found) if features else None)

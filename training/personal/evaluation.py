@@ -92,7 +92,7 @@ def settle(subject: Subject, way: str, given: Mapping[str, Any]) -> dict[str, An
     """Every option of a way with its value: given, the way's own, or the run's."""
     federation, local = subject.federation, subject.federation.recipe.local
     rounds, clients = federation.recipe.rounds, len(federation.client_indices)
-    last = federation.lr(max(subject.state.round - 1, 0))
+    last = federation.compute_lr(max(subject.state.round - 1, 0))
     per_epoch = len(federation.client_indices.flat) / (clients * local.batch_size)  # steps of a client
     epochs = local.epochs if local.steps is None else local.steps / per_epoch
     whole_run = epochs * rounds.count * rounds.participants / clients  # what a client trains in all of its rounds

@@ -21,9 +21,12 @@ from landscape.errors import choose, positive, whole
 from landscape.layout import running_statistics
 from landscape.rng import key, normal
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError, LocalTrainer
+from training.engine.local_training import DivergenceError
+from training.engine.trainer import LocalTrainer
 from training.personal.client_tests import HeadOnly, at_rest, local_sgd, look, plain_trainer, training_examples
-from training.rules.base import ClientContext, LossTerm, head, within
+from training.rules.base import LossTerm, within
+from training.rules.context import ClientContext
+from training.rules.vectors import head
 
 LEAST = 1e-6  # of sigma: softplus underflows to zero, and KL divides by it
 PRIORS = ("product", "standard")
@@ -122,7 +125,7 @@ class BoundGradient:
     labels: Tensor
     loss: float = math.nan
 
-    def __call__(self, point: Tensor, term: LossTerm | None = None, half: int | None = None) -> Tensor:
+    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
         trainer, context, model = self.trainer, self.context, self.trainer.replica.module
         assert isinstance(model, Bottleneck)
         with torch.no_grad():
@@ -179,7 +182,7 @@ class FedCR:
 
     def advance(self) -> None:
         """One round: the cohort trains, bodies are averaged by size, heads stay, class priors are multiplied."""
-        cohort, own = self.federation.cohort(self.round), head(self.trainer.layout)
+        cohort, own = self.federation.draw_cohort(self.round), head(self.trainer.layout)
         sizes = {k: len(self.federation.client_indices[k]) for k in cohort}
         w, statistics = torch.zeros_like(self.w, dtype=torch.float64), torch.zeros_like(self.statistics).double()
         experts: list[dict[int, Gaussian]] = []

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from landscape.errors import choose, positive, whole
 from training.console.summaries import spelled
-from training.engine.run import restore
+from training.engine.saving import restore_state
 from training.personal.client_tests import HeadOnly, Subject, local_sgd, look, plain_trainer, stored, training_examples
 from training.personal.fedcr import Bound, FedCR, head_trainer
 from training.rules.base import within
@@ -46,7 +46,7 @@ def alone(subject: Subject, *, epochs: int | None = None, lr: float | None = Non
     """A model that the client trains alone from the run's initial weights; the rate decays every epoch (FedSoL)."""
     trainer, rate = plain_trainer(subject.federation, epochs=epochs or 0), positive("lr", lr or 0.0)
     within("lr_decay", lr_decay, "(0, 1]")
-    start = restore(stored(subject.run, 0))
+    start = restore_state(stored(subject.run, 0))
 
     def predict(client: int, inputs: Tensor) -> Tensor:
         trained = local_sgd(trainer, client, start.w, start.statistics, round=0, lr=rate, lr_decay=lr_decay)

@@ -1,19 +1,20 @@
-"""Dual variables: each client remembers how far it was pulled, and the server takes the mean of it back."""
+"""Dual variables: each client remembers how far it was pulled, and the server subtracts the mean of it."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import positive
-from training.rules.base import ClientContext, Correction, Report, Vectors, within
+from training.rules.base import Correction
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors
+from training.settings import Positive, PositiveOrInfinite, settings
 
 
-@dataclass(frozen=True)
 class Duals(Correction):
     """u = g~ - l_k + alpha (w - w^t); afterwards l_k <- l_k - alpha D_k. Each paper has its own name for alpha.
 
@@ -30,43 +31,37 @@ class Duals(Correction):
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
         return gradient - context.state["dual"] + self.strength * (w - context.start)
 
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"sigma": torch.zeros_like(w)}
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"dual": context.state["dual"] - self.strength * (w - context.start)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         if self.strength == 0:  # no duals at all
             return {}
         return {"sigma": server["sigma"] + report.changes["dual"] / (report.clients * self.strength)}
 
 
-@dataclass(frozen=True)
+@settings
 class Dual(Duals):
     """u = g~ - l_k + alpha (w - w^t), l_k <- l_k - alpha D_k (FedDyn, Acar et al. 2021).
 
     alpha -> 0 is not FedAvg: sigma does not vanish with alpha.
     """
 
-    alpha: float = 0.01
-
-    def __post_init__(self) -> None:
-        positive("alpha", self.alpha)
+    alpha: Positive = Field(default=0.01, description="strength of the pull towards the model that was sent")
 
     @property
     def strength(self) -> float:
         return self.alpha
 
 
-@dataclass(frozen=True)
+@settings
 class Lagrangian(Duals):
-    """u = g~ - l_k + (w - w^t) / beta, l_k <- l_k - D_k / beta (FedGloSS, FedSMOO). beta = inf: no duals, u = g~."""
+    """u = g~ - l_k + (w - w^t) / beta, l_k <- l_k - D_k / beta (FedGloSS, FedSMOO)."""
 
-    beta: float = 10.0
-
-    def __post_init__(self) -> None:
-        within("beta", self.beta, "(0, inf]")
+    beta: PositiveOrInfinite = Field(default=10.0, description="inverse strength of the duals; inf: no duals, u = g~")
 
     @property
     def strength(self) -> float:

@@ -7,23 +7,25 @@ or takes its place where a perturbation climbs (FedSoL).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from landscape.errors import positive
 from landscape.layout import Layout
-from training.rules.base import ClientContext, LossTerm, ModelOutput, Vectors, within
+from training.rules.base import LossTerm, ModelOutput
+from training.rules.context import ClientContext
+from training.rules.vectors import Vectors
+from training.settings import NonNegative, Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class Distillation(LossTerm):
     """KL(softmax(z_g / tau) || softmax(z / tau)) towards the model that was sent (FedSoL's L_p)."""
 
-    tau: float = 3.0
+    tau: Positive = Field(default=3.0, description="temperature of both softmaxes")
 
     def references(self, context: ClientContext) -> Vectors:
         return {"sent": context.start}
@@ -32,16 +34,12 @@ class Distillation(LossTerm):
         return divergence(others["sent"].outputs, own.outputs, self.tau)
 
 
-@dataclass(frozen=True)
+@settings
 class NotTrue(LossTerm):
     """beta tau^2 KL(softmax(z_g / tau) || softmax(z / tau)) over the classes that are not the label (FedNTD)."""
 
-    beta: float = 1.0
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        within("beta", self.beta, "[0, inf)")
-        positive("tau", self.tau)
+    beta: NonNegative = Field(default=1.0, description="weight of the term")
+    tau: Positive = Field(default=1.0, description="temperature of both softmaxes")
 
     def references(self, context: ClientContext) -> Vectors:
         return {"sent": context.start}
@@ -56,7 +54,7 @@ class NotTrue(LossTerm):
         return self.beta * self.tau**2 * divergence(theirs, ours, self.tau)
 
 
-@dataclass(frozen=True)
+@settings
 class Contrast(LossTerm):
     """-mu log(e^{cos(z, z_glob) / tau} / (e^{cos(z, z_glob) / tau} + e^{cos(z, z_prev) / tau})) on features (MOON).
 
@@ -67,17 +65,13 @@ class Contrast(LossTerm):
 
     features: ClassVar[bool] = True
     client_vectors: ClassVar[tuple[str, ...]] = ("previous",)
-    mu: float = 0.1
-    tau: float = 0.5
+    mu: NonNegative = Field(default=0.1, description="weight of the term")
+    tau: Positive = Field(default=0.5, description="temperature of the cosines")
 
-    def __post_init__(self) -> None:
-        within("mu", self.mu, "[0, inf)")
-        positive("tau", self.tau)
-
-    def client_init(self, layout: Layout, start: Tensor) -> Vectors:
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"previous": start}
 
-    def finish(self, context: ClientContext, w: Tensor) -> Vectors:
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
         return {"previous": w}
 
     def references(self, context: ClientContext) -> Vectors:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import choose
-from training.rules.base import ClientContext, GradientFunction, Perturbation, norm, unit, within
+from training.rules.base import GradientFunction, Perturbation
+from training.rules.context import ClientContext
+from training.rules.vectors import norm, unit
+from training.settings import NonNegative, Whole, settings
 
 
-@dataclass(frozen=True)
+@settings
 class NoPerturbation(Perturbation):
     """e = 0."""
 
@@ -20,26 +22,22 @@ class NoPerturbation(Perturbation):
         return None
 
 
-@dataclass(frozen=True)
+@settings
 class SAM(Perturbation):
     """e = rho g / ||g||, norm over all parameters together (Foret et al. 2021).
 
-    warmup: rounds T_s in which the radius grows, rho(t) = rho_start + (rho - rho_start) t / T_s for t = 1, ..., T_s
-    (FedGloSS, appendix C.2; its Algorithm 1 counts rounds from 1, so that rho_start itself is never taken).
+    With warmup the radius grows, rho(t) = rho_start + (rho - rho_start) t / T_s for t = 1, ..., T_s (FedGloSS,
+    appendix C.2; its Algorithm 1 counts rounds from 1, so that rho_start itself is never taken).
     """
 
     gradients: ClassVar[int] = 1
-    rho: float = 0.05
-    warmup: int = 0
-    rho_start: float = 0.001
-
-    def __post_init__(self) -> None:
-        within("rho", self.rho, "[0, inf)")
-        within("rho_start", self.rho_start, "[0, inf)")
-        within("warmup", self.warmup, "[0, inf)")
+    rho: NonNegative = Field(default=0.05, description="radius of the perturbation")
+    warmup: Whole = Field(default=0, description="rounds T_s in which the radius grows from rho_start to rho")
+    rho_start: NonNegative = Field(default=0.001, description="radius at the start of the warmup")
 
     def radius(self, context: ClientContext) -> float:
-        t = context.round + 1  # visits count rounds from 0
+        """The radius of the context's round."""
+        t = context.round + 1  # contexts count rounds from 0
         return self.rho if t >= self.warmup else self.rho_start + (self.rho - self.rho_start) * t / self.warmup
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
@@ -49,27 +47,22 @@ class SAM(Perturbation):
         return self.radius(context) * unit(self.direction(gradient, context))
 
     def direction(self, gradient: Tensor, context: ClientContext) -> Tensor:
-        """Where to climb; the gradient itself unless a method knows better."""
+        """The direction of ascent, of any length: the gradient itself, unless a method replaces it."""
         return gradient
 
 
-@dataclass(frozen=True)
+@settings
 class ASAM(Perturbation):
-    """e = rho T^2 g / ||T g||, T = |w| + eta on weights and 1 elsewhere (Kwon et al. 2021).
-
-    scope: "weights" as in the published code, tensors whose name contains "weight"; or "all", T = |w| + eta on
-    every tensor, as SAM code with an `adaptive` flag does. The two are on different scales of rho.
-    """
+    """e = rho T^2 g / ||T g||, T = |w| + eta on weights and 1 elsewhere (Kwon et al. 2021)."""
 
     gradients: ClassVar[int] = 1
-    rho: float = 0.5
-    eta: float = 0.2
-    scope: str = "weights"
-
-    def __post_init__(self) -> None:
-        within("rho", self.rho, "[0, inf)")
-        within("eta", self.eta, "[0, inf)")
-        choose("scope", self.scope, ("weights", "all"))
+    rho: NonNegative = Field(default=0.5, description="radius of the perturbation")
+    eta: NonNegative = Field(default=0.2, description="added to |w|, so that zero weights are perturbed too")
+    scope: Literal["weights", "all"] = Field(
+        default="weights",
+        description="where T = |w| + eta: in tensors whose name contains 'weight', as in the published code, or in all "
+        "tensors, as in SAM code with an `adaptive` flag; the two are on different scales of rho",
+    )
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
@@ -83,16 +76,13 @@ class ASAM(Perturbation):
         return self.rho * T.square() * gradient / torch.where(length > 0, length, 1.0)
 
 
-@dataclass(frozen=True)
+@settings
 class MetaStep(Perturbation):
     """Gradient at w - adapt g(w; B1), taken on a second mini-batch B2 (PerFedAvg, first order, Fallah et al. 2020)."""
 
     gradients: ClassVar[int] = 1
     batches: ClassVar[int] = 2
-    adapt: float = 0.01
-
-    def __post_init__(self) -> None:
-        within("adapt", self.adapt, "[0, inf)")
+    adapt: NonNegative = Field(default=0.01, description="rate of the first step, which is undone after the second")
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         assert gradient is not None

@@ -2,145 +2,126 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from landscape.errors import positive
-from training.rules.base import Report, Server, Vectors, within
+from training.rules.base import Server
+from training.rules.context import RoundReport
+from training.rules.vectors import Vectors
+from training.settings import Decay, Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class Mean(Server):
     """w + eta_g D (FedAvg, McMahan et al. 2017)."""
 
-    eta_g: float = 1.0
+    eta_g: Positive = Field(default=1.0, description="rate of the server")
 
-    def __post_init__(self) -> None:
-        positive("eta_g", self.eta_g)
-
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * report.displacement
 
 
-@dataclass(frozen=True)
+@settings
 class Momentum(Server):
-    """m <- beta m + D, w + eta_g m (FedAvgM, Hsu et al. 2019).
+    """m <- beta m + D, w + eta_g m (FedAvgM, Hsu et al. 2019)."""
 
-    damped: m <- beta m + (1 - beta) D, as MOON's code has it; steps are then 1 / (1 - beta) times smaller.
-    """
+    beta: Decay = Field(default=0.9, description="decay of the momentum m")
+    eta_g: Positive = Field(default=1.0, description="rate of the server")
+    damped: bool = Field(
+        default=False,
+        description="m <- beta m + (1 - beta) D, as in MOON's code; steps are then 1 / (1 - beta) times smaller",
+    )
 
-    beta: float = 0.9
-    eta_g: float = 1.0
-    damped: bool = False
-
-    def __post_init__(self) -> None:
-        within("beta", self.beta, "[0, 1)")
-        positive("eta_g", self.eta_g)
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"m": torch.zeros_like(w)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         share = 1 - self.beta if self.damped else 1.0
         return {"m": self.beta * server["m"] + share * report.displacement}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * server["m"]
 
 
-@dataclass(frozen=True)
+@settings
 class Adam(Server):
     """m <- b1 m + (1 - b1) D, v <- b2 v + (1 - b2) D^2, w + eta_g m / (sqrt(v) + tau) (Reddi et al. 2021).
 
     v starts at tau^2 and nothing is bias-corrected, as in the paper; public codes disagree on both.
     """
 
-    eta_g: float = 0.01
-    b1: float = 0.9
-    b2: float = 0.99
-    tau: float = 1e-3
+    eta_g: Positive = Field(default=0.01, description="rate of the server")
+    b1: Decay = Field(default=0.9, description="decay of the mean displacement m")
+    b2: Decay = Field(default=0.99, description="decay of the mean square v")
+    tau: Positive = Field(default=1e-3, description="added to sqrt(v), and its value at the start")
 
-    def __post_init__(self) -> None:
-        within("b1", self.b1, "[0, 1)")
-        within("b2", self.b2, "[0, 1)")
-        positive("eta_g", self.eta_g)
-        positive("tau", self.tau)
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"m": torch.zeros_like(w), "v": torch.full_like(w, self.tau**2)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         D = report.displacement
         return {
             "m": self.b1 * server["m"] + (1 - self.b1) * D,
             "v": self.b2 * server["v"] + (1 - self.b2) * D.square(),
         }
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * server["m"] / (server["v"].sqrt() + self.tau)
 
 
-@dataclass(frozen=True)
+@settings
 class Adagrad(Server):
     """v <- v + D^2, w + eta_g D / (sqrt(v) + tau) (Reddi et al. 2021, b1 = 0)."""
 
-    eta_g: float = 0.01
-    tau: float = 1e-3
+    eta_g: Positive = Field(default=0.01, description="rate of the server")
+    tau: Positive = Field(default=1e-3, description="added to sqrt(v), and its value at the start")
 
-    def __post_init__(self) -> None:
-        positive("eta_g", self.eta_g)
-        positive("tau", self.tau)
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"v": torch.full_like(w, self.tau**2)}
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"v": server["v"] + report.displacement.square()}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + self.eta_g * report.displacement / (server["v"].sqrt() + self.tau)
 
 
-@dataclass(frozen=True)
+@settings
 class Normalised(Server):
     """w + tau_eff sum p_k D_k / a_k, tau_eff = sum p_k a_k (FedNova, Wang et al. 2020).
 
-    a_k is what K_k local steps add up to, local momentum included (`parts.effective_steps`); clients that take more
+    a_k is what K_k local steps add up to, local momentum included (`vectors.effective_steps`); clients that take more
     steps then pull no harder. One scalar, a_k, travels up beside the model. As G = -sum p_k D_k / (lr a_k), the rule is
     one step along it.
     """
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w - report.lr * report.effective_steps * report.pseudo_gradient
 
 
-@dataclass(frozen=True)
+@settings
 class SubtractDual(Server):
     """mean w_k - sigma, the rule that goes with `Dual` clients (FedDyn, Acar et al. 2021)."""
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return report.mean_model - server["sigma"]
 
 
-@dataclass(frozen=True)
+@settings
 class LookAhead(Server):
     """Send z = w + lam m; m <- lam m + D, w + m (FedACG, Kim et al. 2024)."""
 
-    lam: float = 0.85
+    lam: Decay = Field(default=0.85, description="decay of the momentum m, and how far to look ahead along it")
 
-    def __post_init__(self) -> None:
-        within("lam", self.lam, "[0, 1)")
-
-    def server_init(self, w: Tensor) -> Vectors:
+    def init_server(self, w: Tensor) -> Vectors:
         return {"m": torch.zeros_like(w)}
 
-    def start(self, w: Tensor, server: Vectors) -> Tensor:
+    def choose_sent_point(self, w: Tensor, server: Vectors) -> Tensor:
         return w + self.lam * server["m"]
 
-    def update(self, server: Vectors, report: Report) -> Vectors:
+    def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         return {"m": self.lam * server["m"] + report.displacement}
 
-    def step(self, w: Tensor, server: Vectors, report: Report) -> Tensor:
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w + server["m"]

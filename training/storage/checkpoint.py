@@ -51,7 +51,7 @@ from training import config
 from training.config import Recipe
 from training.data import partition
 from training.personal import scores
-from training.rules.base import Vectors
+from training.rules.vectors import Vectors
 from training.storage import atomic_files, files, lease, metrics, tensors
 from training.storage.atomic_files import write_atomically
 from training.storage.files import FORMAT

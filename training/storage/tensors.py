@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from training.rules.base import Vectors
+from training.rules.vectors import Vectors
 from training.storage import atomic_files, files
 from training.storage.atomic_files import DamagedError, Fingerprint
 

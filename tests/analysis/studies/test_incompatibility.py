@@ -21,7 +21,7 @@ from landscape import Objective
 from landscape.objectives.batches import join
 from landscape.rng import numpy_generator
 from tests.analysis.helpers import ask, check_interruption, check_reading, gradient_at, loss_at, plan
-from training.rules.base import ClientContext
+from training.rules.context import ClientContext
 
 
 class Quadratic(Subject):
@@ -372,7 +372,7 @@ def test_delta_epsilon_of_single_steps(make_run: Callable[..., Run], tmp_path: P
     assert np.isnan(found["delta_epsilon"].values[[1, 2]]).all()  # the clients' duals are not kept that long
     for round in (3, 4):
         w, kept = run.point(round), run.checkpoint(round)
-        cohort = run.federation.cohort(round)
+        cohort = run.federation.draw_cohort(round)
         shares, true = run.shares(cohort), torch.zeros_like(w)
         for k in cohort:
             dual = kept.clients[k]["dual"] if k in kept.clients else torch.zeros_like(w)

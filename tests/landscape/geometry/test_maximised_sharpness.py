@@ -17,7 +17,7 @@ from landscape import Objective
 from landscape.geometry.ascent import ascend, climb_corners, move_coordinates
 from landscape.geometry.sharpness import sharpness
 from tests.landscape.cases import Case
-from tests.landscape.geometry.test_sharpness import Point, data, network, numbers, quadratic
+from tests.landscape.geometry.problems import Point, data, network, numbers, quadratic
 
 INF = math.inf
 

@@ -2,76 +2,27 @@
 
 import copy
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq, minimize
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn import functional
 
 from landscape import Objective
-from landscape.geometry.ascent import ascend, checkpoints, project, steepest
 from landscape.geometry.sharpness import KINDS, NORMED, adaptive_operator, sharpness
 from landscape.results import Sharpness
+from tests.landscape.geometry.problems import (
+    Point,
+    data,
+    indefinite,
+    loss_and_gradient,
+    network,
+    numbers,
+    quadratic,
+)
 
 INF = math.inf
-
-
-class Point(nn.Module):
-    """A model that is nothing but its weights."""
-
-    def __init__(self, w: Tensor):
-        super().__init__()
-        self.w = nn.Parameter(w.clone())
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs @ self.w
-
-
-def signed_square(outputs: Tensor, targets: Tensor) -> Tensor:
-    return 0.5 * targets[:, 0] * (outputs - targets[:, 1]) ** 2
-
-
-def quadratic(A: Tensor, centre: Tensor, w: Tensor) -> Objective:
-    """L(w) = (w - c)' A (w - c) / 2 for any symmetric A, one example per eigenvector."""
-    values, vectors = torch.linalg.eigh(A)
-    inputs = (len(A) * values.abs()).sqrt()[:, None] * vectors.T
-    targets = torch.stack([values.sign(), inputs @ centre], dim=1)
-    return Objective(Point(w), (inputs, targets), loss=signed_square)
-
-
-def numbers(*shape: int, seed: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def indefinite(size: int, seed: int) -> Tensor:
-    """Symmetric, and with its lowest eigenvalue further out than the highest."""
-    rotation, _ = torch.linalg.qr(numbers(size, size, seed=seed))
-    return rotation @ torch.diag(torch.linspace(-7, 4, size, dtype=torch.float64)) @ rotation.T
-
-
-def data(count: int = 10) -> tuple[Tensor, Tensor]:
-    return numbers(count, 3, seed=9), torch.arange(count) % 3
-
-
-def network(activation: type[nn.Module] = nn.Tanh, seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(3, 5), activation(), nn.Linear(5, 3)).double()
-
-
-def loss_and_gradient(model: nn.Module, theta: Tensor, inputs: Tensor, targets: Tensor) -> tuple[float, Tensor]:
-    """By autograd over named parameters: none of the code under test."""
-    theta = theta.detach().requires_grad_()
-    sizes = [tensor.numel() for tensor in model.parameters()]
-    shaped = {
-        name: part.view(tensor.shape)
-        for (name, tensor), part in zip(model.named_parameters(), theta.split(sizes), strict=True)
-    }
-    loss = functional.cross_entropy(functional_call(model, shaped, (inputs,)), targets)
-    return loss.item(), torch.autograd.grad(loss, theta)[0]
 
 
 def test_one_step_on_a_quadratic() -> None:
@@ -442,64 +393,6 @@ def test_single_precision() -> None:
     for kind in KINDS:
         left, right = (sharpness(each, each.theta, 0.3, kind, samples=4).value for each in (exact, single))
         assert left == pytest.approx(right, rel=2e-3)
-
-
-def test_ascent_pieces() -> None:
-    assert sorted(checkpoints(100)) == [22, 41, 57, 70, 80, 87, 93, 99]
-    assert sorted(checkpoints(20)) == [5, 9, 12, 14, 16, 18, 19, 20]
-    vector = torch.tensor([3.0, 0.0, -4.0])
-    assert project(vector, 1.0, 2).tolist() == pytest.approx([0.6, 0, -0.8])
-    assert project(vector, 9.0, 2).tolist() == vector.tolist()
-    assert project(vector, 1.0, INF).tolist() == [1, 0, -1]
-    assert steepest(vector, 2).tolist() == pytest.approx([0.6, 0, -0.8])
-    assert steepest(vector, INF).tolist() == [1, 0, -1]
-    assert steepest(torch.zeros(3), 2).tolist() == [0, 0, 0]
-    tiny = torch.full((4,), 1e-30)  # its square is zero in single precision
-    assert steepest(tiny, 2).tolist() == pytest.approx([0.5] * 4)
-
-
-def test_ascent_keeps_the_best_point_it_met() -> None:
-    """A narrow peak next to the start: big steps jump over it, so only memory can bring it back."""
-
-    def climb(point: Tensor) -> tuple[float, Tensor]:
-        return float(-point.abs().sum()), -point.sign()
-
-    start = torch.tensor([0.01])
-    best, spent = ascend(climb, start, 1.0, steps=4)
-    assert float(best.abs()) <= 0.01
-    assert spent == 5
-
-
-def scripted(losses: list[float]) -> tuple[Callable[[Tensor], tuple[float, Tensor]], list[float]]:
-    """A climb whose losses are given in advance and whose gradient always points right; and the points it saw."""
-    seen: list[float] = []
-
-    def climb(point: Tensor) -> tuple[float, Tensor]:
-        seen.append(float(point))
-        return losses[len(seen) - 1], torch.ones(1)
-
-    return climb, seen
-
-
-def test_ascent_halves_its_steps_when_too_few_rise() -> None:
-    climb, seen = scripted([9.0, 1, 0, 1, 0, 0, 3, 3])  # checkpoint after step 5 of 20
-    with pytest.raises(IndexError):
-        ascend(climb, torch.tensor([-0.5]), 1.0, steps=20)
-    # steps of 2 end at the wall; the first step after the checkpoint is 3/4 of 1, from the best point, at rest
-    assert seen[:8] == pytest.approx([-0.5, 0.625, 1, 1, 1, 1, 0.25, 1])
-
-
-def test_ascent_halves_its_steps_when_the_best_stays_behind() -> None:
-    climb, seen = scripted([9.0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0])  # rising, but never to where it began
-    with pytest.raises(IndexError):
-        ascend(climb, torch.tensor([-0.5]), 1.0, steps=20)
-    assert seen[6:11] == pytest.approx([1, 1, 1, 1, 0.25])  # checkpoints after steps 5 and 9
-
-
-def test_ascent_ends_where_the_loss_is_not_finite() -> None:
-    climb, seen = scripted([0.0, 1.0, INF])
-    best, spent = ascend(climb, torch.tensor([-0.5]), 1.0, steps=20)
-    assert (float(best), spent) == (seen[2], 3)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from landscape.kernels.convolutions import Direct, Fourier, Geometry, _fourier, wants_channels_last, way
-from landscape.kernels.derivatives import CheapSecond
+from landscape.kernels.convolutions import (
+    DirectProducts,
+    FourierProducts,
+    Geometry,
+    _make_fourier,
+    choose_products,
+    wants_channels_last,
+)
+from landscape.kernels.derivatives import CheapSecondDerivatives
 
 SHAPES = {  # images, input channels and size; output channels, kernel; padding
     "even": ((3, 2, 8, 6), (4, 3, 3), (0, 0)),
@@ -25,13 +32,13 @@ def geometry(padding: tuple[int, int] = (0, 0), stride: int = 1, dilation: int =
 
 
 @pytest.fixture(params=SHAPES, ids=str)
-def both(request: pytest.FixtureRequest) -> tuple[Direct, Fourier, Tensor, Tensor]:
+def both(request: pytest.FixtureRequest) -> tuple[DirectProducts, FourierProducts, Tensor, Tensor]:
     shape, (outputs, *kernel), padding = SHAPES[request.param]
     torch.manual_seed(0)
     x = torch.randn(shape, dtype=torch.float64)
     w = torch.randn(outputs, shape[1], *kernel, dtype=torch.float64)
-    fourier = _fourier(tuple(shape[2:]), tuple(kernel), padding, torch.float64)
-    return Direct(geometry(padding)), fourier, x, w
+    fourier = _make_fourier(tuple(shape[2:]), tuple(kernel), padding, torch.float64)
+    return DirectProducts(geometry(padding)), fourier, x, w
 
 
 def close(found: Tensor | None, expected: Tensor | None) -> None:
@@ -44,26 +51,31 @@ def test_all_products_are_those_of_torch(both, order: torch.memory_format) -> No
     x, bias = x.contiguous(memory_format=order), torch.randn(len(w), dtype=torch.float64)
     other = torch.randn_like(x)
     expected = direct.forward([(x, w), (other, 2 * w)], bias)
-    pairs = [(fourier.of_input(x), fourier.of_weight(w)), (fourier.of_input(other), fourier.of_weight(2 * w))]
+    pairs = [
+        (fourier.prepare_input(x), fourier.prepare_weight(w)),
+        (fourier.prepare_input(other), fourier.prepare_weight(2 * w)),
+    ]
     close(fourier.forward(pairs, bias), expected)
     g = torch.randn_like(expected).contiguous(memory_format=order)
     wanted = (True, True, True)
-    found = fourier.backward(fourier.of_output(g), *pairs[0], wanted)
+    found = fourier.backward(fourier.prepare_output(g), *pairs[0], wanted)
     for one, other in zip(found, direct.backward(g, x, w, wanted), strict=True):
         close(one, other)
-    assert fourier.backward(fourier.of_output(g), *pairs[0], (False, False, False)) == (None, None, None)
+    assert fourier.backward(fourier.prepare_output(g), *pairs[0], (False, False, False)) == (None, None, None)
 
 
 def test_the_layer_of_the_papers_goes_by_frequencies_and_what_does_not_pay_does_not() -> None:
     x, w = torch.randn(64, 64, 14, 14), torch.randn(64, 64, 5, 5)
-    assert isinstance(way(x, w, geometry()), Fourier)
-    assert isinstance(way(torch.randn(64, 3, 32, 32), torch.randn(64, 3, 5, 5), geometry()), Direct)  # first layer
-    assert isinstance(way(x, torch.randn(64, 64, 1, 1), geometry()), Direct)
-    assert isinstance(way(x[:1], w, geometry()), Direct)  # one image cannot pay for the weight
-    assert isinstance(way(x, w, geometry(stride=2)), Direct)
-    assert isinstance(way(x, w, geometry(dilation=2)), Direct)
-    assert isinstance(way(x, w[:, :32], geometry(groups=2)), Direct)
-    assert isinstance(way(x.bfloat16(), w.bfloat16(), geometry()), Direct)
+    assert isinstance(choose_products(x, w, geometry()), FourierProducts)
+    assert isinstance(
+        choose_products(torch.randn(64, 3, 32, 32), torch.randn(64, 3, 5, 5), geometry()), DirectProducts
+    )  # first layer
+    assert isinstance(choose_products(x, torch.randn(64, 64, 1, 1), geometry()), DirectProducts)
+    assert isinstance(choose_products(x[:1], w, geometry()), DirectProducts)  # one image cannot pay for the weight
+    assert isinstance(choose_products(x, w, geometry(stride=2)), DirectProducts)
+    assert isinstance(choose_products(x, w, geometry(dilation=2)), DirectProducts)
+    assert isinstance(choose_products(x, w[:, :32], geometry(groups=2)), DirectProducts)
+    assert isinstance(choose_products(x.bfloat16(), w.bfloat16(), geometry()), DirectProducts)
     assert wants_channels_last(nn.Sequential(nn.Conv2d(3, 4, 5)))
     assert not wants_channels_last(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 5, stride=2)))
 
@@ -71,10 +83,10 @@ def test_the_layer_of_the_papers_goes_by_frequencies_and_what_does_not_pay_does_
 def test_float32_loses_no_digits() -> None:
     torch.manual_seed(0)
     x, w = torch.randn(64, 64, 14, 14), torch.randn(64, 64, 5, 5)
-    exact = Direct(geometry()).forward([(x.double(), w.double())], None)
-    chosen = way(x, w, geometry())
-    found = chosen.forward([(chosen.of_input(x), chosen.of_weight(w))], None)
-    assert isinstance(chosen, Fourier)
+    exact = DirectProducts(geometry()).forward([(x.double(), w.double())], None)
+    chosen = choose_products(x, w, geometry())
+    found = chosen.forward([(chosen.prepare_input(x), chosen.prepare_weight(w))], None)
+    assert isinstance(chosen, FourierProducts)
     assert float((found - exact).norm() / exact.norm()) < 5e-7
 
 
@@ -84,7 +96,9 @@ def test_second_derivatives_of_a_network_at_frequencies(linear: bool) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(2, 32, 3), nn.Tanh(), nn.Conv2d(32, 32, 5), nn.ReLU(), nn.Conv2d(32, 2, 3)).double()
     inputs = torch.randn(32, 2, 14, 14, dtype=torch.float64)
-    assert isinstance(way(torch.randn(32, 32, 12, 12), model[2].weight.float(), geometry()), Fourier)
+    assert isinstance(
+        choose_products(torch.randn(32, 32, 12, 12), model[2].weight.float(), geometry()), FourierProducts
+    )
     leaves = list(model.parameters())
     vectors = [torch.randn_like(leaf) for leaf in leaves]
 
@@ -98,7 +112,7 @@ def test_second_derivatives_of_a_network_at_frequencies(linear: bool) -> None:
         return torch.autograd.grad(gradient, leaves, vectors)
 
     expected = product()
-    with CheapSecond(linear=linear):
+    with CheapSecondDerivatives(linear=linear):
         found = product()
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11 * float(other.abs().max()))
@@ -107,7 +121,7 @@ def test_second_derivatives_of_a_network_at_frequencies(linear: bool) -> None:
 def test_another_default_device_does_not_matter() -> None:
     x, w = torch.randn(16, 40, 13, 13), torch.randn(40, 40, 5, 5)
     with torch.device("meta"):
-        chosen = way(x, w, geometry())
-    assert isinstance(chosen, Fourier)
-    found = chosen.forward([(chosen.of_input(x), chosen.of_weight(w))], None)
+        chosen = choose_products(x, w, geometry())
+    assert isinstance(chosen, FourierProducts)
+    found = chosen.forward([(chosen.prepare_input(x), chosen.prepare_weight(w))], None)
     torch.testing.assert_close(found, torch.conv2d(x, w), rtol=1e-4, atol=1e-4)

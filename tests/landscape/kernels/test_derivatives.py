@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from landscape.kernels.derivatives import REPLACEMENTS, CheapSecond
+from landscape.kernels.derivatives import REPLACEMENTS, CheapSecondDerivatives
 
 CASES = {
     "plain": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)), (5, 3, 8, 8)),
@@ -61,7 +61,7 @@ def test_equal_to_pytorch(case):
     model, inputs = case
     vectors = [torch.randn_like(parameter) for parameter in model.parameters() if parameter.requires_grad]
     expected = product(model, inputs, vectors)
-    with CheapSecond():
+    with CheapSecondDerivatives():
         found = product(model, inputs, vectors)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
@@ -73,7 +73,7 @@ def test_products_of_some_entries_only():
     leaves = list(model.parameters())
     for index, leaf in enumerate(leaves):
         results = []
-        for mode in (CheapSecond(), torch.enable_grad()):
+        for mode in (CheapSecondDerivatives(), torch.enable_grad()):
             with mode:
                 gradient = torch.autograd.grad(torch.exp(model(inputs)).sum(), leaves, create_graph=True)
             results.append(torch.autograd.grad(gradient[index], leaves, torch.ones_like(leaf), allow_unused=True))
@@ -87,7 +87,7 @@ def test_products_of_some_entries_only():
 def test_every_replacement_is_reached():
     reached = set()
 
-    class Watch(CheapSecond):
+    class Watch(CheapSecondDerivatives):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             result = super().__torch_function__(func, types, args, kwargs)
             if func in REPLACEMENTS and type(result.grad_fn).__name__.startswith("_"):
@@ -117,7 +117,7 @@ def test_pooling_after_relu_is_done_before_it(pool, order):
     inputs = torch.randn(5, 3, 8, 8, dtype=torch.float64).contiguous(memory_format=order)
     vectors = [torch.randn_like(parameter) for parameter in model.parameters()]
     expected = product(model, inputs, vectors)
-    with CheapSecond():
+    with CheapSecondDerivatives():
         outputs = model[:3](inputs)
         found = product(model, inputs, vectors)
     assert "Relu" in type(outputs.grad_fn).__name__
@@ -128,7 +128,7 @@ def test_pooling_after_relu_is_done_before_it(pool, order):
 
 def test_what_was_changed_after_relu_is_pooled_as_it_is():
     image = torch.randn(1, 2, 4, 4, requires_grad=True)
-    with CheapSecond():
+    with CheapSecondDerivatives():
         changed = torch.relu(image)
         changed += 1.0
         found = nn.functional.max_pool2d(changed, 2)

@@ -309,7 +309,7 @@ def test_a_loss_with_gradients_inside(each: bool, chunk_size: int | None) -> Non
         return (values if each else values.sum()), len(x)
 
     objective = Objective(model, POINTS, batch_loss=batch_loss, chunk_size=chunk_size)
-    assert objective.terms.inner_gradients
+    assert objective.chunk_loss.inner_gradients
     theta = objective.theta
 
     def value(vector: Tensor) -> Tensor:

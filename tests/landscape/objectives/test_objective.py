@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from landscape import Objective
+from landscape.objectives.batches import join
 from tests.landscape.cases import CASES, make
 
 
@@ -231,12 +232,46 @@ def test_replicas_made_while_others_gather_statistics_are_clean():
     """A copy taken of a working replica would catch its norm layers in training mode."""
     case = make("convolution")
     objective = Objective(case.model, case.data, chunk_size=8, batchnorm="recomputed")
-    with objective._replicas.borrow() as first:
+    with objective.replicas.borrow() as first:
         for norm in first.norms:
             norm.train()
-        with objective._replicas.borrow() as second:
+        with objective.replicas.borrow() as second:
             assert second is not first
             assert not any(norm.training for norm in second.norms)
+
+
+def test_statistics_may_come_from_other_data():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+    X, y = 3 * torch.randn(64, 4).double() + 1, torch.randint(0, 3, (64,))
+    train = Objective(model, (X[:48], y[:48]), batchnorm="recomputed", chunk_size=64)
+    test = train.on(X[48:], y[48:])
+    held_out = test.with_statistics_from(train)
+    theta = train.theta
+    normalised = (X[48:] - X[:48].mean(0)) / (X[:48].var(0) + 1e-5).sqrt()
+    expected = float(functional.cross_entropy(model[1](normalised), y[48:]).detach())
+    assert held_out.loss(theta) == pytest.approx(expected, abs=1e-12)
+    assert next(held_out.evaluate_each([lambda out: out.copy_(theta)])).loss == held_out.loss(theta)
+    assert held_out.subset(16).loss(theta) == pytest.approx(expected, abs=1e-12)
+    assert test.loss(theta) != held_out.loss(theta)
+    with pytest.raises(ValueError, match="only batchnorm='recomputed'"):
+        Objective(model, (X, y)).with_statistics_from(train)
+
+
+def test_an_objective_may_be_told_how_its_data_were_drawn():
+    case = make("convolution")
+    part = Objective(case.model, case.data).subset(7)
+    again = Objective(case.model, join(part.chunks), drawn=part.drawn)
+    assert again.evaluate(again.theta).standard_error == part.evaluate(part.theta).standard_error
+    assert again.population == part.population == len(case.targets)
+
+
+def test_the_number_of_workers_may_change():
+    case = make("convolution")
+    objective = Objective(case.model, case.data, chunk_size=4, workers=2)
+    assert objective.with_workers(1).workers == 1
+    assert objective.workers == 2
+    assert objective.with_workers(1).loss(objective.theta) == objective.loss(objective.theta)
 
 
 def test_a_huge_loss_of_a_subset_is_a_number():

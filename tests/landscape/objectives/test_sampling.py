@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from landscape import Objective
-from landscape.objectives.sampling import Draw, _quota, _rounding_variance, draw, ratio_error, unstratified
+from landscape.objectives.sampling import Draw, _quota, _rounding_variance, assume_unstratified, draw, ratio_error
 from tests.truth.coverage import SETTINGS
 
 LABELS = torch.tensor([0] * 17 + [1] * 9 + [2] * 13 + [3] * 1)
@@ -55,23 +55,23 @@ def test_textbook_errors() -> None:
     """The mean of a simple random sample, and the mean over strata whose shares are whole numbers."""
     rng = np.random.default_rng(0)
     y, ones = rng.normal(size=20), np.ones(20)
-    assert ratio_error(y, ones, unstratified(20, 100)) == pytest.approx(np.sqrt(0.8 * y.var(ddof=1) / 20))
+    assert ratio_error(y, ones, assume_unstratified(20, 100)) == pytest.approx(np.sqrt(0.8 * y.var(ddof=1) / 20))
     strata = np.repeat([0, 1], [8, 12])
     drawn = Draw(torch.arange(20), strata, np.array([40, 60]))
     within = [0.8 * part.var(ddof=1) / len(part) for part in (y[:8], y[8:])]
     assert ratio_error(y, ones, drawn) == pytest.approx(np.sqrt(0.4**2 * within[0] + 0.6**2 * within[1]))
-    assert ratio_error(y, ones, unstratified(20, 20)) == 0
+    assert ratio_error(y, ones, assume_unstratified(20, 20)) == 0
 
 
 def test_a_constant_ratio_has_no_error_and_huge_sums_do_not_overflow() -> None:
     counts = np.arange(1.0, 11.0)
-    assert ratio_error(3 * counts, counts, unstratified(10, 50)) == pytest.approx(0, abs=1e-15)
+    assert ratio_error(3 * counts, counts, assume_unstratified(10, 50)) == pytest.approx(0, abs=1e-15)
     spread = counts % 3
-    small = ratio_error(spread, counts, unstratified(10, 50))
+    small = ratio_error(spread, counts, assume_unstratified(10, 50))
     assert small is not None
-    assert ratio_error(1e200 * spread, counts, unstratified(10, 50)) == pytest.approx(1e200 * small)
-    assert ratio_error(spread[:1], counts[:1], unstratified(1, 50)) is None
-    broken = ratio_error(np.where(counts > 5, np.inf, 1.0), counts, unstratified(10, 50))
+    assert ratio_error(1e200 * spread, counts, assume_unstratified(10, 50)) == pytest.approx(1e200 * small)
+    assert ratio_error(spread[:1], counts[:1], assume_unstratified(1, 50)) is None
+    broken = ratio_error(np.where(counts > 5, np.inf, 1.0), counts, assume_unstratified(10, 50))
     assert broken is not None
     assert np.isnan(broken)
 

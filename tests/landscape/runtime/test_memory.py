@@ -140,7 +140,7 @@ def test_processes_side_by_side_leave_room_for_each_other(pretend: Pretended, ea
     accounts = [ledger.open() for ledger in ledgers]
     for ledger, account in zip(ledgers, accounts, strict=True):
         while ledger.promise(account, each):
-            account.settle(each)
+            account.hold(each)
         taken.append(account.held // each)
     assert taken[:3] == [250, 187, 140]
     assert pretend.free() >= machine // 8
@@ -207,7 +207,7 @@ def test_threads_never_promise_more_than_the_budget(pretend: Pretended) -> None:
 
     def take(index: int) -> None:
         while ledger.promise(accounts[index], 3):
-            accounts[index].settle(3)
+            accounts[index].hold(3)
 
     threads = [threading.Thread(target=take, args=(index,)) for index in range(8)]
     for thread in threads:

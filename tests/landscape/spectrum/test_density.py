@@ -111,7 +111,7 @@ def test_no_ghosts_after_outliers_converge() -> None:
 def test_basis_stays_orthonormal_through_cancellation() -> None:
     """A shift of 1e10 leaves one part in 1e10 of every product; a single Gram-Schmidt pass is then not enough."""
     operator = ShiftedOperator(MatrixOperator(symmetric(30, 11)), 1e10)
-    run = density._Run(torch.ones(30, dtype=torch.float64), 25)
+    run = density._Recurrence(torch.ones(30, dtype=torch.float64), 25)
     while not run.closed:
         run.extend(operator.matvec(run.newest))
     torch.testing.assert_close(run.basis @ run.basis.T, torch.eye(25, dtype=torch.float64), rtol=0, atol=1e-13)

@@ -11,7 +11,7 @@ from landscape.operators import MatrixOperator
 from landscape.results import Outcome
 from landscape.spectrum.power import minibatches
 from tests.landscape.cases import make
-from tests.landscape.spectrum.test_lanczos import check, matrix
+from tests.landscape.spectrum.matrices import check, matrix
 
 VALUES = np.r_[1.3285, 1.0, np.linspace(-0.5, 0.9, 60)]
 

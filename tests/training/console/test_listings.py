@@ -51,7 +51,7 @@ def test_a_hundred_columns_break_no_word():
     words = {word.strip(",") for line in lines for word in line.split()}
     for name, method in catalog.ALGORITHMS.items():
         assert {name, *listings.rules(method).split()} <= words
-        assert set(listings.settings(catalog.values(method)).split(", ")) <= words
+        assert set(listings.settings(catalog.read_settings(method)).split(", ")) <= words
         assert set(re.findall(r"\w+", ", ".join(method.client_vectors).replace("_", " "))) <= words
 
 
@@ -60,7 +60,7 @@ def test_a_row_is_one_line_where_there_is_room():
     rows = [line for line in wide if line.split(" ")[0] in catalog.ALGORITHMS]
     assert len(rows) == len(catalog.ALGORITHMS)
     (sol,) = (line for line in rows if line.startswith("fedsol "))
-    assert re.split(" {2,}", sol.strip())[5] == listings.settings(catalog.values(catalog.ALGORITHMS["fedsol"]))
+    assert re.split(" {2,}", sol.strip())[5] == listings.settings(catalog.read_settings(catalog.ALGORITHMS["fedsol"]))
     assert len(printed(100)) > len(wide) + len(rows) - 3  # settings below each method; the remarks may break too
 
 
@@ -90,5 +90,5 @@ def test_a_page_without_markers_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="expected the table of algorithms between two lines"):
         listings.main([str(page)])
     assert page.read_text(encoding="utf-8") == f"nothing here but {listings.BEGIN}\n"
-    with pytest.raises(SystemExit, match=r"python -m training\.tables README\.md"):
+    with pytest.raises(SystemExit, match=r"python -m training\.console\.listings README\.md"):
         listings.main([])

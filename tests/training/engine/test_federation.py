@@ -23,7 +23,7 @@ from tests.training.federations import (
     play,
 )
 from training.engine import local_training
-from training.engine.run import Federation
+from training.engine.federation import Federation
 from training.executors.serial import Serial
 from training.methods import catalog
 
@@ -86,7 +86,7 @@ def torch_sgd(fed: Federation, rounds: int, **settings: float) -> Tensor:
     """One client trained by torch's own optimizer on the same batches; a new one every round."""
     model = copy.deepcopy(fed.trainer.model).double().train()
     for round in range(rounds):
-        optimizer = torch.optim.SGD(model.parameters(), lr=fed.lr(round), **settings)
+        optimizer = torch.optim.SGD(model.parameters(), lr=fed.compute_lr(round), **settings)
         for X, y in batches(fed, 0, round):
             optimizer.zero_grad()
             functional.cross_entropy(model(X), y).backward()
@@ -130,7 +130,7 @@ def test_clipping_comes_after_the_correction_and_before_weight_decay() -> None:
 def test_clients_weigh_by_their_examples() -> None:
     fed = federation()
     state, _, ends = play(fed, 1)[0]
-    sizes = {k: SIZES[k] for k in fed.cohort(0)}
+    sizes = {k: SIZES[k] for k in fed.draw_cohort(0)}
     assert len(set(sizes.values())) == 3
     assert close(state.w, sum(n * ends[k] for k, n in sizes.items()) / sum(sizes.values()))
     uniform = federation(rounds={"aggregation": "uniform"})
@@ -150,8 +150,8 @@ def test_equal_clients_weigh_the_same_either_way(name: str) -> None:
 def test_the_order_of_clients_does_not_matter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation(name, rounds={"participants": 5})
     forward = play(fed, 2)
-    drawn = fed.cohort
-    monkeypatch.setattr(fed, "cohort", lambda round: drawn(round)[::-1])
+    drawn = fed.draw_cohort
+    monkeypatch.setattr(fed, "draw_cohort", lambda round: drawn(round)[::-1])
     backward = play(fed, 2)
     assert list(backward[0][2]) == list(forward[0][2])[::-1]
     for client, w in forward[0][2].items():
@@ -185,7 +185,7 @@ def test_augmentation_is_drawn_for_every_client_round_and_step() -> None:
     chosen = fed.client_indices[2][:4]
 
     def drawn(client: int, round: int, step: int) -> Tensor:
-        return fed.trainer.batch(chosen, client, round, step)[0]
+        return fed.trainer.load_batch(chosen, client, round, step)[0]
 
     keys = [(2, 0, 0), (2, 0, 1), (2, 1, 0), (3, 0, 0)]
     for key, other in itertools.product(keys, keys):
@@ -194,10 +194,10 @@ def test_augmentation_is_drawn_for_every_client_round_and_step() -> None:
 
 def test_every_epoch_and_round_draws_its_own_order() -> None:
     fed = federation()
-    orders = [list(fed.trainer.orders(client, round)) for client in range(7) for round in range(3)]
+    orders = [list(fed.trainer.draw_batches(client, round)) for client in range(7) for round in range(3)]
     for client, listed in zip(np.repeat(np.arange(7), 3), orders, strict=True):
         steps = -(-SIZES[client] // 4)
-        assert len(listed) == fed.trainer.steps(int(client)) == 2 * steps
+        assert len(listed) == fed.trainer.count_steps(int(client)) == 2 * steps
         for epoch in (listed[:steps], listed[steps:]):  # every example once an epoch
             assert sorted(np.concatenate(epoch)) == sorted(fed.client_indices[int(client)])
     two = [np.concatenate(listed) for listed in orders[6:9]]  # the client with 12 examples
@@ -207,17 +207,17 @@ def test_every_epoch_and_round_draws_its_own_order() -> None:
 
 def test_a_number_of_steps_replaces_epochs() -> None:
     fed = federation(local={"steps": 5})
-    listed = list(fed.trainer.orders(1, 0))  # 7 examples: 4 + 3, 4 + 3, 4
+    listed = list(fed.trainer.draw_batches(1, 0))  # 7 examples: 4 + 3, 4 + 3, 4
     assert [len(batch) for batch in listed] == [4, 3, 4, 3, 4]
-    assert {fed.trainer.steps(client) for client in range(7)} == {5}
+    assert {fed.trainer.count_steps(client) for client in range(7)} == {5}
     assert play(fed, 1)[0][1]["gradients"] == 3 * 5
 
 
 def test_a_fixed_cohort_is_a_function_of_seed_and_round() -> None:
     fed, other = federation(), federation("fedsam", local={"lr": 0.9})
-    cohorts = [fed.cohort(round) for round in range(30)]
-    assert [other.cohort(round) for round in reversed(range(30))] == cohorts[::-1]
-    assert [federation(seed=4).cohort(round) for round in range(30)] != cohorts
+    cohorts = [fed.draw_cohort(round) for round in range(30)]
+    assert [other.draw_cohort(round) for round in reversed(range(30))] == cohorts[::-1]
+    assert [federation(seed=4).draw_cohort(round) for round in range(30)] != cohorts
     assert all(len(set(cohort)) == 3 and cohort == sorted(cohort) for cohort in cohorts)
     assert {client for cohort in cohorts for client in cohort} == set(range(7))
 
@@ -225,14 +225,14 @@ def test_a_fixed_cohort_is_a_function_of_seed_and_round() -> None:
 def test_a_bernoulli_cohort_is_a_function_of_seed_and_round() -> None:
     rounds = {"sampling": "bernoulli", "participants": 3}
     fed, other = federation(rounds=rounds), federation("scaffold", rounds=rounds)
-    cohorts = [fed.cohort(round) for round in range(400)]
-    assert [other.cohort(round) for round in reversed(range(400))] == cohorts[::-1]
+    cohorts = [fed.draw_cohort(round) for round in range(400)]
+    assert [other.draw_cohort(round) for round in reversed(range(400))] == cohorts[::-1]
     assert min(len(cohort) for cohort in cohorts) >= 1
     # Binomial(7, 3/7) without zero: mean 3 / (1 - (4/7)^7) = 3.06, standard error 0.064
     assert abs(np.mean([len(cohort) for cohort in cohorts]) - 3.06) < 0.25
     assert len({len(cohort) for cohort in cohorts}) > 4
     alone = federation(rounds={"sampling": "bernoulli", "participants": 1})
-    assert all(alone.cohort(round) for round in range(50))
+    assert all(alone.draw_cohort(round) for round in range(50))
 
 
 def test_the_rate_decays_by_round() -> None:
@@ -247,7 +247,7 @@ def test_traffic_and_gradients_are_counted(name: str) -> None:
     assert name in TRAFFIC, f"write down what {name} sends"
     down, up, gradients = TRAFFIC[name]
     fed = federation(name)
-    steps = sum(fed.trainer.steps(client) for client in fed.cohort(0))
+    steps = sum(fed.trainer.count_steps(client) for client in fed.draw_cohort(0))
     record = play(fed, 1)[0][1]
     d = 4 * 5 + 5 + 5 * 3 + 3
     assert record["bytes_down"] == down * d * 8 * 3
@@ -260,9 +260,9 @@ def test_traffic_and_gradients_are_counted(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES + COMPOSED)
 def test_what_travels_is_what_is_counted(name: str) -> None:
     """The rules' own numbers against the vectors that they really send; a change of c_k goes up as well."""
-    method = catalog.method(name)
+    method = catalog.find_method(name)
     w = torch.ones(3)
-    sent = [vector for vector in method.message(w, method.server_init(w)).values() if vector.shape == w.shape]
+    sent = [vector for vector in method.make_message(w, method.init_server(w)).values() if vector.shape == w.shape]
     both = 1 if name.startswith("naivefedgloss") else 0  # everything once more
     if name.startswith("fedwmsam"):
         sent.pop()  # Gbar and c go down as one vector, which the server makes for each client

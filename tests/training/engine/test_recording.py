@@ -13,14 +13,14 @@ from torch import Tensor
 from tests.training.federations import NAMES, batches, derivative, federation, gradient, play, scores
 from training import config
 from training.engine import recording
-from training.engine import run as rounds
 from training.engine.local_training import DivergenceError, StepGradient
-from training.engine.recording import QUANTITIES, available
+from training.engine.recording import QUANTITIES, list_quantities
+from training.engine.run import train
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.methods import catalog
-from training.rules.base import ClientContext
+from training.rules.context import ClientContext
 from training.storage import metrics
 
 
@@ -62,7 +62,7 @@ def test_a_step_of_fedsol_fedsam_and_fedavg_by_hand() -> None:
         fed = federation(name, algorithm={"rho": rho} if rho else {}, record=own)
         first, second = play(fed, 2)
         sent, wanted = first[0].w, {quantity: list[list[float]]() for quantity in own}
-        for client in fed.cohort(1):
+        for client in fed.draw_cohort(1):
             w, rows = sent, {quantity: list[float]() for quantity in own}
             for X, y in batches(fed, client, 1):
                 g, g_p = gradient(w, X, y), proximal(w, sent, X)
@@ -97,7 +97,7 @@ def test_against_what_the_server_sent() -> None:
     fed = federation("fedvssam", record=names, algorithm={"a": 0.4, "rho": 0.3}, rounds={"participants": 1})
     before, _, _ = play(fed, 1)[0]
     _, record, _ = play(fed, 1, state=before)[0]
-    d, (X, y) = before.server["direction"], next(batches(fed, fed.cohort(1)[0], 1))
+    d, (X, y) = before.server["direction"], next(batches(fed, fed.draw_cohort(1)[0], 1))
     g = gradient(before.w, X, y)
     v = 0.6 * d + 0.4 * g
     e = 0.3 * v / v.norm()
@@ -116,7 +116,7 @@ def test_the_proximal_loss_is_the_methods_own_where_it_has_one() -> None:
     _, record, _ = play(fed, 1)[0]
     sent = fed.begin().w
     lengths = []
-    for client in fed.cohort(0):
+    for client in fed.draw_cohort(0):
         w = sent
         for X, y in batches(fed, client, 0):
             away = w - sent
@@ -144,7 +144,7 @@ def test_the_error_of_fedgloss_perturbation(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*NAMES, "scaffold+asam", "feddyn+fsa"])
 def test_recording_changes_no_bit_of_training(name: str) -> None:
-    every = list(available(catalog.method(name)))
+    every = list(list_quantities(catalog.find_method(name)))
     fed = federation(name, record=every)
     pairs = zip(play(federation(name), 3), play(fed, 3), strict=True)
     for (one, plain, ends), (two, record, others) in pairs:
@@ -156,14 +156,16 @@ def test_recording_changes_no_bit_of_training(name: str) -> None:
         assert set(recorded) == set(every)
         assert {**plain, "seconds": 0} == {**record, "seconds": 0}
         steps = [quantity["by_step"] for key, quantity in recorded.items() if key in QUANTITIES]
-        assert {len(series) for series in steps} == {max(map(fed.trainer.steps, fed.cohort(one.round - 1)))}
+        assert {len(series) for series in steps} == {max(map(fed.trainer.count_steps, fed.draw_cohort(one.round - 1)))}
         json.dumps(recorded, allow_nan=False)
 
 
 @pytest.mark.parametrize("model", ["normed", "dropping"])
 def test_extra_gradients_touch_neither_norm_layers_nor_dropout(model: str) -> None:
     tables = {"model": {"name": f"tests.training.federations:{model}"}, "sizes": (6, 7, 10, 8, 11)}
-    every = list(available(catalog.method("fedavg")))  # each of them needs gradients that FedAvg does not take
+    every = list(
+        list_quantities(catalog.find_method("fedavg"))
+    )  # each of them needs gradients that FedAvg does not take
     plain, recorded = play(federation(**tables), 3), play(federation(record=every, **tables), 3)
     for (one, before, _), (two, after, _) in zip(plain, recorded, strict=True):
         assert torch.equal(one.w, two.w)
@@ -173,7 +175,7 @@ def test_extra_gradients_touch_neither_norm_layers_nor_dropout(model: str) -> No
 
 def test_every_backend_records_the_same() -> None:
     names = ("fedsol", "fedvssam", "fedgloss", "moon")
-    feds = [federation(name, record=list(available(catalog.method(name)))) for name in names]
+    feds = [federation(name, record=list(list_quantities(catalog.find_method(name)))) for name in names]
     workers = Processes(feds[0].trainer, 2)  # starting them takes seconds: one pair serves all
     try:
         for fed in feds:
@@ -195,12 +197,12 @@ def test_every_backend_records_the_same() -> None:
 def test_numbers_that_are_not_finite_end_only_runs_that_depend_on_them() -> None:
     fed = federation(record=["proximal_cosine"])
     w = fed.begin().w
-    batch = fed.trainer.batch(fed.client_indices[1][:4], 1, 0, 0)
+    batch = fed.trainer.load_batch(fed.client_indices[1][:4], 1, 0, 0)
     context = ClientContext(fed.trainer.layout, w, {}, {}, lr=0.1, momentum=0.0, steps=1, round=0)
     gradient_at = StepGradient(fed.trainer, context, *batch)
     with pytest.raises(DivergenceError):
         gradient_at(1e200 * w)
-    assert torch.isnan(gradient_at.silent()(1e200 * w)).any()
+    assert torch.isnan(gradient_at.make_silent_copy()(1e200 * w)).any()
     assert recording.summarise([{"a": [math.nan, 1.0]}, {"a": [math.inf]}]) == {
         "a": {"mean": 1.0, "by_step": [None, 1.0]}
     }
@@ -246,7 +248,7 @@ def test_recorded_quantities_are_in_the_metrics_of_a_resumed_run(tmp_path: Path)
         "record": ["proximal_cosine", "gradient_norm"],
     }
     recipe = config.validate(content)
-    whole = rounds.train(recipe, tmp_path / "whole", backend="serial", say=lambda line: None)
+    whole = train(recipe, tmp_path / "whole", backend="serial")
 
     class Stop(Exception):  # noqa: N818
         pass
@@ -256,8 +258,8 @@ def test_recorded_quantities_are_in_the_metrics_of_a_resumed_run(tmp_path: Path)
             raise Stop
 
     with pytest.raises(Stop):
-        rounds.train(recipe, tmp_path / "pieces", backend="serial", watch=watch, say=lambda line: None)
-    pieces = rounds.train(recipe, tmp_path / "pieces", backend="serial", say=lambda line: None)
+        train(recipe, tmp_path / "pieces", backend="serial", on_round=watch)
+    pieces = train(recipe, tmp_path / "pieces", backend="serial")
     one, two = ([record["recorded"] for record in metrics.read(path)] for path in (whole, pieces))
     assert one == two
     assert all(a != b for a, b in pairwise(one))

@@ -13,9 +13,11 @@ from torch.nn import functional
 from tests.training.federations import NAMES, close, federation, made_up, play
 from training import config
 from training.data import datasets, partition
-from training.engine import run as rounds
-from training.engine.local_training import DivergenceError, Result
-from training.engine.run import Federation, State
+from training.engine.federation import Federation
+from training.engine.local_training import ClientResult, DivergenceError
+from training.engine.run import train
+from training.engine.saving import restore_state, save_state
+from training.engine.state import State
 from training.executors.base import Broadcast, Task
 from training.executors.serial import Serial
 from training.storage import checkpoint, metrics
@@ -40,7 +42,7 @@ def test_clients_are_remembered_from_their_first_visit_on(name: str) -> None:
     assert fed.begin().clients == {}
     known: set[int] = set()
     for round, (state, _, _) in enumerate(play(fed, 4)):
-        known |= set(fed.cohort(round))
+        known |= set(fed.draw_cohort(round))
         assert state.clients.keys() == (known if fed.method.client_vectors else set())
         assert all(set(vectors) == set(fed.method.client_vectors) for vectors in state.clients.values())
     assert len(known) < 7
@@ -52,12 +54,12 @@ def test_a_saved_state_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
     played = play(fed, 4)
     state, _, ends = played[1]
     (tmp_path / "metrics.jsonl").touch()
-    rounds.save(tmp_path, fed, state, ends, list(ends))
+    save_state(tmp_path, fed, state, ends, list(ends))
     found = checkpoint.load(checkpoint.at(tmp_path, 2))
-    assert found.extra["cohort"] == fed.cohort(1)
-    assert found.extra["sizes"] == [len(fed.client_indices[client]) for client in fed.cohort(1)]
+    assert found.extra["cohort"] == fed.draw_cohort(1)
+    assert found.extra["sizes"] == [len(fed.client_indices[client]) for client in fed.draw_cohort(1)]
     assert all(torch.equal(found.locals[client], w) for client, w in ends.items())
-    restored = rounds.restore(found)
+    restored = restore_state(found)
     assert identical(restored, state)
     assert identical(play(fed, 2, state=restored)[-1][0], played[-1][0])
 
@@ -72,13 +74,13 @@ def test_local_models_are_saved_with_the_point_that_was_sent(name: str, tmp_path
     heard: list[Broadcast] = []
 
     class Listening(Serial):
-        def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[Result]:
+        def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
             heard.append(broadcast)
             return super().run(broadcast, tasks)
 
     state, _, ends = fed.advance(before, Listening(fed.trainer))
     (tmp_path / "metrics.jsonl").touch()
-    rounds.save(tmp_path, fed, state, ends, list(ends))
+    save_state(tmp_path, fed, state, ends, list(ends))
     models = checkpoint.load(checkpoint.at(tmp_path, 3)).models
     assert torch.equal(models["sent"], heard[-1].start)  # of two exchanges the one whose models were kept
     assert torch.equal(models["sent"], before.w) == (name not in AHEAD)
@@ -95,8 +97,8 @@ def test_the_sent_point_has_the_statistics_that_were_sent_and_goes_only_with_loc
     fed = federation("fedgloss", model={"name": "tests.training.federations:normed"}, sizes=[8] * 7)
     before, after = (state for state, _, _ in play(fed, 2))
     (tmp_path / "metrics.jsonl").touch()
-    rounds.save(tmp_path, fed, before, {}, fed.cohort(0))
-    rounds.save(tmp_path, fed, after, {0: after.w}, fed.cohort(1))
+    save_state(tmp_path, fed, before, {}, fed.draw_cohort(0))
+    save_state(tmp_path, fed, after, {0: after.w}, fed.draw_cohort(1))
     without, found = (checkpoint.load(checkpoint.at(tmp_path, round)).models for round in (1, 2))
     assert not {"sent", "sent_statistics"} & set(without)
     assert torch.equal(found["sent_statistics"], without["statistics"])
@@ -108,7 +110,7 @@ def test_uploads_weigh_as_models_do() -> None:
     state = play(fed, 1)[0][0]
     total = sum(len(fed.client_indices[client]) for client in state.clients)
     share = {client: len(fed.client_indices[client]) / total for client in state.clients}
-    sent = {client: own["swirl"] * fed.trainer.steps(client) for client, own in state.clients.items()}
+    sent = {client: own["swirl"] * fed.trainer.count_steps(client) for client, own in state.clients.items()}
     assert close(state.server["tide"], sum(share[client] * sent[client] for client in sent))
 
 
@@ -118,7 +120,7 @@ def test_forgetting_what_was_saved_would_show(tmp_path: Path) -> None:
         fed = federation(name)
         played = play(fed, 3)
         state = played[1][0]
-        fresh = State(2, state.w, state.statistics, fed.method.server_init(state.w), state.clients)
+        fresh = State(2, state.w, state.statistics, fed.method.init_server(state.w), state.clients)
         if part == "clients":
             fresh = State(2, state.w, state.statistics, state.server)
         assert not close(play(fed, 1, state=fresh)[0][0].w, played[2][0].w, 1e-4)
@@ -159,7 +161,7 @@ def status(run: Path) -> dict[str, Any]:
 def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
     wanted = recipe("scaffold+sam")
     seen: list[dict[str, Any]] = []
-    run = rounds.train(wanted, tmp_path, backend="serial", watch=seen.append, say=pytest.fail)
+    run = train(wanted, tmp_path, backend="serial", on_round=seen.append, on_message=pytest.fail)
     assert status(run)["state"] == "finished"
     assert checkpoint.rounds(run) == [0, 3, 4]
     assert checkpoint.check(run) == []
@@ -169,8 +171,8 @@ def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
     state = play(fed, 4)[-1][0]
     found = checkpoint.newest(run)[0]
     assert found is not None
-    assert identical(rounds.restore(found), state)
-    assert rounds.train(wanted, tmp_path, backend="serial", say=pytest.fail) == run  # done: nothing to do, or to say
+    assert identical(restore_state(found), state)
+    assert train(wanted, tmp_path, backend="serial", on_message=pytest.fail) == run  # done: nothing to do, or to say
 
 
 # lr 1e6 with decay of the weights: they grow a millionfold at every step, out of float32 in half a dozen
@@ -180,12 +182,12 @@ RUNAWAY = {"lr": 1e6, "weight_decay": 1.0, "steps": 12}
 def test_a_diverging_run_stops_with_its_last_good_checkpoint(tmp_path: Path) -> None:
     said: list[str] = []
     wanted = recipe(local=RUNAWAY)
-    run = rounds.train(wanted, tmp_path, backend="serial", say=said.append)
+    run = train(wanted, tmp_path, backend="serial", on_message=said.append)
     found = status(run)
     assert found["state"] == "diverged"
     assert found["round"] == 0
     assert said == [f"diverged: {found['message']}"]
-    first = Federation(wanted).cohort(0)[0]
+    first = Federation(wanted).draw_cohort(0)[0]
     assert f"client {first} diverged in round 1, local step " in found["message"]
     assert "Try a smaller local.lr" in found["message"]
     assert checkpoint.check(run) == []
@@ -198,10 +200,10 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     wanted = recipe("scaffold", rounds={"count": 9})
     fed = Federation(wanted)
     good = play(fed, 5)
-    usual = Federation.lr
-    monkeypatch.setattr(Federation, "lr", lambda self, round: 1e30 if round == 5 else usual(self, round))
+    usual = Federation.compute_lr
+    monkeypatch.setattr(Federation, "compute_lr", lambda self, round: 1e30 if round == 5 else usual(self, round))
     said: list[str] = []
-    run = rounds.train(wanted, tmp_path, backend="serial", say=said.append)
+    run = train(wanted, tmp_path, backend="serial", on_message=said.append)
     assert status(run)["state"] == "diverged"
     assert status(run)["round"] == 5
     assert "diverged in round 6" in said[0]
@@ -210,16 +212,16 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     assert [record["round"] for record in metrics.read(run)] == [1, 2, 3, 4, 5]
     found = checkpoint.newest(run)[0]
     assert found is not None
-    assert identical(rounds.restore(found), good[-1][0])
-    assert found.extra["cohort"] == fed.cohort(4)
+    assert identical(restore_state(found), good[-1][0])
+    assert found.extra["cohort"] == fed.draw_cohort(4)
 
 
 def test_diverging_right_after_a_checkpoint_keeps_its_local_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = Federation.lr
-    monkeypatch.setattr(Federation, "lr", lambda self, round: 1e30 if round == 3 else usual(self, round))
-    run = rounds.train(recipe(), tmp_path, backend="serial", say=lambda text: None)
+    usual = Federation.compute_lr
+    monkeypatch.setattr(Federation, "compute_lr", lambda self, round: 1e30 if round == 3 else usual(self, round))
+    run = train(recipe(), tmp_path, backend="serial")
     assert status(run)["round"] == 3
     found = checkpoint.newest(run)[0]
     assert found is not None

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from tests.training.federations import close, federation, play
-from training.engine import run as rounds
-from training.engine.run import Federation
+from training.engine.evaluation import evaluate_state
+from training.engine.federation import Federation
+from training.engine.saving import restore_state, save_state
+from training.engine.swa import find_start
 from training.storage import checkpoint
 
 
@@ -20,7 +22,7 @@ def test_the_rate_is_cyclic_from_the_start_on() -> None:
     fed = averaged({"start": 0.5, "cycle": 4, "lr_end": 0.04}, lr=0.4)
     shares = [0.75, 1.0, 0.25, 0.5, 0.75, 1.0]  # rounds 6 to 11
     expected = [0.4] * 6 + [(1 - s) * 0.4 + s * 0.04 for s in shares]
-    assert [fed.lr(round) for round in range(12)] == pytest.approx(expected)
+    assert [fed.compute_lr(round) for round in range(12)] == pytest.approx(expected)
     assert [record["lr"] for _, record, _ in play(fed, 12)] == pytest.approx(expected)
 
 
@@ -28,14 +30,14 @@ def test_cycles_begin_at_the_rate_that_decay_has_reached() -> None:
     fed = averaged({"start": 0.5, "cycle": 2, "lr_end": 0.01}, lr=0.4, lr_decay=0.5)
     top = 0.4 * 0.5**6
     decayed = [0.4 * 0.5**round for round in range(6)]
-    assert [fed.lr(round) for round in range(12)] == pytest.approx(decayed + [(top + 0.01) / 2, 0.01] * 3)
+    assert [fed.compute_lr(round) for round in range(12)] == pytest.approx(decayed + [(top + 0.01) / 2, 0.01] * 3)
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.9])
 def test_cycles_of_one_round_keep_the_rate_and_average_everything(decay: float) -> None:
     fed = averaged({"start": 0.75, "cycle": 1, "lr_end": 1e-4}, lr_decay=decay)
     played = play(fed, 12)
-    assert [fed.lr(round) for round in range(9, 12)] == pytest.approx([0.2 * decay**9] * 3)
+    assert [fed.compute_lr(round) for round in range(9, 12)] == pytest.approx([0.2 * decay**9] * 3)
     models = [state.w for state, _, _ in played]
     for last in range(9, 12):
         assert close(played[last][0].swa, sum(models[9 : last + 1]) / (last - 8))
@@ -48,8 +50,8 @@ def test_cycles_of_one_round_keep_the_rate_and_average_everything(decay: float) 
 @pytest.mark.parametrize(("start", "count", "first"), [(0.29, 100, 29), (0.75, 10, 7), (0.0, 9, 0), (0.57, 100, 57)])
 def test_the_start_is_a_share_of_the_rounds(start: float, count: int, first: int) -> None:
     """0.29 * 100 is 28.999... in floating point."""
-    assert averaged({"start": start}, count=count).swa_start == first
-    assert federation(rounds={"count": count}).swa_start == count
+    assert find_start(averaged({"start": start}, count=count).recipe) == first
+    assert find_start(federation(rounds={"count": count}).recipe) == count
 
 
 def test_capturing_at_the_end_of_each_cycle() -> None:
@@ -104,7 +106,7 @@ def test_statistics_are_averaged_with_the_weights() -> None:
     assert not close(states[3].swa_statistics, states[3].statistics, 1e-3)
     assert fed.objective is not None
     vector = torch.cat([states[3].swa, states[3].swa_statistics])
-    assert fed.evaluate(states[3])["swa_test_loss"] == fed.objective.loss(vector)
+    assert evaluate_state(fed.objective, states[3])["swa_test_loss"] == fed.objective.loss(vector)
 
 
 @pytest.mark.parametrize("finished", [3, 4, 6, 7])
@@ -114,8 +116,8 @@ def test_an_average_survives_a_checkpoint(finished: int, tmp_path: Path) -> None
     played = play(fed, finished + 3)
     (tmp_path / "metrics.jsonl").touch()
     state, _, ends = played[finished - 1]
-    rounds.save(tmp_path, fed, state, ends, list(ends))
-    found = rounds.restore(checkpoint.load(checkpoint.at(tmp_path, finished)))
+    save_state(tmp_path, fed, state, ends, list(ends))
+    found = restore_state(checkpoint.load(checkpoint.at(tmp_path, finished)))
     again = play(fed, 3, state=found)
     for (one, _, _), (two, _, _) in zip(again, played[finished:], strict=True):
         assert torch.equal(one.w, two.w)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.training.federations import federation, play
-from training.engine.local_training import DivergenceError, Result
+from training.engine.local_training import ClientResult, DivergenceError
 from training.executors import choice
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
@@ -48,7 +48,7 @@ def test_measuring_takes_one_step_and_changes_nothing(monkeypatch: pytest.Monkey
     steps: list[int] = []
     context = Serial.run
 
-    def spy(self: Serial, *arguments: Any) -> Iterator[Result]:
+    def spy(self: Serial, *arguments: Any) -> Iterator[ClientResult]:
         for result in context(self, *arguments):
             steps.append(result.steps)
             yield result

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.training.federations import COMPOSED, NAMES, batches, close, federation, made_up, play
+from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError
-from training.engine.run import Federation
 from training.executors import processes as processes_module
 from training.executors import stacked
 from training.executors.base import Broadcast, Executor, Task
@@ -72,7 +72,7 @@ def test_vmap_agrees_to_rounding(name: str) -> None:
         with pytest.raises(ValueError, match=r"backend vmap: fedala.* starts every client elsewhere; use serial"):
             Stacked(fed.trainer)
         return
-    assert len({fed.trainer.steps(client) for client in fed.cohort(0)}) > 1 or name == "perfedavg"
+    assert len({fed.trainer.count_steps(client) for client in fed.draw_cohort(0)}) > 1 or name == "perfedavg"
     same(fed, Stacked(fed.trainer), Serial(fed.trainer), tolerance=1e-10)
 
 
@@ -138,7 +138,7 @@ def test_batchnorm_statistics_are_averaged(workers: Processes) -> None:
     workers.employ(fed.trainer)
     same(fed, workers, Serial(fed.trainer), tolerance=0.0)
     state, record, _ = play(fed, 1)[0]
-    sizes = {client: EVEN[client] for client in fed.cohort(0)}
+    sizes = {client: EVEN[client] for client in fed.draw_cohort(0)}
     own = {client: normed_by_torch(fed, client, fed.trainer.model) for client in sizes}
     mean = sum(n * own[client] for client, n in sizes.items()) / sum(sizes.values())
     assert close(state.statistics, mean)
@@ -209,7 +209,7 @@ def test_divergence_names_round_and_client(kind: str, workers: Processes) -> Non
 def test_a_round_that_is_given_up_leaves_nothing_behind(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation("scaffold", rounds={"participants": 7})
     workers.employ(fed.trainer)
-    start, message = fed.begin().w, fed.method.message(fed.begin().w, fed.begin().server)
+    start, message = fed.begin().w, fed.method.make_message(fed.begin().w, fed.begin().server)
     tasks = [Task(client, {"control": torch.zeros_like(start)}) for client in range(7)]
     with monkeypatch.context() as patch:
         patch.setattr(processes_module, "wait", lambda pipes: pipes[:1] if pipes[0].poll(60) else pytest.fail("late"))

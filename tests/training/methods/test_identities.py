@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.training.federations import NAMES, close, play, setup
-from training.rules.base import norm
+from training.rules.vectors import norm
 
 EXACT, ROUNDING = 0.0, 1e-11
 STEPS = {"local": {"steps": 3}}  # as many for everyone: FedVSSAM's papers know nothing else
@@ -251,14 +251,14 @@ def test_perfedavg_without_adaptation_learns_from_the_second_halves() -> None:
 def test_fedgf_trusts_the_server_once_clients_drift() -> None:
     fed = setup("fedgf", {"threshold": 0, "window": 2})
     for round, (state, _, _) in enumerate(play(fed, 4), start=1):
-        sent = fed.method.message(state.w, state.server)
+        sent = fed.method.make_message(state.w, state.server)
         assert float(sent["trust"]) == 1.0
         assert float(state.server["looked"]) == round
 
 
 def test_the_ramp_of_a_radius() -> None:
     fed = setup("fedsam", {"rho": 0.5, "warmup": 4, "rho_start": 0.1})
-    from training.rules.base import ClientContext
+    from training.rules.context import ClientContext
 
     def radius(round: int) -> float:
         context = ClientContext(fed.trainer.layout, fed.begin().w, {}, {}, lr=0.1, momentum=0.0, steps=1, round=round)

@@ -26,7 +26,7 @@ from training.personal.fedcr import (
     network,
     product,
 )
-from training.rules.base import head
+from training.rules.vectors import head
 
 
 def gaussian(shape, seed):
@@ -142,7 +142,7 @@ def test_two_rounds_by_plain_torch():
     heads, bound = {}, state.bound
     priors = Gaussian(torch.zeros(3, 4).double(), torch.ones(3, 4).double())
     for round in range(2):
-        cohort = fed.cohort(round)
+        cohort = fed.draw_cohort(round)
         ends, experts = {}, []
         for client in cohort:
             start = copy.deepcopy(server)
@@ -183,7 +183,7 @@ def test_bodies_are_common_and_heads_are_not():
     clients = range(len(SIZES))
     models = [state.personal(client) for client in clients]
     assert all(torch.equal(model[: own.start], models[0][: own.start]) for model in models)
-    seen = {client for round in range(2) for client in state.federation.cohort(round)}
+    seen = {client for round in range(2) for client in state.federation.draw_cohort(round)}
     first, second = sorted(seen)[:2]
     assert not torch.equal(models[first][own], models[second][own])
     initial = begun(state.federation).w

@@ -322,7 +322,7 @@ def recipe(name="feddyn", **tables):
 
 
 def trained(folder, name="feddyn", **tables):
-    return train(recipe(name, **tables), folder, backend="serial", say=lambda text: None)
+    return train(recipe(name, **tables), folder, backend="serial")
 
 
 @pytest.fixture(scope="module")
@@ -441,7 +441,9 @@ def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
     normed = {"name": "tests.training.federations:normed"}
     tables = {"partition": {"alpha": 100.0}, "local": {"batch_size": 30, "epochs": 1}}
     content = recipe(**tables).model_dump(mode="python")
-    run = train(config.validate({**content, "model": normed, "swa": False}), tmp_path, backend="serial", say=print)
+    run = train(
+        config.validate({**content, "model": normed, "swa": False}), tmp_path, backend="serial", on_message=print
+    )
     subject = open_subject(run)
     client, own = sorted(checkpoint.load(checkpoint.at(run, 4)).locals.items())[0]
     d = subject.w.numel()
@@ -467,7 +469,7 @@ def test_the_swa_model_comes_with_its_statistics(tmp_path):
     content = {**content, "model": {"name": "tests.training.federations:normed"}, "swa": {"start": 0.25, "cycle": 1}}
     content["local"] = {**content["local"], "batch_size": 30}
     content["partition"] = {**content["partition"], "alpha": 100.0}
-    run = train(config.validate(content), tmp_path, backend="serial", say=print)
+    run = train(config.validate(content), tmp_path, backend="serial", on_message=print)
     models = checkpoint.load(checkpoint.at(run, 4)).models
     subject = open_subject(run, model="swa")
     assert torch.equal(subject.w, models["swa"])

@@ -63,7 +63,7 @@ SHORT = recipe(rounds={"count": 3, "participants": 2})
 def run(out, given=None, **options):
     """Train and return the directory and what was said."""
     said: list[str] = []
-    path = train(given or recipe(), out, **{"backend": "serial", "say": said.append, **options})
+    path = train(given or recipe(), out, **{"backend": "serial", "on_message": said.append, **options})
     return path, said
 
 
@@ -126,7 +126,7 @@ def copied(finished, tmp_path):
 def stopped(finished, tmp_path):
     """A run that was stopped after round 4, the last but one."""
     with pytest.raises(Stop):
-        run(tmp_path, watch=stop_after(4))
+        run(tmp_path, on_round=stop_after(4))
     assert checkpoint.rounds(tmp_path / finished.name) == [0, 2, 4]
     return tmp_path / finished.name
 
@@ -144,7 +144,7 @@ def test_a_finished_run_is_sound_and_complete(finished, truth):
 
 def test_a_finished_run_is_left_alone(copied):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
-    run(copied.parent, watch=stop_after(1))
+    run(copied.parent, on_round=stop_after(1))
     assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
 
 
@@ -155,7 +155,7 @@ def test_resumed_at_every_round(tmp_path, every):
     pieces = tmp_path / "pieces"
     for round in range(1, 5):
         with pytest.raises(Stop):
-            run(pieces, given, watch=stop_after(round))
+            run(pieces, given, on_round=stop_after(round))
         assert checkpoint.check(pieces / whole.name) == []
     path, said = run(pieces, given)
     assert said == [f"going on from round {4 - 4 % every}"]
@@ -178,7 +178,7 @@ def test_resumed_with_norm_layers_and_other_states(tmp_path, monkeypatch, algori
     whole, _ = run(tmp_path / "whole", given)
     assert checkpoint.load(checkpoint.at(whole, 5)).models["statistics"].numel() >= 10
     with pytest.raises(Stop):
-        run(tmp_path / "pieces", given, watch=stop_after(3))
+        run(tmp_path / "pieces", given, on_round=stop_after(3))
     path, _ = run(tmp_path / "pieces", given)
     assert differences(path, content(whole)) == []
 
@@ -522,7 +522,7 @@ def test_other_data_under_the_same_recipe_are_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     given = recipe(data={"name": "shifting:data"})
     with pytest.raises(Stop):
-        run(tmp_path, given, watch=stop_after(2))
+        run(tmp_path, given, on_round=stop_after(2))
     sys.modules["shifting"].pixels = 2.0
     with pytest.raises(
         ValueError, match=r"was begun with other data \(data_digest differs\): give the data.root it was"
@@ -667,7 +667,7 @@ def child(folder, deadline=None, pause=0.0):
     try:
         if deadline is not None:
             Killer(folder, deadline)
-        run(folder, SHORT, watch=lambda record: time.sleep(pause))
+        run(folder, SHORT, on_round=lambda record: time.sleep(pause))
         os._exit(0)
     except BaseException as error:
         print(repr(error), file=sys.stderr, flush=True)

@@ -45,7 +45,7 @@ def _no_disk(monkeypatch):
 def finished(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
-        return train(RECIPE, tmp_path_factory.mktemp("finished"), backend="serial", say=lambda _: None)
+        return train(RECIPE, tmp_path_factory.mktemp("finished"), backend="serial")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_made_up_description_is_named_and_passed_over(run, changes):
     assert "\n" not in problem
     assert "damaged: 3" in shown(run)
     said = []
-    train(RECIPE, run.parent, backend="serial", say=said.append)
+    train(RECIPE, run.parent, backend="serial", on_message=said.append)
     assert said == [f"damaged, passed over: {problem}", "going on from round 2"]
     assert checkpoint.check(run) == []
 
@@ -185,7 +185,7 @@ def test_links_that_lead_out_of_the_run_are_refused(run, tmp_path):
     (run / "checkpoints").rename(elsewhere)
     (run / "checkpoints").symlink_to(elsewhere)
     with pytest.raises(DamagedError, match=r"checkpoints: a link that leads out of"):
-        train(RECIPE, run.parent, backend="serial", say=lambda _: None)
+        train(RECIPE, run.parent, backend="serial")
     (run / "checkpoints").unlink()
     elsewhere.rename(run / "checkpoints")
     (tmp_path / "alias").symlink_to(run)  # the run itself may lie elsewhere
@@ -197,12 +197,12 @@ def test_directories_of_other_versions_are_refused(run):
     assert about["format"] == 1
     (run / "provenance.json").write_text(json.dumps(about | {"format": 2}))
     assert sweep.settled(run, RECIPE) == ""
-    for use in (lambda: train(RECIPE, run.parent, say=lambda _: None), lambda: shown(run)):
+    for use in (lambda: train(RECIPE, run.parent), lambda: shown(run)):
         with pytest.raises(DamagedError, match=r"provenance\.json: written by a newer version \(format 2\); update"):
             use()
     del about["format"]
     (run / "provenance.json").write_text(json.dumps(about))
-    for use in (lambda: train(RECIPE, run.parent, say=lambda _: None), lambda: shown(run)):
+    for use in (lambda: train(RECIPE, run.parent), lambda: shown(run)):
         with pytest.raises(DamagedError, match=r"made before run directories had a format number; train the run again"):
             use()
 
@@ -224,11 +224,11 @@ def test_a_lost_lease_stops_training_before_anything_is_put_in_its_place(tmp_pat
 
     path = tmp_path / RECIPE.slug
     with pytest.raises(lease.LeaseLostError, match="was no longer locked: this process gave no sign of life"):
-        train(RECIPE, tmp_path, backend="serial", say=lambda _: None, watch=lose)
+        train(RECIPE, tmp_path, backend="serial", on_round=lose)
     assert checkpoint.rounds(path) == [0, 1, 2]
     assert len(metrics.read(path)) == 2
     assert list(path.rglob("*.tmp")) == []
-    train(RECIPE, tmp_path, backend="serial", say=lambda _: None)
+    train(RECIPE, tmp_path, backend="serial")
     assert checkpoint.check(path) == []
 
 
@@ -321,7 +321,7 @@ def test_vectors_of_another_model_are_refused(run, models, message):
     listed = json.loads((path / "meta.json").read_text())["files"]
     reseal(path / "meta.json", files=listed | {"global.safetensors": wanted})
     with pytest.raises(DamagedError, match=message):
-        train(RECIPE, run.parent, backend="serial", say=lambda _: None)
+        train(RECIPE, run.parent, backend="serial")
 
 
 def zipped(**members):

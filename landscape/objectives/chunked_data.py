@@ -1,0 +1,78 @@
+"""The data of an objective: fixed examples, cut into chunks that are computed one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from landscape.errors import whole
+from landscape.objectives import batches as batches_of
+from landscape.objectives import nests, sampling
+from landscape.objectives.batches import Batch
+from landscape.objectives.sampling import Draw
+from landscape.rng import numpy_generator
+
+
+@dataclass(frozen=True)
+class ChunkedData:
+    """Batches cut into chunks, in the order in which they were given."""
+
+    chunks: Sequence[Batch]
+    divisible: bool  # whether the examples of a batch may be separated
+    channels_last: bool  # whether images lie in memory by rows of channels
+    drawn: Draw | None = None  # how the examples were drawn from a larger set; None: they are all there are
+
+    @classmethod
+    def cut(
+        cls, batches: Sequence[Batch], size: int | None, *, channels_last: bool, drawn: Draw | None = None
+    ) -> ChunkedData:
+        """Cut batches into chunks of at most `size` examples; None: every batch is one chunk."""
+        chunks = batches if size is None else batches_of.cut(batches, size)
+        if channels_last:
+            chunks = [nests.map_tensors(_order_channels_last, chunk) for chunk in chunks]
+        return cls(chunks, size is not None, channels_last, drawn)
+
+    @property
+    def count(self) -> int:
+        """Number of examples."""
+        return sum(max(batches_of.examples(chunk), 1) for chunk in self.chunks)
+
+    def replace(self, batches: Sequence[Batch], drawn: Draw | None = None) -> ChunkedData:
+        """Other batches, cut as these are."""
+        largest = max(batches_of.examples(chunk) for chunk in self.chunks) if self.divisible else None
+        return self.cut(batches, largest, channels_last=self.channels_last, drawn=drawn)
+
+    def draw(self, count: int, seed: int) -> Draw:
+        """Draw `count` examples at random, stratified by class where there are labels."""
+        whole("count", count, most=self.count)
+        labels = batches_of.class_labels(self.chunks)
+        drawn = sampling.draw(labels, self.count, count, numpy_generator(seed, "subset"))
+        if self.drawn is None:
+            return drawn
+        return replace(sampling.assume_unstratified(count, self.drawn.population), index=drawn.index)
+
+    def take(self, indices: Tensor) -> list[Batch]:
+        """The examples with these numbers, in increasing order."""
+        self._check_divisible()
+        return batches_of.take(self.chunks, indices.cpu())
+
+    def split(self, size: int) -> list[list[Batch]]:
+        """All examples in groups of `size`, in order; the last may be smaller."""
+        self._check_divisible()
+        merged = batches_of.merge(self.chunks)
+        return [batches_of.take(merged, group) for group in torch.split(torch.arange(self.count), size)]
+
+    def _check_divisible(self) -> None:
+        if not self.divisible:
+            raise ValueError(
+                "examples cannot be chosen: batches must stay whole, because their tensors do not share one leading "
+                "length or batch_loss gives a batch another sum than its parts"
+            )
+
+
+def _order_channels_last(tensor: Tensor) -> Tensor:
+    images = tensor.ndim == 4 and tensor.is_floating_point()
+    return tensor.contiguous(memory_format=torch.channels_last) if images else tensor

@@ -1,0 +1,85 @@
+"""A federated method: one rule in each slot, under one name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from landscape.layout import Layout
+from training.rules.base import Correction, LossTerm, Perturbation, Rule, Server
+from training.rules.context import ClientContext, RoundReport
+from training.rules.vectors import Vectors
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named method: its rules, and the paper that they come from.
+
+    All hooks of `Rule` can be called on a method: they collect what its rules answer.
+    """
+
+    name: str
+    perturbation: Perturbation
+    correction: Correction
+    server: Server
+    paper: str
+    loss_term: LossTerm | None = None  # added to the cross-entropy of the local loss
+
+    @property
+    def slots(self) -> dict[str, Rule]:
+        """The rules by slot."""
+        three: dict[str, Rule] = {
+            "perturbation": self.perturbation,
+            "correction": self.correction,
+            "server": self.server,
+        }
+        return three if self.loss_term is None else {**three, "loss_term": self.loss_term}
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Every rule, those inside others first."""
+        return tuple(one for rule in self.slots.values() for one in (*rule.inner, rule))
+
+    @property
+    def client_vectors(self) -> tuple[str, ...]:
+        """Names of the vectors that each client keeps."""
+        return tuple(name for rule in self.rules for name in rule.client_vectors)
+
+    @property
+    def gradients_per_step(self) -> int:
+        """Gradient evaluations of one local step; twice as many where the cohort trains twice."""
+        once = 1 + max(self.perturbation.gradients, int(self.correction.needs_gradient))
+        return 2 * once if self.server.probes else once
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Model-sized vectors per participant and round, down and up."""
+        return 1 + sum(rule.down for rule in self.rules), 1 + sum(rule.up for rule in self.rules)
+
+    def init_client(self, layout: Layout, start: Tensor) -> Vectors:
+        """Create the vectors of a client that takes part for the first time and is sent `start`."""
+        return {name: value for rule in self.rules for name, value in rule.init_client(layout, start).items()}
+
+    def init_server(self, w: Tensor) -> Vectors:
+        """Create the server's vectors before the first round."""
+        return {name: value for rule in self.rules for name, value in rule.init_server(w).items()}
+
+    def make_message(self, w: Tensor, server: Vectors) -> Vectors:
+        """Collect what is broadcast beside the model w."""
+        return {name: value for rule in self.rules for name, value in rule.make_message(w, server).items()}
+
+    def update_client(self, context: ClientContext, w: Tensor) -> Vectors:
+        """Compute the client's new vectors after local training ended at w."""
+        return {name: value for rule in self.rules for name, value in rule.update_client(context, w).items()}
+
+    def make_upload(self, context: ClientContext, w: Tensor) -> Vectors:
+        """Collect what the client sends beside its model w."""
+        return {name: value for rule in self.rules for name, value in rule.make_upload(context, w).items()}
+
+    def advance(self, w: Tensor, server: Vectors, report: RoundReport) -> tuple[Tensor, Vectors]:
+        """Compute the next global model and the server's next vectors; rules update before the model moves."""
+        updated = dict(server)
+        for rule in self.rules:
+            updated.update(rule.update_server(updated, report))
+        return self.server.step(w, updated, report), updated

@@ -1,0 +1,45 @@
+"""Flat vectors and the arithmetic that rules share; the last axis holds the parameters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from landscape.layout import Layout
+
+Vectors = dict[str, Tensor]
+
+
+def norm(vector: Tensor) -> Tensor:
+    """L2 norm over the last axis, which is kept with length one.
+
+    >>> norm(torch.tensor([3.0, 4.0]))
+    tensor([5.])
+    """
+    length: Tensor = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    return length
+
+
+def unit(vector: Tensor) -> Tensor:
+    """v / ||v||, and zero for zero."""
+    length = norm(vector)
+    return torch.where(length > 0, vector / torch.where(length > 0, length, 1.0), 0.0)
+
+
+def head(layout: Layout) -> slice:
+    """The coordinates of the classifier: all tensors of the last layer."""
+    first = min(entry.start for entry in layout.entries if entry.layer == layout.entries[-1].layer)
+    return slice(first, layout.entries[-1].stop)
+
+
+def effective_steps(K: Tensor | int, momentum: float) -> Tensor | float:
+    """a, how many gradients lie in the displacement of K steps: D = -lr a g if every gradient were g.
+
+    K: number of steps; (C, 1) for a stack of clients.
+    momentum: r, of local SGD.
+
+    a = K for plain SGD, (K - r (1 - r^K) / (1 - r)) / (1 - r) with momentum r (FedNova, Wang et al. 2020). Dividing by
+    K instead would enlarge the pseudo-gradients of SCAFFOLD and FedCM by up to 1 / (1 - r).
+    """
+    r = momentum
+    return (K - r * (1 - r**K) / (1 - r)) / (1 - r)

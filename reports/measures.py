@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from analysis import store, summary
@@ -46,7 +47,7 @@ def final_accuracy(run: Run, model: str = "final") -> float:
 
 
 def number(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
-    """A number of a study by the name that analysis.summary gives it."""
+    """Look up a number of a study by the name that analysis.summary gives it, whatever the question is called."""
 
     def find(run: Run) -> float:
         answer = run.answer(study)
@@ -190,3 +191,16 @@ def bytes_per_round(run: Run) -> float:
     sent = [(record.get("bytes_down"), record.get("bytes_up")) for record in run.metrics]
     known = [down + up for down, up in sent if down is not None and up is not None]
     return float(np.mean(known)) if known else math.nan
+
+
+def last_participants(data: xr.Dataset, name: str) -> xr.Dataset:
+    """The last round in which somebody took part, and of the clients only those who did.
+
+    data: an answer with dimensions round and client.
+    name: a variable that is known of everyone who took part.
+    """
+    took_part = data[name].notnull()
+    took_part = took_part.any([dim for dim in took_part.dims if dim not in ("round", "client")])
+    rounds = np.flatnonzero(took_part.any("client"))
+    last = int(rounds[-1]) if len(rounds) else -1
+    return data.isel(round=last, client=np.flatnonzero(took_part.isel(round=last)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import xarray as xr
+
 from analysis.store import Answer
 from reports.runs import Run
 from reports.subsets import describe_subsets
@@ -23,6 +25,18 @@ def measured(results: Iterable[Answer]) -> list[str]:
     policies = sorted({str(one) for stored in known for one in stored.provenance.get("batchnorm", ())})
     said = describe_subsets(known)
     return [*([said] if said else []), *(["BatchNorm " + ", ".join(policies)] if policies else [])]
+
+
+def select_runs(runs: Iterable[Run], study: str, name: str) -> list[Run]:
+    """The runs in which a study measured a variable."""
+    return [run for run in runs if (data := run.measured(study)) is not None and name in data]
+
+
+def data_of(run: Run, study: str) -> xr.Dataset:
+    """What a study found in a run that has an answer of it."""
+    data = run.measured(study)
+    assert data is not None
+    return data
 
 
 def of_study(runs: Iterable[Run], study: str) -> list[Answer]:

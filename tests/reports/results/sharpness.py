@@ -26,9 +26,9 @@ def stored(scale: float = 1.0, *, local: bool = True, everyone: bool = True) -> 
         return {
             f"{prefix}_value": variable(dims, scale * values, "sharpness: how much the loss rises (keskar: per cent)"),
             f"{prefix}_standard_error": variable(dims, scale * error, "its standard error over samples or batches"),
-            f"{prefix}_base": variable(dims, np.ones_like(values), "the loss itself, same model and data"),
+            f"{prefix}_base": variable(dims, values / values, "the loss itself, same model and data"),
             f"{prefix}_gradient_norm": variable(dims, slope, "norm of the gradient"),
-            f"{prefix}_evaluations": variable(dims, np.full_like(values, 2.0), "loss or gradient evaluations spent"),
+            f"{prefix}_evaluations": variable(dims, 2 * values / values, "loss or gradient evaluations spent"),
         }
 
     each = np.repeat(GLOBAL[:, None], 3, axis=1)

@@ -157,18 +157,18 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def personal_scores(run: Run, way: str | None) -> NDArray[np.float64]:
-    """Per cent for each client that was tested: of models made in this way, of the global model for None."""
-    found = [one for one in run.personal if way in (None, one.name)]
+def personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
+    """Per cent for each client that was tested: of models made by this strategy, of the global model for None."""
+    found = [one for one in run.personal if strategy in (None, one.name)]
     if not found:
         return np.empty(0)
-    values = found[0].before if way is None else found[0].after
+    values = found[0].before if strategy is None else found[0].after
     return 100.0 * values[np.isfinite(values)]
 
 
-def personal_ways(runs: Sequence[Run]) -> list[str]:
-    """Ways of making models for clients that were gone, but for that of leaving the global model as it is."""
-    return list(dict.fromkeys(one.name for run in runs for one in run.personal if one.way != GLOBAL))
+def personal_strategies(runs: Sequence[Run]) -> list[str]:
+    """Strategies of making models for clients that were measured, without the one that keeps the global model."""
+    return list(dict.fromkeys(one.name for run in runs for one in run.personal if one.strategy != GLOBAL))
 
 
 def targets(runs: Sequence[Run]) -> list[float]:

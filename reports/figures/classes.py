@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.store import Table
+import xarray as xr
+
 from reports.figure import Drawn, Figure
 from reports.plotting.heat import colour_bar, heat, panels
 from reports.plotting.measured import measured, of_study, setting
@@ -16,18 +17,17 @@ from reports.variants import ordered, titles
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     named = titles(runs, everything)
-    found = [
-        (run, table) for run in ordered(runs, named) if (table := run.table("forgetting", "global_model")) is not None
-    ]
+    found = [(run, data) for run in ordered(runs, named) if (data := run.measured("forgetting")) is not None]
     if not found:
         return []
     figure, places = panels(len(found))
     rows: list[dict[str, Any]] = []
-    for axes, (run, table) in zip(places, found, strict=True):
-        image = heat(axes, 100 * table["accuracy"].T, table["round"], table["class"], (0, 100))
+    for axes, (run, data) in zip(places, found, strict=True):
+        cells = 100 * data["accuracy"].transpose("class", "round")
+        image = heat(axes, cells, cells["round"].values, cells["class"].values, (0, 100))
         label(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
-        rows += _rows(run, table)
+        rows += _rows(run, data)
     colour_bar(figure, image, places, "accuracy on the class (%)")
     stored = of_study([run for run, _ in found], "forgetting")
     said = [f"{stored[0].settings.get('split', 'test')} data", f"{stored[0].settings.get('model', 'server')} model"]
@@ -35,18 +35,18 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(runs), *said, count, *measured(stored)[1:]]))]
 
 
-def _rows(run: Run, table: Table) -> list[dict[str, Any]]:
+def _rows(run: Run, data: xr.Dataset) -> list[dict[str, Any]]:
     return [
         {
             "run": run.name,
             "algorithm": run.algorithm,
             "round": int(round),
             "class": int(name),
-            "accuracy": table["accuracy"][i, j],
-            "examples": int(table["total"][j]),
+            "accuracy": float(data["accuracy"].sel({"round": round, "class": name})),
+            "examples": int(data["total"].sel({"class": name})),
         }
-        for i, round in enumerate(table["round"])
-        for j, name in enumerate(table["class"])
+        for round in data["round"].values
+        for name in data["class"].values
     ]
 
 

@@ -23,7 +23,7 @@ PANELS = (("rounds", "rounds until then"), ("megabytes", "megabytes sent until t
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    measured = [run for run in runs if run.table("training", "rounds") is not None]
+    measured = [run for run in runs if run.measured("training") is not None]
     wanted = targets(measured)
     if not measured:
         return []
@@ -44,10 +44,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 def _accuracy_by_bytes(run: Run) -> Series:
     """Accuracy in per cent at the megabytes that were sent until each round."""
-    table = run.table("training", "rounds")
-    if table is None:
+    data = run.measured("training")
+    if data is None:
         return NOTHING
-    sent = dict(zip(table["round"], (table["bytes_down_so_far"] + table["bytes_up_so_far"]) / MEGA, strict=True))
+    total = (data["bytes_down_so_far"] + data["bytes_up_so_far"]) / MEGA
+    sent = dict(zip(total["round"].values, total.values, strict=True))
     known = [(sent[round], value) for round, value in zip(*best(run, factor=100.0), strict=True) if round in sent]
     places, values = zip(*known, strict=True) if known else ((), ())
     return np.asarray(places), np.asarray(values)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from analysis.store import Table
 from analysis.summary import mean_known
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
@@ -23,7 +22,7 @@ APART = 0.7  # share of a corruption's row that its dots spread over
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    known = [run for run in runs if run.table("robustness", "robustness") is not None]
+    known = [run for run in runs if run.measured("robustness") is not None]
     if not known:
         return []
     names = _sorted(known)
@@ -41,42 +40,40 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     label(axes, "accuracy (%), mean over severities", "corruption")
     shared_legend(figure)
     stored = of_study(known, "robustness")
-    severities = ", ".join(str(int(one)) for one in _of(known[0])["severity"])
+    first = _find(known[0])
+    severities = ", ".join(str(one) for one in first["severity"].values)
     doubt = (
         "range over seeds" if len(found) < len(known) else "standard errors (at most: severities share their images)"
     )
-    count = f"{int(_of(known[0]).attributes['total'])} {stored[0].settings.get('split', 'test')} images"
-    skipped = json.loads(_of(known[0]).attributes.get("left_out", "[]"))
-    lacking = f"not for such images: {', '.join(skipped)}" if skipped else ""
+    count = f"{int(first.attrs['total'])} {stored[0].settings.get('split', 'test')} images"
+    skipped = first.attrs.get("left_out", "")
+    lacking = f"not for such images: {skipped}" if skipped else ""
     said = [count, lacking, f"severities {severities}", f"bars: {doubt}", "dashed: accuracy on clean images"]
     return [Drawn(figure, rows, caption([*setting(known), *said, *measured(stored)]))]
 
 
-def _of(run: Run) -> Table:
-    table = run.table("robustness", "robustness")
-    assert table is not None
-    return table
+def _find(run: Run) -> xr.Dataset:
+    """What the last round gave."""
+    data = run.measured("robustness")
+    assert data is not None
+    return data.isel(round=-1)
 
 
 def _sorted(runs: Sequence[Run]) -> list[str]:
     """Every corruption, the worst at the bottom."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        table = _of(run)
-        for name, value in zip(table["corruption"], table["mean_by_corruption"][-1], strict=True):
+        means = _find(run)["mean_by_corruption"]
+        for name, value in zip(means["corruption"].values, means.values, strict=True):
             found.setdefault(str(name), []).append(float(value))
     return sorted(found, key=lambda name: float(mean_known(np.asarray(found[name]))))
 
 
 def _values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Per cent under each corruption, standard errors, and on clean images; NaN for a corruption that it has not."""
-    table = _of(run)
-    places = {str(name): place for place, name in enumerate(table["corruption"])}
-    mean, error = table["mean_by_corruption"][-1], table["standard_error"][-1].mean(axis=1)
-    values = np.asarray(
-        [[mean[places[name]], error[places[name]]] if name in places else [np.nan] * 2 for name in names]
-    )
-    return 100 * values[:, 0], 100 * values[:, 1], 100 * float(table["clean_accuracy"][-1])
+    data = _find(run).reindex(corruption=list(names))
+    error = data["standard_error"].mean("severity", skipna=False)
+    return 100 * data["mean_by_corruption"].values, 100 * error.values, 100 * float(data["clean_accuracy"])
 
 
 def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from reports.measures import (
     bytes_per_round,
     last_participants,
     personal_scores,
-    personal_ways,
+    personal_strategies,
     targets,
     to_target,
 )
@@ -160,10 +160,13 @@ def personal(everything: Collection) -> Table | None:
     """Accuracy on clients' own data: of the global model, and of models made for them (FedFSA, T1; FedSoL, T5)."""
 
     def columns_of(section: str, runs: list[Run], methods: list[Variant]) -> list[Found]:
-        ways = personal_ways(runs)
+        strategies = personal_strategies(runs)
         if not any(run.personal for run in runs):
             return []
-        return [_over_clients(None, "global model", section), *(_over_clients(way, way, section) for way in ways)]
+        return [
+            _over_clients(None, "global model", section),
+            *(_over_clients(name, name, section) for name in strategies),
+        ]
 
     columns, lines = by_method(everything, columns_of)
     if not lines:
@@ -181,11 +184,11 @@ def personal(everything: Collection) -> Table | None:
     )
 
 
-def _over_clients(way: str | None, title: str, section: str) -> Found:
+def _over_clients(strategy: str | None, title: str, section: str) -> Found:
     """Mean and standard deviation over clients (divided by their number), each averaged over seeds."""
 
     def find(variant: Variant) -> Cell:
-        scores = [some for run in counted(variant.runs) if len(some := personal_scores(run, way))]
+        scores = [some for run in counted(variant.runs) if len(some := personal_scores(run, strategy))]
         cell = mean_cell([float(some.mean()) for some in scores]) if scores else Cell()
         spread = float(np.mean([some.std() for some in scores])) if scores else math.nan
         over_seeds = cell.spread / math.sqrt(cell.seeds) if cell.seeds > 1 else math.nan

@@ -17,7 +17,7 @@ from analysis.store import Table, Variable
 from analysis.study import Arrays, Checked, Piece, Study, rounds_setting, seed_setting, setting
 from analysis.subjects import GLOBAL_MODELS, SPLITS, Subject
 from landscape.layout import Layout
-from landscape.objectives.batches import stratified
+from landscape.objectives.batches import choose_stratified
 from landscape.rng import key, numpy_generator
 from landscape.runtime.replica import Replica, Replicas, prepare
 from landscape.runtime.workers import ordered_map
@@ -71,7 +71,7 @@ def drawn(labels: Tensor, count: int | None, seed: int, *parts: str | int) -> Te
     """Places of `count` examples, each class in proportion; all of them, in order, where there are no more."""
     if count is None or count >= len(labels):
         return torch.arange(len(labels))
-    return stratified(labels, len(labels), count, numpy_generator(seed, *parts))
+    return choose_stratified(labels, len(labels), count, numpy_generator(seed, *parts))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo gallery test fuzz truth lint bench clean
+.PHONY: help demo gallery test fuzz truth lint hooks bench clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -30,6 +30,9 @@ lint: .venv/ready   ## check format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+hooks: .venv/ready  ## run the checks of `make lint` before every commit
+	$(BIN)/pre-commit install
 
 bench: .venv/ready  ## measure against other tools, which get a virtual environment of their own
 	$(BIN)/python -m tests.benchmarks

@@ -6,12 +6,13 @@ import io
 import os
 import sys
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+
+from landscape import __version__
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -27,7 +28,7 @@ def root(
 ) -> None:
     """Loss landscapes and sharpness for federated learning."""
     if show_version:
-        print(version("fl-landscape"))
+        print(__version__)
         raise typer.Exit
 
 

@@ -45,8 +45,16 @@ def test_a_tagged_commit_has_the_version_of_its_tag_and_a_dated_section_in_the_c
     assert re.search(heading, (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
-def test_everything_that_is_installed_is_pinned():
-    pins = read_pins("constraints.txt")
+@pytest.mark.parametrize("dependency", DEPENDENCIES, ids=lambda one: one.name)
+def test_lower_bounds_are_the_versions_that_make_lowest_installs(dependency):
+    (bound,) = dependency.specifier
+    assert bound.operator == ">="
+    assert read_pins("constraints-lowest.txt")[canonicalize_name(dependency.name)] == Version(bound.version)
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-lowest.txt"])
+def test_everything_that_is_installed_is_pinned(name):
+    pins = read_pins(name)
     for wanted in [*DEPENDENCIES, *TOOLS]:
         assert pins[canonicalize_name(wanted.name)] in wanted.specifier, wanted.name
 
@@ -57,3 +65,9 @@ def test_hooks_run_the_checks_of_make_lint():
     (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert repository["repo"] == "local"  # nothing to download, and no second list of versions
     assert [hook["entry"] for hook in repository["hooks"]] == [f".venv/bin/{check}" for check in checks]
+
+
+def test_make_lowest_names_tests_that_exist():
+    words = re.search(r"^LOWEST :=((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    for path in words.replace("\\", " ").split():
+        assert (ROOT / path).exists(), path

@@ -21,7 +21,7 @@ from landscape.rng import normal
 SHRUNK = 0.7  # a vector that loses more than this of its length when made orthogonal must be made so once more
 
 
-class Space:
+class KrylovSpace:
     """An orthonormal basis Q, the projection T of the operator on it, and what the projection leaves out.
 
     operator: that is projected.

@@ -23,7 +23,7 @@ from landscape.errors import choose, finite, positive, whole
 from landscape.operators import Operator, ScaledOperator, check_operator
 from landscape.results import Array, Eigenpairs, Outcome, Progress
 from landscape.runtime.memory import allowance
-from landscape.spectrum.krylov_space import Space, norm, orthonormalise, random_rows
+from landscape.spectrum.krylov_space import KrylovSpace, norm, orthonormalise, random_rows
 
 WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
     # ascending Ritz values, k -> positions of the wanted ones, in descending order of value
@@ -83,7 +83,7 @@ def eigenpairs(
     budget = whole("max_products", max_products, least=k) if max_products is not None else 100 + 20 * k
     scaled = ScaledOperator(operator)
     first = _make_first_block(operator, start, block, seed)
-    space = Space(scaled, _choose_capacity(operator, k, block, max_basis), first)
+    space = KrylovSpace(scaled, _choose_capacity(operator, k, block, max_basis), first)
     return _Search(space, k, tol, which, verify, seed).run(budget, progress)
 
 
@@ -113,7 +113,7 @@ class _Ritz:
 class _Search:
     """Lanczos until the wanted pairs have converged, and on until it is verified that none was missed, if asked for."""
 
-    def __init__(self, space: Space, k: int, tol: float, which: str, verify: bool | None, seed: int):
+    def __init__(self, space: KrylovSpace, k: int, tol: float, which: str, verify: bool | None, seed: int):
         self.space, self.k, self.tol, self.which, self.seed = space, k, tol, which, seed
         self.pick = WHICH[which]
         self.forced = verify is True

@@ -53,7 +53,7 @@ def train(
             checkpoint.write_status(path, "finished", state.round)
             return path
         if state.round:
-            on_message(f"going on from round {state.round}")
+            on_message(f"resuming from round {state.round}")
         executor = open_executor(backend, federation.trainer, recipe, workers, path, on_message)
         checkpoint.write_status(path, "running", state.round)
         try:
@@ -68,7 +68,7 @@ def train(
 def _train_rounds(
     path: Path, federation: Federation, state: State, executor: Executor, on_round: RoundCallback
 ) -> None:
-    """Train the remaining rounds. On divergence the last good state is saved before the error goes on."""
+    """Train the remaining rounds. On divergence the last good state is saved before the error is raised."""
     recipe = federation.recipe
     while state.round < recipe.rounds.count:
         final = state.round + 1 == recipe.rounds.count

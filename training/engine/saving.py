@@ -22,10 +22,10 @@ def check_fit(path: Path, federation: Federation, state: State) -> None:
     vectors |= {"statistics": (state.statistics, buffers), "swa_statistics": (state.swa_statistics, buffers)}
     for name, (vector, wanted) in vectors.items():
         if vector is not None and vector.shape != (wanted,):
-            place = checkpoint.at(path, state.round)
+            damaged = checkpoint.at(path, state.round)
             raise checkpoint.DamagedError(
-                f"{place}: '{name}' has shape {tuple(vector.shape)}, the model of this recipe needs ({wanted},). "
-                "Remove this checkpoint, and training goes on from the one before"
+                f"{damaged}: '{name}' has shape {tuple(vector.shape)}, the model of this recipe needs ({wanted},). "
+                "Remove this checkpoint to resume from the one before"
             )
 
 

@@ -138,7 +138,7 @@ def test_a_run_whose_last_checkpoint_is_damaged_is_gone_on_with(command, run):
     code, out, _ = command("train", "digits_feddyn", *QUICK)
     assert code == 0
     assert f"damaged, passed over: {last}" in out
-    assert "going on from round 2\nround 3/4" in out
+    assert "resuming from round 2\nround 3/4" in out
     assert last.read_bytes() == good
 
 

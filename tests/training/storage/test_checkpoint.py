@@ -158,7 +158,7 @@ def test_resumed_at_every_round(tmp_path, every):
             run(pieces, given, on_round=stop_after(round))
         assert checkpoint.check(pieces / whole.name) == []
     path, said = run(pieces, given)
-    assert said == [f"going on from round {4 - 4 % every}"]
+    assert said == [f"resuming from round {4 - 4 % every}"]
     assert differences(path, content(whole)) == []
 
 
@@ -296,7 +296,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_passed_over(stopped, truth, da
     (problem,) = checkpoint.check(stopped)
     assert str(checkpoint.at(stopped, 4)) in problem
     path, said = run(stopped.parent)
-    assert said == [f"damaged, passed over: {problem}", "going on from round 2"]
+    assert said == [f"damaged, passed over: {problem}", "resuming from round 2"]
     assert differences(path, truth) == []
 
 
@@ -312,14 +312,14 @@ def test_all_checkpoints_damaged_means_to_begin_again(stopped, truth):
 def test_the_last_checkpoint_of_a_finished_run_is_made_again(copied, truth):
     flip(checkpoint.at(copied, 5) / "locals.safetensors", -1)
     _, said = run(copied.parent)
-    assert said[1:] == ["going on from round 4"]
+    assert said[1:] == ["resuming from round 4"]
     assert differences(copied, truth) == []
 
 
 def test_an_older_damaged_checkpoint_is_named_but_stands_in_nobodys_way(stopped, truth):
     flip(checkpoint.at(stopped, 2) / "global.safetensors", -1)
     path, said = run(stopped.parent)
-    assert said == ["going on from round 4"]
+    assert said == ["resuming from round 4"]
     (name, problem) = differences(path, truth)
     assert name == "checkpoints/round_000002/global.safetensors"
     assert name in problem
@@ -342,7 +342,7 @@ def test_other_names_among_the_checkpoints_are_told_and_ignored(stopped, truth, 
     assert checkpoint.rounds(stopped) == [0, 2, 4]
     assert checkpoint.check(stopped) == [f"{stopped / 'checkpoints' / name}: not a checkpoint"]
     path, said = run(stopped.parent)
-    assert said == ["going on from round 4"]
+    assert said == ["resuming from round 4"]
     (stopped / "checkpoints" / name).rmdir()
     assert differences(path, truth) == []
 
@@ -466,7 +466,7 @@ def test_a_full_disk_keeps_what_was_there(stopped, truth, monkeypatch, room):
     assert list(stopped.rglob("*.tmp")) == []
     assert not checkpoint.at(stopped, 5).exists()
     path, said = run(stopped.parent)
-    assert said == ["going on from round 4"]
+    assert said == ["resuming from round 4"]
     assert differences(path, truth) == []
 
 

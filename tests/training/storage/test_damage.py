@@ -116,7 +116,7 @@ def test_a_made_up_description_is_named_and_passed_over(run, changes):
     assert "damaged: 3" in shown(run)
     said = []
     train(RECIPE, run.parent, backend="serial", on_message=said.append)
-    assert said == [f"damaged, passed over: {problem}", "going on from round 2"]
+    assert said == [f"damaged, passed over: {problem}", "resuming from round 2"]
     assert checkpoint.check(run) == []
 
 

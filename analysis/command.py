@@ -21,11 +21,11 @@ from analysis.subjects import Limits, Run, Subject
 from landscape.errors import choose
 from landscape.runtime.memory import allowance, parse_bytes
 from training.console import messages
-from training.console.listings import framed
 from training.console.progress import bars
+from training.console.tables import make_table
 from training.storage import lease, toml
 from training.storage.atomic_files import remove_temporary_files
-from training.storage.runs import find_runs
+from training.storage.run_directory import find_runs
 
 FOLDER = "analysis"  # beside a run's checkpoints
 
@@ -107,7 +107,7 @@ def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, A
             if len(studies) != 1:
                 raise ValueError(f"--set {one}: several studies are asked for; write STUDY.{one}")
             study = studies[0]
-        found.setdefault(choose("study", study, STUDIES), {})[name] = toml.parse(text)
+        found.setdefault(choose("study", study, STUDIES), {})[name] = toml.parse_value(text)
     return found
 
 
@@ -165,7 +165,7 @@ def of_whom(planned: Plan) -> str:
 def show_plans(plans: Sequence[Plan], console: Console) -> None:
     """What will be done, roughly what it takes, and what would shorten it if that is long."""
     rates: dict[int, float] = {}
-    table = framed("study", "of", "pieces", "there already", "about", "memory")
+    table = make_table("study", "of", "pieces", "there already", "about", "memory")
     advice: list[str] = []
     for planned in plans:
         left = [] if planned.kept else planned.pieces[planned.done :]
@@ -257,7 +257,7 @@ def with_rounds(studies: Sequence[str]) -> list[str]:
 
 def studies_listed() -> RenderableType:
     """Every study, what it measures, and its settings."""
-    table = framed("name", "what it measures", "settings", "in the papers")
+    table = make_table("name", "what it measures", "settings", "in the papers")
     for study in STUDIES.values():
         table.add_row(study.name, study.about, escape(runner.described(study.settings())), study.papers)
     return table
@@ -266,10 +266,10 @@ def studies_listed() -> RenderableType:
 def settings_listed(name: str) -> RenderableType:
     """Every setting of one study: what it is by default, what it means, and what it may be."""
     study = STUDIES[choose("study", name, STUDIES)]
-    table = framed(f"{study.name}.", "default", "what it means", "allowed")
+    table = make_table(f"{study.name}.", "default", "what it means", "allowed")
     defaults, hints = dataclasses.asdict(study.settings()), get_type_hints(study.settings)
     for key, said in about(study.settings).items():
-        default = said.absent if defaults[key] is None else toml.written(defaults[key])
+        default = said.absent if defaults[key] is None else toml.show(defaults[key])
         table.add_row(key, escape(default), escape(said.text), escape(allowed(said, hints[key])))
     return table
 

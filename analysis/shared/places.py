@@ -11,7 +11,7 @@ from torch import Tensor
 from analysis.subjects import Subject
 from landscape import Layout, Objective
 from landscape.errors import choose
-from training.storage.checkpoint import DamagedError
+from training.storage.atomic_files import DamagedError
 
 FORWARD = 1 / 3  # of the cost of a gradient
 

@@ -13,7 +13,7 @@ from scipy.special import betaln
 
 from training.data import allocation
 from training.data import partition as module
-from training.data.partition import PARTITIONS, Partition, check, load, partition, save, settle, split_client
+from training.data.partition import PARTITIONS, Partition, check, check_settings, load, partition, save, split_client
 
 COARSE = [0, 1, 0, 2, 1, 2, 0]
 SETTINGS = {
@@ -417,7 +417,7 @@ def test_mistakes_are_named(name, labels, clients, chosen, message) -> None:
 
 
 def test_settings_are_plain_values_so_that_equal_ones_hash_alike() -> None:
-    assert settle("pachinko", {"coarse": np.array([1, 0]), "alpha": 1}) == {
+    assert check_settings("pachinko", {"coarse": np.array([1, 0]), "alpha": 1}) == {
         "coarse": (1, 0),
         "alpha": 1.0,
         "beta": 10.0,

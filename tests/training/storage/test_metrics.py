@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis import summary
 from training.storage import lease, metrics
-from training.storage.files import DamagedError
+from training.storage.atomic_files import DamagedError
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = [{"round": t, "train_loss": 2.0 / t, "accuracy": None if t == 2 else 0.1 * t, "é": "ü"} for t in range(1, 6)]

@@ -458,7 +458,7 @@ def test_a_full_disk_keeps_what_was_there(stopped, truth, monkeypatch, room):
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files, "open", opened, raising=False)
         patch.setattr(metrics, "open", opened, raising=False)
-        patch.setattr(checkpoint, "write_status", lambda *_: None)
+        patch.setattr(run_directory, "write_status", lambda *_: None)
         with pytest.raises(
             OSError, match=r"could not be written \(No space left on device\); what was saved before is"
         ):

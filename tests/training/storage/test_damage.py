@@ -196,7 +196,7 @@ def test_directories_of_other_versions_are_refused(run):
     about = json.loads((run / "provenance.json").read_text())
     assert about["format"] == 1
     (run / "provenance.json").write_text(json.dumps(about | {"format": 2}))
-    assert sweep.settled(run, RECIPE) == ""
+    assert sweep.find_end(run, RECIPE) == ""
     for use in (lambda: train(RECIPE, run.parent), lambda: shown(run)):
         with pytest.raises(DamagedError, match=r"provenance\.json: written by a newer version \(format 2\); update"):
             use()

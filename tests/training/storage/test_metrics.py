@@ -173,6 +173,8 @@ def test_other_formats_are_refused(run, about, message):
 
 
 def test_torch_is_not_needed():
-    modules = "training.storage.metrics, training.storage.files, training.storage.runs, training.storage.toml"
+    modules = (
+        "training.storage.metrics, training.storage.verification, training.storage.run_directory, training.storage.toml"
+    )
     script = f"import sys; import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode == 0

@@ -2,9 +2,12 @@
 # constraints.txt pins, and run. Nothing is installed again unless pyproject.toml or constraints.txt changed.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# what `make lowest` runs: training to the bit, files, settings, answers, figures, page, tables, eigenvalues, the command
+LOWEST := tests/golden tests/training/storage tests/training/test_config.py tests/training/test_settings.py \
+    tests/analysis/test_store.py tests/reports/figures tests/reports/page/test_page.py tests/reports/tables \
+    tests/landscape/spectrum tests/test_cli.py tests/test_project.py
 
-.PHONY: help demo gallery test fuzz truth lint bench clean
+.PHONY: help demo gallery test lowest fuzz truth lint hooks bench clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -19,6 +22,9 @@ gallery: demo       ## draw the README's pictures from the demo
 test: .venv/ready   ## run every test
 	$(BIN)/python -m pytest -n 2
 
+lowest: .venv-lowest/ready  ## run a part of the tests with the oldest versions that pyproject.toml allows
+	.venv-lowest/bin/python -m pytest -n 2 $(LOWEST)
+
 truth: .venv/ready  ## check stated errors on thousands of random problems; some ten minutes
 	$(BIN)/python -m pytest -n 2 -m truth
 
@@ -31,16 +37,24 @@ lint: .venv/ready   ## check format, style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+hooks: .venv/ready  ## run the checks of `make lint` before every commit
+	$(BIN)/pre-commit install
+
 bench: .venv/ready  ## measure against other tools, which get a virtual environment of their own
 	$(BIN)/python -m tests.benchmarks
 
 clean:          ## remove the virtual environments and caches, not the runs
-	rm -rf .venv .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # torch first and alone, then torchvision: asked for in any other way pip may take gigabytes of CUDA packages
-.venv/ready: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) $$(grep '^torch==' constraints.txt)
-	$(PIP) $$(grep '^torchvision==' constraints.txt) -c constraints.txt
-	$(PIP) -e '.[test]' -c constraints.txt
+.venv/ready: PINS := constraints.txt
+.venv/ready: constraints.txt
+.venv-lowest/ready: PINS := constraints-lowest.txt
+.venv-lowest/ready: constraints-lowest.txt
+.venv/ready .venv-lowest/ready: INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check
+.venv/ready .venv-lowest/ready: pyproject.toml
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(INSTALL) $$(grep '^torch==' $(PINS))
+	$(INSTALL) $$(grep '^torchvision==' $(PINS)) -c $(PINS)
+	$(INSTALL) -e '.[test]' -c $(PINS)
 	@touch $@

@@ -20,14 +20,14 @@ from analysis.study import Study
 from analysis.subjects import Limits, Run, Subject
 from landscape.errors import choose
 from landscape.runtime.memory import allowance, parse_bytes
-from training.config import slugged
 from training.console import messages
-from training.console.listings import framed
 from training.console.progress import bars
+from training.console.tables import make_table
+from training.run_names import make_slug
 from training.settings import build, describe, fields, values
 from training.storage import lease, toml
 from training.storage.atomic_files import remove_temporary_files
-from training.storage.runs import find_runs
+from training.storage.run_directory import find_runs
 
 FOLDER = "analysis"  # beside a run's checkpoints
 
@@ -114,7 +114,7 @@ def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, A
             if len(studies) != 1:
                 raise ValueError(f"--set {one}: several studies are asked for; write STUDY.{one}")
             study = studies[0]
-        found.setdefault(choose("study", study, STUDIES), {})[name] = toml.parse(text)
+        found.setdefault(choose("study", study, STUDIES), {})[name] = toml.parse_value(text)
     return found
 
 
@@ -131,7 +131,7 @@ def make_plans(
 
     settings: study -> changed settings. The other arguments are those of `analyze`.
     """
-    if name != slugged(name):
+    if name != make_slug(name):
         raise ValueError(f"--name must be letters, digits and . + - _ only, at most 32; got '{name}'")
     plans = []
     for study in selected(studies):
@@ -178,7 +178,7 @@ def of_whom(planned: Plan) -> str:
 def show_plans(plans: Sequence[Plan], console: Console) -> None:
     """What will be done, roughly what it takes, and what would shorten it if that is long."""
     rates: dict[int, float] = {}
-    table = framed("study", "of", "pieces", "there already", "about", "memory")
+    table = make_table("study", "of", "pieces", "there already", "about", "memory")
     advice: list[str] = []
     for planned in plans:
         left = [] if planned.kept else planned.pieces[planned.done :]
@@ -269,7 +269,7 @@ def with_rounds(studies: Sequence[str]) -> list[str]:
 
 def list_studies() -> RenderableType:
     """Every study, what it measures, and its settings."""
-    table = framed("name", "what it measures", "settings", "in the papers")
+    table = make_table("name", "what it measures", "settings", "in the papers")
     for study in STUDIES.values():
         table.add_row(study.name, study.about, escape(write_settings(study.settings())), study.papers)
     return table
@@ -283,8 +283,8 @@ def write_settings(settings: object) -> str:
 def list_settings(name: str) -> RenderableType:
     """Every setting of one study: its default, what it means, and what it may be."""
     study = STUDIES[choose("study", name, STUDIES)]
-    table = framed(f"{study.name}.", "default", "what it means", "allowed")
+    table = make_table(f"{study.name}.", "default", "what it means", "allowed")
     for about in describe(study.settings):
-        default = "none" if about.default is None else toml.written(about.default)
+        default = "none" if about.default is None else toml.show(about.default)
         table.add_row(about.name, escape(default), escape(about.description), escape(about.allowed))
     return table

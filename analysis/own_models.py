@@ -21,7 +21,7 @@ from landscape.rng import key
 from training.data import datasets
 from training.models import networks
 from training.plugins import call, imported
-from training.storage.files import read_npz
+from training.storage.npz import read_npz
 
 Pair = tuple[Tensor, Tensor]
 HOLDERS = ("state_dict", "model", "model_state_dict")  # keys under which training scripts keep the weights

@@ -22,7 +22,7 @@ from training import config
 from training.console.messages import printable
 from training.data import datasets, partition
 from training.engine.federation import Federation
-from training.storage import checkpoint
+from training.storage import checkpoint, run_directory
 
 MODELS = ("server", "mean", "swa")  # those of a checkpoint
 # "final" is what a run is judged by: the average of rounds where there is one by then, the server's model elsewhere
@@ -156,11 +156,13 @@ class Run(Subject):
         self.federation = Federation(recipe, partition.load(self.path / "partition.npz"))
         self.model, self.classes = self.federation.trainer.model, self.federation.dataset.classes
         self.policy = self.federation.policy
-        self.rounds = checkpoint.rounds(self.path)
+        self.rounds = run_directory.checkpoint_rounds(self.path)
         if not self.rounds:
             raise ValueError(f"{self.path}: has no checkpoint yet")
         self.limits = replace(self.limits, dtype=self.federation.trainer.dtype)
-        self._checkpoint = lru_cache(maxsize=2)(lambda round: checkpoint.load(checkpoint.at(self.path, round)))
+        self._checkpoint = lru_cache(maxsize=2)(
+            lambda round: checkpoint.load(run_directory.checkpoint_path(self.path, round))
+        )
 
     @property
     def clients(self) -> list[int]:
@@ -210,7 +212,9 @@ class Run(Subject):
         return found
 
     def _with_locals(self) -> list[int]:
-        files = {one: checkpoint.read_meta(checkpoint.at(self.path, one))["files"] for one in self.rounds}
+        files = {
+            one: run_directory.read_meta(run_directory.checkpoint_path(self.path, one))["files"] for one in self.rounds
+        }
         return [one for one, some in files.items() if some.get(LOCALS)]
 
     def sent_point(self, round: int) -> Tensor | None:
@@ -218,7 +222,9 @@ class Run(Subject):
         return torch.cat([models["sent"], models["sent_statistics"]]) if "sent" in models else None
 
     def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
-        files = {round: checkpoint.read_meta(checkpoint.at(self.path, round))["files"] for round in rounds}
+        files = {
+            round: run_directory.read_meta(run_directory.checkpoint_path(self.path, round))["files"] for round in rounds
+        }
         # what clients remember is dropped in time: an answer must not depend on whether it is still there, except to
         # be NaN (delta_epsilon)
         prints = {

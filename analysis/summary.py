@@ -23,8 +23,8 @@ from analysis import store
 from analysis.store import Answer
 from training.storage import toml
 from training.storage.atomic_files import write_atomically
-from training.storage.files import read_sealed
 from training.storage.metrics import read as read_metrics
+from training.storage.verified_files import read_sealed
 
 Row = dict[str, Any]
 FOLDER = "analysis"  # of results, in a run directory
@@ -86,7 +86,7 @@ def _settings(run: Path) -> Row:
     path = run / "config.toml"
     if not path.exists():
         return {}
-    return dict(toml.dotted(toml.read(path)))
+    return dict(toml.flatten(toml.read(path)))
 
 
 def _identity(run: Path, settings: Row) -> Row:

@@ -6,15 +6,17 @@ import io
 import os
 import sys
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from landscape import __version__
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
+LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies", "figures")
 Runs = Annotated[
     list[Path],
     typer.Argument(metavar="RUN...", help='Run directories, folders of them, or patterns such as "runs/*sam*".'),
@@ -27,7 +29,7 @@ def root(
 ) -> None:
     """Loss landscapes and sharpness for federated learning."""
     if show_version:
-        print(version("fl-landscape"))
+        print(__version__)
         raise typer.Exit
 
 
@@ -206,7 +208,7 @@ def import_(
 def list_(
     kind: Annotated[
         str,
-        typer.Argument(metavar="algorithms|datasets|partitions|models|recipes|studies|figures", help="What to list."),
+        typer.Argument(metavar="|".join(LISTS), help="What to list."),
     ],
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="A study, to list its settings.", show_default=False)
@@ -214,9 +216,8 @@ def list_(
 ) -> None:
     """List what a recipe, or a command, can name, or every setting of a study."""
     from landscape.errors import choose
-    from training.console.listings import LISTS, listing
 
-    if choose("list", kind, [*LISTS, "studies", "figures"]) == "studies":
+    if choose("list", kind, LISTS) == "studies":
         from analysis.command import list_settings, list_studies
 
         table = list_studies() if name is None else list_settings(name)
@@ -227,7 +228,9 @@ def list_(
 
         table = list_figures()
     else:
-        table = listing(kind)
+        from training.console.listings import make_listing
+
+        table = make_listing(kind)
     _console().print(table)
 
 
@@ -236,7 +239,7 @@ def show(runs: Runs) -> None:
     """Show what is in a run: settings, status, results, and who holds which class. Of several runs, a line each."""
     from training.console import summaries
     from training.console.messages import printable
-    from training.storage.runs import find_runs
+    from training.storage.run_directory import find_runs
 
     problems = summaries.show_all(find_runs(runs), _console())
     for problem in problems:
@@ -250,22 +253,21 @@ def check(runs: Runs) -> None:
     """Verify every file of runs, and of their results, against the hashes that were written with them."""
     from analysis import store
     from training.console.messages import printable
-    from training.storage import checkpoint
-    from training.storage.runs import find_runs
+    from training.storage import run_directory, verification
 
-    found = find_runs(runs)
+    found = run_directory.find_runs(runs)
     shared = [path for path in runs if path.is_dir() and path not in found]  # results that compare their runs
     unsound = False
     for folder in [*found, *shared]:
         results = store.find_answers(folder / "analysis")
-        problems = checkpoint.check(folder) if folder in found else []
+        problems = verification.check_run(folder) if folder in found else []
         problems += [text for text in map(store.verify, results) if text]
         for problem in problems:
             print(printable(problem))
         unsound |= bool(problems)
         if not problems and (folder in found or results):
             whose = f"{folder}: " if len(found) > 1 else ""
-            counts = [f"{len(checkpoint.rounds(folder))} checkpoints"] if folder in found else []
+            counts = [f"{len(run_directory.checkpoint_rounds(folder))} checkpoints"] if folder in found else []
             counts += [f"{len(results)} results of analyze"] if results else []
             print(f"{whose}sound: {', '.join(counts)}")
     if unsound:

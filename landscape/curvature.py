@@ -79,6 +79,13 @@ class CurvatureOperator(Operator):
     _linear = False  # whether products need no second derivative of the network itself
 
     def __init__(self, objective: Objective, theta: Tensor, engine: str):
+        objective.chunk_loss.check_differentiable()
+        if torch.finfo(objective.dtype).bits < 32:
+            name = str(objective.dtype).removeprefix("torch.")
+            raise ValueError(
+                f"curvature in {name} would be rounding noise: measure the model in float32, "
+                "Objective(..., dtype=torch.float32)"
+            )
         choose("engine", engine, ENGINES)
         self.objective, self.theta = objective, theta
         self.size, self.dtype, self.device = objective.size, objective.dtype, objective.device

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from landscape.curvature import CurvatureOperator, Graph
 from landscape.objectives.batches import Batch
+from landscape.objectives.outputs import advise, describe_returned
 from landscape.runtime.replica import Replica
 
 if TYPE_CHECKING:
@@ -26,6 +27,14 @@ class GaussNewtonOperator(CurvatureOperator):
     _linear = True
 
     def __init__(self, objective: Objective, theta: Tensor):
+        sample = objective.chunk_loss.sample
+        if objective.chunk_loss.batch_loss is not None:
+            raise ValueError("gauss_newton needs model outputs and a loss of them: use loss=, not batch_loss=")
+        if not isinstance(sample, Tensor):
+            raise ValueError(
+                f"gauss_newton needs a tensor of outputs, but the model returns {describe_returned(sample)}: "
+                f"choose one with {advise(sample)}"
+            )
         super().__init__(objective, theta, "auto")
 
     def _choose_engine(self) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 def key(seed: int, *parts: str | int) -> int:
@@ -22,6 +25,8 @@ def key(seed: int, *parts: str | int) -> int:
 
 def torch_generator(seed: int, *parts: str | int) -> torch.Generator:
     """A torch generator for a key, on the CPU: the numbers do not depend on the device of the model."""
+    import torch  # here, because partitions are read where it is not installed
+
     return torch.Generator().manual_seed(key(seed, *parts))
 
 
@@ -32,10 +37,14 @@ def numpy_generator(seed: int, *parts: str | int) -> np.random.Generator:
 
 def normal(shape: tuple[int, ...], seed: int, *parts: str | int) -> Tensor:
     """Standard Gaussian numbers for a key, in float64, so that every precision starts from the same vector."""
+    import torch
+
     return torch.randn(shape, generator=torch_generator(seed, *parts), dtype=torch.float64)
 
 
 def rademacher(shape: tuple[int, ...], seed: int, *parts: str | int) -> Tensor:
     """Independent signs for a key, +1 or -1, in float64."""
+    import torch
+
     bits = torch.randint(0, 2, shape, generator=torch_generator(seed, *parts), dtype=torch.int8)
     return bits.double().mul_(2).sub_(1)

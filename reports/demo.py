@@ -60,15 +60,15 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
     """Every run, a bar each."""
     from training.config import load
     from training.console.progress import bars
-    from training.console.sweep import settled
+    from training.console.sweep import find_end
     from training.engine.run import train as train_recipe
-    from training.storage import checkpoint
+    from training.storage import opening
 
     paths = []
     with bars(console) as bar:
         for recipe in [*load(RECIPE, settings), *load(RECIPE, [*settings, *SWA])]:
-            path, count = checkpoint.find(out, recipe), recipe.rounds.count
-            if not settled(path, recipe):
+            path, count = opening.find_run(out, recipe), recipe.rounds.count
+            if not find_end(path, recipe):
                 about = Run(path, recipe.model_dump(exclude_none=True), [])
                 move = bar(f"train {about.algorithm}, {about.heterogeneity}")
                 path = train_recipe(

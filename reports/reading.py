@@ -19,7 +19,8 @@ from analysis.summary import SKEWS
 from reports.personal import Personal, from_answer, from_json, named_apart
 from reports.standing import Standing, standing
 from training.storage import toml
-from training.storage.files import read_npz, read_sealed
+from training.storage.npz import read_npz
+from training.storage.verified_files import read_sealed
 
 COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
 TABLES = ("algorithm", "data", "partition", "model", "rounds", "evaluation", "swa")  # of a recipe, that reports read

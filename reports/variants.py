@@ -71,7 +71,7 @@ def variants(runs: Sequence[Run], everything: Collection, *, apart: Sequence[str
 
 def settings_of(run: Run) -> dict[str, Any]:
     """Every setting by its dotted key."""
-    return dict(toml.dotted(run.settings))
+    return dict(toml.flatten(run.settings))
 
 
 def titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:

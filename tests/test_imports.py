@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,3 +36,18 @@ def test_the_front_door_opens_the_other_rooms_only_inside_its_handlers():
     top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     named = {alias.name for node in top for alias in node.names} | {getattr(node, "module", None) for node in top}
     assert not {str(name).partition(".")[0] for name in named} & set(ORDER[1:])
+
+
+def test_every_library_that_is_imported_is_a_dependency():
+    """Not one that happens to be installed because another needs it, or because the tests do."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {re.match(r"[\w-]+", line)[0].replace("-", "_") for line in project["dependencies"]}
+    declared |= {
+        "markupsafe",
+        "mpl_toolkits",
+        "pydantic_core",
+        "sklearn",
+    }  # of jinja2, matplotlib, pydantic, scikit-learn
+    for path in (path for package in ORDER for path in sorted((ROOT / package).rglob("*.py"))):
+        foreign = imported(path) - sys.stdlib_module_names - set(ORDER) - declared
+        assert not foreign, f"{path.relative_to(ROOT)} imports {sorted(foreign)}, which pyproject.toml does not name"

@@ -13,12 +13,15 @@ names and wrong types, and both tell a mistake in the same words.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from landscape.errors import choose
 from training.storage import toml
@@ -76,6 +79,33 @@ def settings(kind: type[Kind]) -> type[Kind]:
     return pydantic.dataclasses.dataclass(frozen=True, config=STRICT)(kind)  # type: ignore[return-value]
 
 
+def settings_of(function: Callable[..., object], exclude: Iterable[str] = ()) -> type[Settings]:
+    """Make a settings class of the parameters of a function, so that it need not be called to check them.
+
+    function: its annotations are the types and ranges, its defaults the defaults.
+    exclude: parameters that are no settings.
+
+    >>> def share(labels, *, alpha: Positive = 0.1): ...
+    >>> build(settings_of(share, exclude=("labels",)), {"alpha": 1}, "share").alpha
+    1.0
+    """
+    return _settings_of(function, frozenset(exclude))
+
+
+@functools.cache
+def _settings_of(function: Callable[..., object], exclude: frozenset[str]) -> type[Settings]:
+    parameters = inspect.signature(function, eval_str=True).parameters
+    found: dict[str, Any] = {
+        name: (
+            Any if one.annotation is one.empty else one.annotation,
+            ... if one.default is one.empty else one.default,
+        )
+        for name, one in parameters.items()
+        if name not in exclude
+    }
+    return pydantic.create_model(getattr(function, "__name__", "settings"), __base__=Settings, **found)
+
+
 def build(kind: Callable[..., Kind], given: Mapping[str, Any], what: str) -> Kind:
     """Create `kind` from settings by name, or raise ValueError that tells every mistake.
 
@@ -84,10 +114,10 @@ def build(kind: Callable[..., Kind], given: Mapping[str, Any], what: str) -> Kin
     what: whose settings these are, for messages: "fedsam", "study curvature".
     """
     try:
-        return kind(**given)
+        validate: Callable[[Mapping[str, Any]], Kind] | None = getattr(kind, "model_validate", None)
+        return kind(**given) if validate is None else validate(given)  # a model's keys need not be identifiers
     except ValidationError as error:
-        known = list(fields(kind))
-        raise ValueError("\n".join(explain(problem, known, what) for problem in error.errors())) from None
+        raise ValueError("\n".join(explain(problem, kind, what) for problem in error.errors())) from None
 
 
 def replace(old: Kind, given: Mapping[str, Any], what: str) -> Kind:
@@ -109,19 +139,16 @@ def check_names(given: Iterable[str], known: Iterable[str], what: str) -> None:
         choose(f"setting of {what}", name, names)
 
 
-def explain(problem: Any, known: Iterable[str], what: str) -> str:
-    """One of pydantic's mistakes in words: what was expected, what came, what to write instead.
+def explain(problem: ErrorDetails, owner: object, what: str) -> str:
+    """Describe one of pydantic's mistakes: what was expected, what came, what to write instead.
 
     problem: an entry of `ValidationError.errors()`.
-    known: names of the settings there are, for "did you mean".
-    what: whose settings these are.
+    owner: the class whose settings were given, for "did you mean".
+    what: whose settings these are, for messages.
     """
     kind, place = problem["type"], ".".join(str(part) for part in problem["loc"])
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        try:
-            check_names([place], known, what)
-        except ValueError as error:
-            return str(error)
+        return _explain_unknown([str(part) for part in problem["loc"]], owner, what)
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{what} needs the setting '{place}'; write {place} = ..."
     if kind == "value_error":
@@ -129,7 +156,32 @@ def explain(problem: Any, known: Iterable[str], what: str) -> str:
         return f"{what}: {message}" if place in message else f"{what}: {place}: {message}"
     context = {key: f"{part:g}" if isinstance(part, float) else part for key, part in problem.get("ctx", {}).items()}
     expected = EXPECTED[kind].format(**context) if kind in EXPECTED else problem["msg"]
-    return f"{what}: {place} must be {expected}, got {toml.written(toml.plain(place, problem['input']))}"
+    return f"{what}: {place} must be {expected}, got {toml.show(problem['input'])}"
+
+
+def _explain_unknown(path: Sequence[str], owner: object, what: str) -> str:
+    """Describe a setting that does not exist, with the nearest that does; `path` leads through tables to it."""
+    *tables, leaf = path
+    known = fields(_find_table(owner, tables))
+    if not tables:
+        elsewhere = [f"{name}.{leaf}" for name in known if leaf in fields(_find_table(owner, [name]))]
+        if elsewhere:
+            return f"setting of {what}: unknown '{leaf}'; did you mean '{elsewhere[0]}'?"
+    try:
+        if tables:
+            choose(f"{what}: setting of {'.'.join(tables)}", leaf, known)
+        check_names([leaf], known, what)
+    except ValueError as error:
+        return str(error)
+    raise AssertionError(f"{leaf} is a setting of {what}")
+
+
+def _find_table(owner: object, path: Sequence[str]) -> object:
+    """Find the class of a table inside another one; the field may be optional."""
+    for name in path:
+        annotation = fields(owner)[name].annotation
+        owner = next((kind for kind in (annotation, *get_args(annotation)) if fields(kind)), None)
+    return owner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,21 +194,21 @@ class About:
     allowed: str  # what it may be, in words: "at least 1", "train or test"
 
 
-def describe(kind: type[Any]) -> list[About]:
-    """Every setting of a class: its name, default, meaning, and what it may be."""
+def describe(kind: object) -> list[About]:
+    """Describe every setting of a class: its name, default, meaning, and what it may be."""
     return [
         About(name, field.get_default(), field.description or "", allowed(field))
         for name, field in fields(kind).items()
     ]
 
 
-def fields(kind: Any) -> dict[str, FieldInfo]:
+def fields(kind: object) -> dict[str, FieldInfo]:
     """pydantic's fields of a model or a dataclass, by name."""
     found: dict[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
     return found
 
 
-def values(made: Any) -> dict[str, Any]:
+def values(made: object) -> dict[str, Any]:
     """All settings of an object with their values."""
     return {name: getattr(made, name) for name in fields(type(made))}
 

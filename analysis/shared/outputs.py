@@ -9,7 +9,7 @@ from torch import Tensor
 
 from analysis.subjects import Subject
 from landscape.layout import Layout
-from landscape.objectives.batches import stratified
+from landscape.objectives.batches import choose_stratified
 from landscape.rng import numpy_generator
 from landscape.runtime.replica import Replica, Replicas, prepare
 from landscape.runtime.workers import ordered_map
@@ -77,4 +77,4 @@ def draw_examples(labels: Tensor, count: int | None, seed: int, *purpose: str | 
     """
     if count is None or count >= len(labels):
         return torch.arange(len(labels))
-    return stratified(labels, len(labels), count, numpy_generator(seed, *purpose))
+    return choose_stratified(labels, len(labels), count, numpy_generator(seed, *purpose))

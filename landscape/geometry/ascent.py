@@ -1,7 +1,7 @@
 """Searches for the highest loss in a ball or a box, as the maximised kinds of sharpness need them.
 
 `ascend` is APGD (Croce and Hein 2020) as Andriushchenko et al. 2023 use it: steps of twice the radius with momentum,
-halved at checkpoints where progress has stalled. It differs from their code in three ways: after a halving the
+halved at certain steps where progress has stalled. It differs from their code in three ways: after a halving the
 momentum restarts together with the position, a loss that is not finite ends the ascent, and so does a point that no
 longer moves. A box has its highest points mostly in corners: `climb_corners` goes from corner to corner by the signs
 of the gradient, and `move_coordinates` tries one coordinate after the other if there are few.
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 MOMENTUM = 0.75  # weight of the new step; the rest repeats the previous move
-IMPROVING = 0.75  # share of the steps since the last checkpoint that must have raised the loss
+IMPROVING = 0.75  # share of the steps since the last test that must have raised the loss
 
 Slope = Callable[[Tensor], tuple[float, Tensor]]  # loss and gradient at a point; the gradient of inf is not read
 FEWER = 4  # a move of coordinates that does not rise is tried again with a quarter of them
@@ -42,7 +42,7 @@ def ascend(
     best = (loss, gradient, point)
     rate, risen, since, kept, highest_then = first * radius, 0, 0, False, loss
     for step in range(1, steps + 1):
-        target = project(point + rate * steepest(gradient, p), radius, p)
+        target = project(point + rate * find_steepest(gradient, p), radius, p)
         if loss >= best[0] and torch.equal(target, point) and torch.equal(point, previous):
             return point, step  # at the best point, and every further step would stay there
         moved = point + MOMENTUM * (target - point) + (1 - MOMENTUM) * (point - previous)
@@ -54,7 +54,7 @@ def ascend(
         risen += loss > before
         if loss > best[0]:
             best = (loss, gradient, point)
-        if step in checkpoints(steps):
+        if step in list_halving_steps(steps):
             stalled = kept and best[0] <= highest_then
             kept = risen >= IMPROVING * (step - since) and not stalled
             if not kept:
@@ -147,7 +147,7 @@ def _find_top(tried: Sequence[tuple[float, float]], radius: float) -> float | No
     return top if abs(top) < radius else None
 
 
-def steepest(gradient: Tensor, p: float) -> Tensor:
+def find_steepest(gradient: Tensor, p: float) -> Tensor:
     """The direction of unit p-norm that raises the loss fastest; zero at a critical point."""
     if math.isinf(p):
         return gradient.sign()
@@ -163,8 +163,8 @@ def project(point: Tensor, radius: float, p: float) -> Tensor:
     return point * (radius / norm) if norm > radius else point
 
 
-def checkpoints(steps: int) -> set[int]:
-    """The steps at which the rate may be halved: 22 % of all, then at intervals that shrink from 19 % to 6 %."""
+def list_halving_steps(steps: int) -> set[int]:
+    """The steps after which the rate may be halved: 22 % of all, then at intervals that shrink from 19 % to 6 %."""
     percent, interval = 22, 22
     found = set()
     while percent <= 100:

@@ -102,15 +102,15 @@ def barrier(
         return known[x]
 
     if np.isfinite(path.loss).all():
-        chord = partial(_chord, path.loss[0], path.loss[-1])
-        _golden_section(loss_at, path.x, path.loss, refine)
-        _golden_section(lambda x: loss_at(x) - float(chord(x)), path.x, path.loss - chord(path.x), refine)
+        chord = partial(_evaluate_chord, path.loss[0], path.loss[-1])
+        _search_golden_section(loss_at, path.x, path.loss, refine)
+        _search_golden_section(lambda x: loss_at(x) - float(chord(x)), path.x, path.loss - chord(path.x), refine)
     extra = np.array(sorted(refined), dtype=np.float64).reshape(-1, 3)
     x = np.concatenate([path.x, extra[:, 0]])
     return Barrier(
         path=path,
-        loss=_height(x, np.concatenate([path.loss, extra[:, 1]]), steps),
-        error=None if path.error is None else _height(x, np.concatenate([path.error, extra[:, 2]]), steps),
+        loss=_measure_height(x, np.concatenate([path.loss, extra[:, 1]]), steps),
+        error=None if path.error is None else _measure_height(x, np.concatenate([path.error, extra[:, 2]]), steps),
         refined=extra,
     )
 
@@ -119,15 +119,15 @@ def _mix(start: Tensor, end: Tensor, x: float, out: Tensor) -> None:
     torch.mul(start, 1 - x, out=out).add_(end, alpha=x)
 
 
-def _chord(first: float, last: float, x: Array | float) -> Array | float:
+def _evaluate_chord(first: float, last: float, x: Array | float) -> Array | float:
     return (1 - x) * first + x * last
 
 
-def _height(x: Array, values: Array, steps: int) -> Height:
+def _measure_height(x: Array, values: Array, steps: int) -> Height:
     """The three barriers from values on the grid, whose first `steps` entries run from 0 to 1, and beyond."""
     first, last = float(values[0]), float(values[steps - 1])
     with np.errstate(invalid="ignore"):  # an end of infinite loss has no chord
-        excess = values - _chord(first, last, x)
+        excess = values - _evaluate_chord(first, last, x)
     top, over = int(np.argmax(values)), int(np.argmax(excess))  # NaN counts as the largest
     highest = float(values[top])
     return Height(
@@ -139,7 +139,7 @@ def _height(x: Array, values: Array, steps: int) -> Height:
     )
 
 
-def _golden_section(function: Callable[[float], float], x: Array, values: Array, evaluations: int) -> None:
+def _search_golden_section(function: Callable[[float], float], x: Array, values: Array, evaluations: int) -> None:
     """Look for the maximum between the grid neighbours of the largest value, with that many evaluations."""
     top = int(np.argmax(values))
     low, high = float(x[max(top - 1, 0)]), float(x[min(top + 1, len(x) - 1)])

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from landscape.geometry.ascent import ascend, climb_corners, move_coordinates, steepest
+from landscape.geometry.ascent import ascend, climb_corners, find_steepest, move_coordinates
 from landscape.objectives.objective import Objective
 from landscape.operators import RescaledOperator
 from landscape.results import Progress, standard_error
@@ -97,7 +97,7 @@ def take_one_step(around: Neighbourhood) -> Rise:
     slope = around.scale * around.gradient
     if not slope.any():
         return Rise(0.0, torch.zeros_like(around.theta), 0)
-    perturbation = around.scale * (around.radius * steepest(slope, around.p))
+    perturbation = around.scale * (around.radius * find_steepest(slope, around.p))
     return Rise(around.measure(perturbation), perturbation, 1)
 
 
@@ -107,7 +107,7 @@ def maximise(around: Neighbourhood) -> Rise:
     first = take_one_step(around)
     slope = around.scale * around.gradient
     towards = slope if bool(slope.any()) else _draw_direction(around, "ascent")
-    searches = [_climb_on(around, around.radius * steepest(towards, around.p))]
+    searches = [_climb_on(around, around.radius * find_steepest(towards, around.p))]
     _report(around, 1)
     if around.restarts:
         searches.append(_restart(around))
@@ -153,7 +153,7 @@ def _restart(around: Neighbourhood) -> Rise:
     short = -(-around.effort.steps // 4)
     tried = []
     for index in range(around.restarts):
-        start = around.radius * steepest(_draw_direction(around, "restart", index), around.p)
+        start = around.radius * find_steepest(_draw_direction(around, "restart", index), around.p)
         if around.boxed:
             tried.append(_polish(around, start, 0))
         else:

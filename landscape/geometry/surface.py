@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import TypedDict
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from landscape.errors import finite, positive, whole
+from landscape.geometry.cells import Cells, check_same_grid
 from landscape.geometry.directions import cosine
 from landscape.objectives.objective import Objective
 from landscape.results import Array, Evaluation, Line, Plane, Progress
@@ -26,7 +25,6 @@ Interval = tuple[float, float]
 Extent = float | Interval | tuple[Interval, Interval]
 Writer = Callable[[Tensor], object]
 Point = Tensor | nn.Module  # a flat vector, or a model of the objective's architecture
-MEASURED = ("loss", "error", "standard_error", "error_standard_error")
 
 
 def line(
@@ -55,8 +53,8 @@ def line(
     >>> found.x.tolist(), found.loss.tolist()
     ([-2.0, -1.0, 0.0, 1.0, 2.0], [4.0, 1.0, 0.0, 1.0, 4.0])
     """
-    base, towards = vector(objective, theta, "theta"), _direction(objective, direction, "direction")
-    (interval,) = _intervals(extent, 1)
+    base, towards = vector(objective, theta, "theta"), _check_direction(objective, direction, "direction")
+    (interval,) = _read_extent(extent, 1)
     x = coordinates(*interval, whole("steps", steps))
     return sample(objective, x, partial(_shift, base, towards), resume=resume, progress=progress)
 
@@ -86,16 +84,16 @@ def plane(
     progress: called with (points done, points in all).
     """
     base = vector(objective, theta, "theta")
-    first, second = _direction(objective, d1, "d1"), _direction(objective, d2, "d2")
+    first, second = _check_direction(objective, d1, "d1"), _check_direction(objective, d2, "d2")
     angle = cosine(first, second)
     if abs(angle) > 1 - 1e-6:
         raise ValueError(f"d1 and d2 are collinear (cosine {angle:.7f}): they span no plane. Use line(), or another d2")
-    (nx, ny), (across, along) = _counts(steps), _intervals(extent, 2)
+    (nx, ny), (across, along) = _read_steps(steps), _read_extent(extent, 2)
     x, y = coordinates(*across, nx), coordinates(*along, ny)
     if resume is not None:
-        _check_same("x", resume.x, x, scale=float(np.abs(x).max()))
-        _check_same("y", resume.y, y, scale=float(np.abs(y).max()))
-        _check_same("cosine of the directions", np.array([resume.cosine]), np.array([angle]), scale=1.0)
+        check_same_grid("x", resume.x, x, scale=float(np.abs(x).max()))
+        check_same_grid("y", resume.y, y, scale=float(np.abs(y).max()))
+        check_same_grid("cosine of the directions", np.array([resume.cosine]), np.array([angle]), scale=1.0)
     cells = Cells((nx, ny), resume)
     rows = [int(i) for i in np.flatnonzero(~cells.done.all(axis=1))]
 
@@ -137,7 +135,7 @@ def sample(
     progress: called with (points done, points in all).
     """
     if resume is not None:
-        _check_same("x", resume.x, x, scale=float(np.abs(x).max()))
+        check_same_grid("x", resume.x, x, scale=float(np.abs(x).max()))
     cells = Cells(x.shape, resume)
     missing = [int(i) for i in np.flatnonzero(~cells.done)]
     with _evaluate_all(objective, (partial(write, float(x[i])) for i in missing)) as evaluations:
@@ -185,62 +183,6 @@ def curvature_extent(eigenvalue: float, rise: float) -> float:
     return float(np.sqrt(2 * positive("rise", rise) / abs(eigenvalue)))
 
 
-class Filled(TypedDict):
-    """The fields that `Line` and `Plane` have in common."""
-
-    loss: Array
-    error: Array | None
-    standard_error: Array | None
-    error_standard_error: Array | None
-    done: NDArray[np.bool_]
-
-
-class Cells:
-    """The arrays of a grid while they are being filled.
-
-    shape: of the grid.
-    resume: an earlier, partly computed result that is filled further.
-    """
-
-    def __init__(self, shape: tuple[int, ...], resume: Line | Plane | None = None):
-        self.done: NDArray[np.bool_] = np.zeros(shape, dtype=np.bool_)
-        self.values = {name: np.full(shape, np.nan) for name in MEASURED}
-        self.measured: set[str] | None = None  # known from the first result: only some objectives have errors
-        if resume is not None and resume.done.any():
-            self.done = resume.done.copy()
-            earlier = {name: getattr(resume, name) for name in MEASURED}
-            self.values.update({name: array.copy() for name, array in earlier.items() if array is not None})
-            self.measured = {name for name, array in earlier.items() if array is not None}
-
-    def store(self, index: int | tuple[int, int], evaluation: Evaluation) -> None:
-        """Enter the result of one point."""
-        found = {name: value for name in MEASURED if (value := getattr(evaluation, name)) is not None}
-        if self.measured is None:
-            self.measured = set(found)
-        if self.measured != set(found):
-            raise ValueError(
-                f"resume holds {', '.join(sorted(self.measured))} but this objective gives {', '.join(sorted(found))}: "
-                "it was computed with another objective"
-            )
-        for name, value in found.items():
-            self.values[name][index] = value
-        self.done[index] = True
-
-    def copy(self) -> Filled:
-        """The fields of a result, unchanged by later filling; None for what the objective does not measure."""
-
-        def copy(name: str) -> Array | None:
-            return self.values[name].copy() if name in (self.measured or {"loss"}) else None
-
-        return Filled(
-            loss=self.values["loss"].copy(),
-            error=copy("error"),
-            standard_error=copy("standard_error"),
-            error_standard_error=copy("error_standard_error"),
-            done=self.done.copy(),
-        )
-
-
 def vector(objective: Objective, theta: Point, name: str) -> Tensor:
     """A point as a flat vector in the objective's precision; refused if it does not fit or is not finite.
 
@@ -256,21 +198,21 @@ def vector(objective: Objective, theta: Point, name: str) -> Tensor:
     return finite(name, own)
 
 
-def _direction(objective: Objective, direction: Tensor, name: str) -> Tensor:
+def _check_direction(objective: Objective, direction: Tensor, name: str) -> Tensor:
     own = vector(objective, direction, name)
     if not bool(own.any()):
         raise ValueError(f"{name} is zero: every point would be the same model. Are the two models equal?")
     return own
 
 
-def _counts(steps: int | tuple[int, int]) -> tuple[int, int]:
+def _read_steps(steps: int | tuple[int, int]) -> tuple[int, int]:
     both = (steps, steps) if isinstance(steps, (int, float, np.number)) else tuple(steps)
     if len(both) != 2:
         raise ValueError(f"steps must be a number or (nx, ny), got {steps}")
     return whole("steps", both[0]), whole("steps", both[1])
 
 
-def _intervals(extent: Extent, count: int) -> list[Interval]:
+def _read_extent(extent: Extent, count: int) -> list[Interval]:
     """One (low, high) per axis."""
     form = "a positive number or (low, high)" + (", or ((x low, x high), (y low, y high))" if count == 2 else "")
     try:
@@ -293,15 +235,3 @@ def _shift(base: Tensor, direction: Tensor, amount: float, out: Tensor) -> None:
 def _evaluate_all(objective: Objective, points: Iterable[Writer]) -> closing[Generator[Evaluation]]:
     """The evaluations in order; closed at once on an error, so that no worker continues in the background."""
     return closing(objective.evaluate_each(points))
-
-
-def _check_same(name: str, earlier: Array, now: Array, scale: float) -> None:
-    if earlier.shape != now.shape or not np.allclose(earlier, now, rtol=0, atol=1e-9 * scale):
-        raise ValueError(
-            f"resume must be of the same grid and directions, but its {name} differs: "
-            f"{_ends(earlier)} before, {_ends(now)} now. Leave resume out to compute afresh"
-        )
-
-
-def _ends(values: Array) -> str:
-    return f"{values[0]:.6g}" if len(values) == 1 else f"{values[0]:.6g} .. {values[-1]:.6g} ({len(values)} points)"

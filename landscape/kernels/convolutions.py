@@ -36,9 +36,14 @@ ROOM = 2.0  # a weight's frequencies may take this much of the memory of a chunk
 class ConvolutionProducts(Protocol):
     """An algorithm for the three products. Each operand is prepared once; the products take prepared operands."""
 
-    def prepare_input(self, x: Tensor) -> Tensor: ...
-    def prepare_output(self, g: Tensor) -> Tensor: ...
-    def prepare_weight(self, w: Tensor) -> Tensor: ...
+    def prepare_input(self, x: Tensor) -> Tensor:
+        """Prepare an input, or a direction of one."""
+
+    def prepare_output(self, g: Tensor) -> Tensor:
+        """Prepare a gradient of the output."""
+
+    def prepare_weight(self, w: Tensor) -> Tensor:
+        """Prepare a weight, or a direction of one."""
 
     def forward(self, pairs: Sequence[tuple[Tensor, Tensor]], bias: Tensor | None) -> Tensor:
         """The sum of x * w over pairs (x, w), plus a bias."""

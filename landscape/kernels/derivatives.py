@@ -112,9 +112,9 @@ def _max_pool2d(
 
 
 def _find_relu_input(y: Tensor) -> Tensor | None:
-    """What y is the ReLU of, if neither was changed since.
+    """The input whose ReLU y is, if neither was changed since.
 
-    Pooling first and ReLU then gives the same bits and derivatives, and looks at a quarter of the entries.
+    Pooling first and then ReLU gives the same bits and derivatives, from a quarter of the entries.
     """
     x, *versions = getattr(y, BEFORE, (None,))
     return x if x is not None and versions == [x._version, y._version] else None
@@ -235,7 +235,7 @@ class _MaxPoolBackward(Function):
         ctx.save_for_backward(chosen)
         ctx.channels_last = not chosen.is_contiguous()
         order = torch.channels_last if ctx.channels_last else torch.contiguous_format
-        x = torch.empty(shape, dtype=g.dtype, device=g.device, memory_format=order)  # only looked at for its shape
+        x = torch.empty(shape, dtype=g.dtype, device=g.device, memory_format=order)  # only its shape is used
         g = g.contiguous(memory_format=order)
         spread: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(g, x, *settings, chosen)
         return spread

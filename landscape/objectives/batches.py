@@ -26,7 +26,7 @@ def read(data: Nest, device: torch.device, dtype: torch.dtype) -> list[Batch]:
     if _is_one_batch(data):
         batches: list[Batch] = [data]
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
-        batches = list(_in_order(data))
+        batches = list(_read_in_order(data))
     else:
         advice = ": write DataLoader(data, batch_size=256)" if isinstance(data, Dataset) else ""
         raise ValueError(
@@ -164,7 +164,7 @@ def join(batches: Sequence[Batch]) -> tuple[Nest, Nest]:
     return split_pair(merged[0])
 
 
-def _in_order(data: Iterable[Batch]) -> Iterable[Batch]:
+def _read_in_order(data: Iterable[Batch]) -> Iterable[Batch]:
     """The batches of a loader in data-set order, refusing one whose first batch changes between readings."""
     if not isinstance(data, DataLoader):
         return data
@@ -190,7 +190,7 @@ def _are_same(left: Nest, right: Nest) -> bool:
     )
 
 
-def stratified(labels: Tensor | None, total: int, count: int, generator: np.random.Generator) -> Tensor:
+def choose_stratified(labels: Tensor | None, total: int, count: int, generator: np.random.Generator) -> Tensor:
     """Choose examples with each class in proportion (largest remainders first); return their sorted numbers.
 
     labels: of all examples; None: classes are not known.

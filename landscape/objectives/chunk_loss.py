@@ -43,6 +43,11 @@ class ChunkLoss:
             for batch in batches:
                 check_pair(batch)
 
+    def check_differentiable(self) -> None:
+        """Refuse a loss that torch cannot differentiate by the parameters."""
+        if self.fault:
+            raise ValueError(self.fault)
+
     def adapt(self, batches: Sequence[Batch]) -> ChunkLoss:
         """The same loss for these batches: their labels are checked, and decide when a prediction is wrong."""
         if self.batch_loss is not None:

@@ -216,7 +216,7 @@ class Objective:
 
     def loss_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
         """Mean loss and its gradient at theta from the same pass."""
-        self._check_differentiable()
+        self.chunk_loss.check_differentiable()
         vector = self._copy(theta)
         total = torch.zeros(self.size, dtype=torch.float64, device=self.device)
         sums = []
@@ -238,7 +238,6 @@ class Objective:
 
         engine: how products are computed: "auto", "retained", "recompute" or "forward" (see `landscape.curvature`).
         """
-        self._check_curved()
         return HessianOperator(self, self._copy(theta), engine)
 
     def gauss_newton(self, theta: Tensor) -> GaussNewtonOperator:
@@ -246,16 +245,6 @@ class Objective:
 
         It is positive semi-definite for convex losses, and differs from the Hessian wherever residuals are not zero.
         """
-        sample = self.chunk_loss.sample
-        if self.chunk_loss.batch_loss is not None:
-            raise ValueError("gauss_newton needs model outputs and a loss of them: use loss=, not batch_loss=")
-        if not isinstance(sample, Tensor):
-            returned = outputs_of.describe_returned(sample)
-            raise ValueError(
-                f"gauss_newton needs a tensor of outputs, but the model returns {returned}: "
-                f"choose one with {outputs_of.advise(sample)}"
-            )
-        self._check_curved()
         return GaussNewtonOperator(self, self._copy(theta))
 
     def subset(self, count: int, seed: int = 0) -> Objective:
@@ -359,19 +348,6 @@ class Objective:
 
         # on one thread, like everything else: threads that wait for each other take longer than these few examples
         return next(ordered_map(probe, [self.theta], workers=1))
-
-    def _check_differentiable(self) -> None:
-        if self.chunk_loss.fault:
-            raise ValueError(self.chunk_loss.fault)
-
-    def _check_curved(self) -> None:
-        self._check_differentiable()
-        if torch.finfo(self.dtype).bits < 32:
-            name = str(self.dtype).removeprefix("torch.")
-            raise ValueError(
-                f"curvature in {name} would be rounding noise: measure the model in float32, "
-                "Objective(..., dtype=torch.float32)"
-            )
 
     def _with_batches(self, batches: list[Batch], drawn: sampling.Draw | None = None) -> Objective:
         other = copy.copy(self)  # replicas are shared: they hold no data

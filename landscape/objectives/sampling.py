@@ -49,16 +49,16 @@ def draw(labels: Tensor | None, total: int, count: int, generator: np.random.Gen
     probability count / total: the plain mean over the chosen is then unbiased. Classes too small for two examples
     of their own form one stratum together.
     """
-    names = np.zeros(total, dtype=np.int64) if labels is None else _strata(labels.cpu().numpy(), count)
+    names = np.zeros(total, dtype=np.int64) if labels is None else _assign_strata(labels.cpu().numpy(), count)
     sizes = np.bincount(names)
-    quota = _quota(sizes * count / total, generator.random())
+    quota = _round_shares(sizes * count / total, generator.random())
     order = generator.permutation(total)
     chosen = [order[names[order] == stratum][:wanted] for stratum, wanted in enumerate(quota)]
     index = np.sort(np.concatenate(chosen))
     return Draw(torch.from_numpy(index), names[index], sizes)
 
 
-def _strata(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def _assign_strata(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Stratum of every example: its class, or the common one of classes that would get fewer than two."""
     _, places, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     shares = sizes * count / len(labels)
@@ -73,7 +73,7 @@ def _strata(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return stratum[places]
 
 
-def _quota(shares: Array, shift: float) -> NDArray[np.int64]:
+def _round_shares(shares: Array, shift: float) -> NDArray[np.int64]:
     """Whole numbers next to the shares with the same sum; over a uniform shift in [0, 1) their means are the shares."""
     ends = np.cumsum(shares)
     ends[-1] = round(ends[-1])  # rounding of the sum must not lose the last example
@@ -104,16 +104,16 @@ def ratio_error(sums: Array, counts: Array, drawn: Draw) -> float | None:
     means = np.bincount(drawn.strata, z, minlength=strata) / np.maximum(numbers, 1)
     squares = np.bincount(drawn.strata, (z - means[drawn.strata]) ** 2, minlength=strata)
     within = numbers * (1 - numbers / drawn.sizes) * squares / np.maximum(numbers - 1, 1)
-    variance = float(within.sum()) + _rounding_variance(drawn.sizes * n / drawn.population, means)
+    variance = float(within.sum()) + _find_rounding_variance(drawn.sizes * n / drawn.population, means)
     return scale * math.sqrt(variance) / n
 
 
-def _rounding_variance(shares: Array, means: Array) -> float:
-    """Variance of sum_h quota_h means_h over the uniform shift of `_quota`, which is a step function of it."""
+def _find_rounding_variance(shares: Array, means: Array) -> float:
+    """Variance of sum_h quota_h means_h over the uniform shift of `_round_shares`, which is a step function of it."""
     ends = np.cumsum(shares)
     steps = 1 - (ends - np.floor(ends + 1e-9))  # shifts at which a quota changes
     edges = np.unique(np.clip(np.concatenate([[0.0, 1.0], steps]), 0.0, 1.0))
     lengths, middles = np.diff(edges), 0.5 * (edges[1:] + edges[:-1])
-    totals = np.array([_quota(shares, shift) @ means for shift in middles])
+    totals = np.array([_round_shares(shares, shift) @ means for shift in middles])
     mean = float(lengths @ totals)
     return float(lengths @ (totals - mean) ** 2)

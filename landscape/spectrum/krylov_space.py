@@ -21,7 +21,7 @@ from landscape.rng import normal
 SHRUNK = 0.7  # a vector that loses more than this of its length when made orthogonal must be made so once more
 
 
-class Space:
+class KrylovSpace:
     """An orthonormal basis Q, the projection T of the operator on it, and what the projection leaves out.
 
     operator: that is projected.
@@ -66,7 +66,7 @@ class Space:
         C = np.zeros((new, self.width))
         # first along the rows where something is expected, for a plain step the last two; then along all of them,
         # until little is left to remove: "twice is enough" (Parlett 1998, 6.9), at the price of once
-        first = self._coupled()
+        first = self._find_first_coupled()
         while True:
             before = norm(W)
             Q = self.Q[first:new]
@@ -97,7 +97,7 @@ class Space:
         self.outside = torch.from_numpy(U.T.copy()).to(W) @ basis.T
         self.origin = None
 
-    def _coupled(self) -> int:
+    def _find_first_coupled(self) -> int:
         """The first row that the coming products are expected to have a part along."""
         if self.expected is None:
             return 0
@@ -141,14 +141,14 @@ class Space:
             rows = self.outside  # a unit vector, orthogonal to the basis
         else:
             chosen = np.flatnonzero(self.kept)[: self.width]
-            rows = orthonormal(self.outside[torch.from_numpy(chosen)], self.Q[: self.known])
+            rows = orthonormalise(self.outside[torch.from_numpy(chosen)], self.Q[: self.known])
         overlap = (self.outside @ rows.T).double().cpu().numpy()
         self.expected = np.zeros((self.known, self.width))
         self.expected[self.known - len(sizes) :] = self.factor @ overlap
         self._write_next(rows)
         return True
 
-    def vanished(self, floor: float) -> bool:
+    def has_vanished(self, floor: float) -> bool:
         """Whether the sequence closed: its remainder is rounding, so it holds no copy of any eigenvalue twice."""
         return bool(np.linalg.norm(self.factor) <= 100 * floor)
 
@@ -159,7 +159,7 @@ class Space:
         self.width, self.expected = 1, None
         self.factor = np.zeros((0, 0))
         self.origin, self.lengths = self.known, []
-        self._write_next(orthonormal(row.to(self.Q), self.Q[: self.known]))
+        self._write_next(orthonormalise(row.to(self.Q), self.Q[: self.known]))
 
     def chance_of_more(self, low: float, high: float) -> float | None:
         """How likely, at most, an eigenvalue outside [low, high] is that the present sequence should have shown.
@@ -229,7 +229,7 @@ def norm(rows: Tensor) -> float:
     return float(torch.linalg.vector_norm(rows, dtype=torch.float64))
 
 
-def orthonormal(rows: Tensor, against: Tensor | None = None) -> Tensor:
+def orthonormalise(rows: Tensor, against: Tensor | None = None) -> Tensor:
     """Make rows orthonormal, and orthogonal to the rows of `against`; dependent rows are refused."""
     for _ in range(2):
         if against is not None and len(against):

@@ -23,7 +23,7 @@ from landscape.errors import choose, finite, positive, whole
 from landscape.operators import Operator, ScaledOperator, check_operator
 from landscape.results import Array, Eigenpairs, Outcome, Progress
 from landscape.runtime.memory import allowance
-from landscape.spectrum.krylov_space import Space, norm, orthonormal, random_rows
+from landscape.spectrum.krylov_space import KrylovSpace, norm, orthonormalise, random_rows
 
 WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
     # ascending Ritz values, k -> positions of the wanted ones, in descending order of value
@@ -83,7 +83,7 @@ def eigenpairs(
     budget = whole("max_products", max_products, least=k) if max_products is not None else 100 + 20 * k
     scaled = ScaledOperator(operator)
     first = _make_first_block(operator, start, block, seed)
-    space = Space(scaled, _choose_capacity(operator, k, block, max_basis), first)
+    space = KrylovSpace(scaled, _choose_capacity(operator, k, block, max_basis), first)
     return _Search(space, k, tol, which, verify, seed).run(budget, progress)
 
 
@@ -113,7 +113,7 @@ class _Ritz:
 class _Search:
     """Lanczos until the wanted pairs have converged, and on until it is verified that none was missed, if asked for."""
 
-    def __init__(self, space: Space, k: int, tol: float, which: str, verify: bool | None, seed: int):
+    def __init__(self, space: KrylovSpace, k: int, tol: float, which: str, verify: bool | None, seed: int):
         self.space, self.k, self.tol, self.which, self.seed = space, k, tol, which, seed
         self.pick = WHICH[which]
         self.forced = verify is True
@@ -192,7 +192,7 @@ class _Search:
             self.doubt = 1.0
         chance = space.chance_of_more(*self._find_edges(ritz))
         self.verified = chance is not None and self.doubt * chance <= DOUBT
-        if self.verified or not (self.verify or space.vanished(ritz.floor)):
+        if self.verified or not (self.verify or space.has_vanished(ritz.floor)):
             return True
         spent = space.operator.products
         self.verify_until = self.verify_until or max(2 * spent, spent + 40)
@@ -264,12 +264,12 @@ class _Search:
 
 def _make_first_block(operator: Operator, start: Tensor | None, block: int, seed: int) -> Tensor:
     """Random rows to begin with, plus the given vectors, normalised; where none are given, plus the hint."""
-    rows = orthonormal(random_rows(operator, block, seed, "lanczos"))
+    rows = orthonormalise(random_rows(operator, block, seed, "lanczos"))
     given = _read_start(operator, start, block) if start is not None else _use_hint(operator)
     if len(given) == operator.dimension:
         return rows  # which span everything as it is, while a sum with the given ones may not
     rows[: len(given)] += given
-    return orthonormal(rows)
+    return orthonormalise(rows)
 
 
 def _read_start(operator: Operator, start: Tensor, block: int) -> Tensor:
@@ -281,12 +281,12 @@ def _read_start(operator: Operator, start: Tensor, block: int) -> Tensor:
     rows = rows / rows.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
     if not bool(rows.any(dim=1).all()):
         raise ValueError("start has a vector of zeros: leave it out, or leave out start for a random one")
-    rows = orthonormal(rows)
+    rows = orthonormalise(rows)
     if len(rows) <= block:
         return rows
     # one sequence from the sum of the vectors beats a block of them unless they are already exact: a block
     # step gains as much as a single step, but costs a product for every vector
-    return orthonormal(torch.stack([rows[part::block].sum(dim=0) for part in range(block)]))
+    return orthonormalise(torch.stack([rows[part::block].sum(dim=0) for part in range(block)]))
 
 
 def _use_hint(operator: Operator) -> Tensor:

@@ -1,4 +1,4 @@
-"""Power iteration as the federated papers use it; the mistakes of the published code only on request.
+"""Power iteration as the federated papers use it; the mistakes of the published code are optional.
 
 The papers report lambda_1 from at most 20 steps of (stochastic, accelerated) power iteration with deflation. For
 comparison with their numbers this method stays; for the eigenvalue itself use `eigenpairs`, which needs fewer products.

@@ -14,7 +14,7 @@ import torch
 from analysis.subjects import Limits, Run
 from training import config
 from training.engine.run import train
-from training.storage import checkpoint
+from training.storage import checkpoint, run_directory
 
 RECIPE: dict[str, Any] = {
     "dtype": "float64",
@@ -47,10 +47,10 @@ def forget_sent(tmp_path: Path) -> Callable[[Run], Run]:
     def copy(run: Run) -> Run:
         path = tmp_path / "earlier" / run.path.name
         shutil.copytree(run.path, path)
-        for round in checkpoint.rounds(path):
-            found = checkpoint.load(checkpoint.at(path, round))
+        for round in run_directory.checkpoint_rounds(path):
+            found = checkpoint.load(run_directory.checkpoint_path(path, round))
             kept = {name: vector for name, vector in found.models.items() if not name.startswith("sent")}
-            shutil.rmtree(checkpoint.at(path, round))
+            shutil.rmtree(run_directory.checkpoint_path(path, round))
             checkpoint.save(path, dataclasses.replace(found, models=kept))
         return Run(path, limits=run.limits)
 

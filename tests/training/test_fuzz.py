@@ -12,13 +12,13 @@ import random
 
 import numpy as np
 import pytest
-import torch
 from scipy.io import savemat
 
 from training import config
 from training.data import datasets, partition
 from training.personal import scores
-from training.storage import checkpoint, files, metrics, tensors
+from training.storage import metrics, npz, run_directory, tensors, verified_files
+from training.storage.atomic_files import DamagedError
 
 COUNT = int(os.environ.get("FUZZ", "100"))
 ODD = (
@@ -86,13 +86,13 @@ def archives(folder):
 def packed_archives(folder):
     path = folder / "data.npz"
     np.savez_compressed(path, x=np.zeros((200, 2)), y=np.arange(300), words=np.array(["a", "b"]))
-    return path, path.read_bytes(), lambda: files.read_npz(path)
+    return path, path.read_bytes(), lambda: npz.read_npz(path)
 
 
 def vectors(folder):
     path = folder / "w.safetensors"
-    tensors.write(path, {"a": torch.arange(3.0), "b": torch.zeros(2, 1, dtype=torch.float64)})
-    return path, path.read_bytes(), lambda: tensors.read(path, files.fingerprint(path))
+    tensors.write(path, {"a": np.arange(3, dtype=np.float32), "b": np.zeros((2, 1))})
+    return path, path.read_bytes(), lambda: tensors.read(path, verified_files.fingerprint(path))
 
 
 def records(folder):
@@ -104,8 +104,8 @@ def records(folder):
 
 def sealed_files(folder):
     path = folder / "status.json"
-    path.write_text(files.sealed({"format": 1, "state": "running", "round": 3, "message": "", "files": {}}))
-    return path, path.read_bytes(), lambda: checkpoint.read_status(folder)
+    path.write_text(verified_files.seal({"format": 1, "state": "running", "round": 3, "message": "", "files": {}}))
+    return path, path.read_bytes(), lambda: run_directory.read_status(folder)
 
 
 def pickles(folder):
@@ -149,17 +149,17 @@ def test_mutated_files_are_read_or_refused(tmp_path, prepare):
 
 
 def descriptions(folder):
-    path = checkpoint.at(folder, 3) / "meta.json"
+    path = run_directory.checkpoint_path(folder, 3) / "meta.json"
     path.parent.mkdir(parents=True)
-    prints = {name: {"bytes": 3, "sha256": "0" * 64} for name in checkpoint.NAMES}
+    prints = {name: {"bytes": 3, "sha256": "0" * 64} for name in run_directory.TENSOR_FILES}
     extra = {"cohort": [1, 2], "sizes": [3, 4], "captured": 0, "forgotten": False}
-    return path, {"format": 1, "round": 3, "files": prints, **extra}, lambda: checkpoint.read_meta(path.parent)
+    return path, {"format": 1, "round": 3, "files": prints, **extra}, lambda: run_directory.read_meta(path.parent)
 
 
 def states(folder):
     prints = {"config.toml": {"bytes": 3, "sha256": "0" * 64}}
     content = {"format": 1, "state": "finished", "round": 3, "message": "", "files": prints}
-    return folder / "status.json", content, lambda: checkpoint.read_status(folder)
+    return folder / "status.json", content, lambda: run_directory.read_status(folder)
 
 
 def results(folder):
@@ -179,7 +179,7 @@ SEALED = (descriptions, states, results)
 @pytest.mark.parametrize("prepare", SEALED, ids=[one.__name__ for one in SEALED])
 def test_made_up_contents_under_a_good_seal_are_read_or_refused(tmp_path, prepare):
     path, content, read = prepare(tmp_path)
-    path.write_text(files.sealed(content))
+    path.write_text(verified_files.seal(content))
     read()
     rng, refused = random.Random(0), 0
     for number in range(COUNT):
@@ -188,10 +188,10 @@ def test_made_up_contents_under_a_good_seal_are_read_or_refused(tmp_path, prepar
             changed = altered(changed, rng)
         if not isinstance(changed, dict):
             continue
-        path.write_text(files.sealed(changed))
+        path.write_text(verified_files.seal(changed))
         try:
             read()
-        except files.DamagedError:
+        except DamagedError:
             refused += 1
         except Exception as error:
             raise AssertionError(f"content {number}: {changed}") from error

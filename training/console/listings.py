@@ -9,19 +9,15 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from landscape.errors import choose
 from training import config
+from training.console.tables import FittingTable, add_notes, make_table, show_settings, show_value
 from training.data import datasets, partition
 from training.methods import catalog
 from training.methods.method import Method
@@ -41,22 +37,22 @@ BEGIN, END = (
 )
 
 
-def listing(kind: str) -> RenderableType:
-    """The table of one kind of name, with a line on what else may be written."""
+def make_listing(kind: str) -> RenderableType:
+    """Make the table of one kind of name, one of LISTS, with a line on what else may be written."""
     return LISTS[choose("list", kind, LISTS)]()
 
 
 def algorithms() -> RenderableType:
     """Every method: its rules, what it remembers, sends and computes, and its settings."""
     traffic = ("client\nstate", "down/\nup", "grads")
-    wide = framed("name", RULES, *traffic, "settings", "paper")
-    narrow = framed("name", f"{RULES}\nsettings", *traffic, "paper")
+    wide = make_table("name", RULES, *traffic, "settings", "paper")
+    narrow = make_table("name", f"{RULES}\nsettings", *traffic, "paper")
     narrow.columns[2].max_width, narrow.columns[5].max_width = 13, 16  # the rules and settings need the most room
     for name, what, *costs, values, paper in algorithm_rows():
         short = paper.replace(" et al.", "")
         wide.add_row(name, what, *costs, values, short)
         narrow.add_row(name, f"{what}\n{values}", *costs, short)
-    return noted(Fitting(wide, narrow), *ALGORITHM_NOTES)
+    return add_notes(FittingTable(wide, narrow), *ALGORITHM_NOTES)
 
 
 def algorithm_rows() -> list[tuple[str, ...]]:
@@ -68,7 +64,7 @@ def algorithm_rows() -> list[tuple[str, ...]]:
             ", ".join(method.client_vectors).replace("_", " ") or "-",
             "/".join(str(vectors) for vectors in method.traffic),
             str(method.gradients_per_step),
-            settings(catalog.read_settings(method)),
+            show_settings(catalog.read_settings(method)),
             method.paper,
         )
         for name, method in catalog.ALGORITHMS.items()
@@ -94,12 +90,12 @@ def with_algorithms(text: str) -> str:
 
 def data_sets() -> RenderableType:
     """Every data set, where it comes from and what it can be told."""
-    table = framed("name", "comes from", "settings", "what it is")
+    table = make_table("name", "comes from", "settings", "what it is")
     for name, function in datasets.DATASETS.items():
         parameters = inspect.signature(function).parameters
         source = "--data-root or --download" if "root" in parameters else "the package itself"
         table.add_row(name, source, arguments(function, without=("root", "download")), first_line(function))
-    return noted(
+    return add_notes(
         table,
         "All of them take mean and std, one number a channel, and pooled = true (train and test in one pool).",
         'Your own: name = "module:function", found in the current folder; it returns ((images, labels), (images, '
@@ -109,10 +105,10 @@ def data_sets() -> RenderableType:
 
 def partitions() -> RenderableType:
     """Every way to deal examples to clients."""
-    table = framed("name", "settings", "what it does")
+    table = make_table("name", "settings", "what it does")
     for name, function in partition.PARTITIONS.items():
         table.add_row(name, arguments(function, without=("labels", "clients", "generator")), first_line(function))
-    return noted(
+    return add_notes(
         table,
         "Every one takes clients, the number of clients. A setting without a value must be given, except coarse, which "
         "comes with the data.",
@@ -121,7 +117,7 @@ def partitions() -> RenderableType:
 
 def model_rows() -> RenderableType:
     """Every model with its number of parameters for the images it was made for."""
-    table = framed("name", "images", "parameters", "settings", "what it is")
+    table = make_table("name", "images", "parameters", "settings", "what it is")
     table.columns[2].justify = "right"
     for name, function in networks.MODELS.items():
         parameters = inspect.signature(function).parameters
@@ -131,7 +127,7 @@ def model_rows() -> RenderableType:
         count = sum(parameter.numel() for parameter in model.parameters())
         known = arguments(function, without=("classes", "channels", "size"))
         table.add_row(name, f"{channels}x{size}x{size}", f"{count:,}", known, first_line(function))
-    return noted(
+    return add_notes(
         table,
         "parameters: for 10 classes and these images; other sizes and classes follow the data.",
         'Your own: name = "module:function", found in the current folder; it is called with classes, channels and size '
@@ -141,11 +137,11 @@ def model_rows() -> RenderableType:
 
 def recipes() -> RenderableType:
     """Every recipe that ships with the package."""
-    table = framed("name", "runs", "what it trains")
+    table = make_table("name", "runs", "what it trains")
     table.columns[1].justify = "right"
     for path in sorted(config.RECIPES.glob("*.toml")):
         table.add_row(path.stem, str(len(config.load(path))), first_comment(path))
-    return noted(
+    return add_notes(
         table,
         "Start one: landscape train NAME. Those named digits_... take seconds and need no data.",
         f"Adapt one: copy it from {config.RECIPES}, change it, and give the file to landscape train.",
@@ -161,31 +157,6 @@ LISTS: dict[str, Callable[[], RenderableType]] = {
 }
 
 
-def framed(*titles: str) -> Table:
-    """An empty table with these columns; the first never breaks."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for place, title in enumerate(titles):
-        table.add_column(title, no_wrap=place == 0, overflow="fold")
-    return table
-
-
-@dataclass(frozen=True)
-class Fitting:
-    """A table with a line for each row where the screen is wide enough for that, another one where it is not."""
-
-    wide: Table
-    narrow: Table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        needed = Measurement.get(console, options.update(max_width=sys.maxsize), self.wide).maximum
-        yield self.wide if needed <= options.max_width else self.narrow
-
-
-def noted(table: RenderableType, *lines: str) -> RenderableType:
-    """A table with remarks below it, taken literally: a bracket in them is no markup."""
-    return Group(table, "", *(Text(line) for line in lines))
-
-
 def rules(method: Method) -> str:
     """The rules of a method without the neutral ones: SAM + client momentum → mean."""
     local = [words(rule) for rule in (method.perturbation, method.correction) if type(rule).__name__ not in NEUTRAL]
@@ -199,27 +170,11 @@ def words(rule: Rule) -> str:
     return " ".join(part if len(part) > 1 and part.isupper() else part.lower() for part in parts)
 
 
-def settings(values: dict[str, Any]) -> str:
-    """Settings with their values as --set takes them: rho=0.05."""
-    return ", ".join(f"{key}={shown(value)}" for key, value in values.items()) or "-"
-
-
-def shown(value: Any) -> str:
-    """A value as --set takes it, with no more digits than it needs."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(shown(part) for part in value) + "]"
-    return str(value)
-
-
 def arguments(function: Callable[..., Any], *, without: Iterable[str]) -> str:
     """The settings of a function; those without a default must be given, those with None choose for themselves."""
     known = {key: one for key, one in inspect.signature(function).parameters.items() if key not in without}
     texts = [
-        key if one.default is one.empty else f"{key}={'auto' if one.default is None else shown(one.default)}"
+        key if one.default is one.empty else f"{key}={'auto' if one.default is None else show_value(one.default)}"
         for key, one in known.items()
     ]
     return ", ".join(texts) or "-"

@@ -12,7 +12,7 @@ from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from training.console.listings import settings
+from training.console.tables import show_settings
 from training.data.partition import Partition
 from training.storage.atomic_files import replace_file
 
@@ -21,14 +21,14 @@ MOST_NUMBERS = 15  # up to this many rows and columns there is room for the numb
 
 
 def draw_partition(split: Partition, path: Path) -> Path:
-    """Write the picture as PNG, complete under its name or not there at all."""
+    """Draw a partition as a PNG file and return its path; a failed write leaves the old file."""
     with replace_file(path) as temporary:
-        partition_figure(split).savefig(temporary, dpi=120, format="png")
+        make_figure(split).savefig(temporary, dpi=120, format="png")
     return path
 
 
-def partition_figure(split: Partition) -> Figure:
-    """A heat map of examples, classes up and clients across, with the clients' sizes on top."""
+def make_figure(split: Partition) -> Figure:
+    """Make a heat map of examples, classes up and clients across, with the clients' sizes on top."""
     places = np.unique(np.linspace(0, len(split.indices) - 1, min(len(split.indices), MOST_CLIENTS)).astype(int))
     counts, sizes = split.histogram[places].T, split.sizes[places]
     classes, clients = counts.shape
@@ -49,14 +49,14 @@ def partition_figure(split: Partition) -> Figure:
     figure.colorbar(image, ax=map_, label="examples of the class", pad=0.01)
     everyone = len(split.indices)
     left_out = f", {clients} of them shown" if clients < everyone else ""
-    figure.suptitle(f"{described(split)}: {everyone} client{'s' if everyone > 1 else ''}{left_out}")
+    figure.suptitle(f"{describe_partition(split)}: {everyone} client{'s' if everyone > 1 else ''}{left_out}")
     return figure
 
 
-def described(split: Partition) -> str:
-    """A partition's name with its settings, but for long lists."""
+def describe_partition(split: Partition) -> str:
+    """Describe a partition by its name and settings, without long lists."""
     short = {key: value for key, value in split.settings.items() if not isinstance(value, tuple)}
-    return f"{split.name} ({settings(short)})" if short else split.name
+    return f"{split.name} ({show_settings(short)})" if short else split.name
 
 
 def _write_numbers(axes: Axes, counts: np.ndarray) -> None:

@@ -1,11 +1,10 @@
-"""Train the runs of a recipe one after the other and tell a person how it goes."""
+"""Train the runs of a recipe one after the other, with progress and results on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,13 +12,15 @@ from rich.markup import escape
 from landscape.errors import choose, whole
 from training import config
 from training.config import Recipe
-from training.console.listings import framed, settings
 from training.console.progress import Bars, bars
-from training.console.summaries import Score, say, scores, status
+from training.console.summaries import Score, find_scores, find_standing
+from training.console.tables import make_table, print_line, show_settings
 from training.engine.run import RoundCallback, train
 from training.executors.choice import BACKENDS
 from training.storage import checkpoint, metrics, toml
 from training.storage.metrics import Record
+from training.storage.opening import find_run
+from training.storage.run_directory import CONFIG, checkpoint_rounds, read_provenance
 
 
 def train_all(
@@ -31,22 +32,25 @@ def train_all(
     workers: int | None = None,
     asked: Sequence[str] = (),
 ) -> list[Path]:
-    """Train every recipe in its own directory under `out`; what is there is gone on with, or left alone if done.
+    """Train every recipe in its own directory under `out`; partial runs are resumed, finished ones skipped.
 
-    A run that diverges is marked so in its directory, and the next one begins.
-    asked: settings, by their dotted keys, that the names of new runs are to tell beside those in which the runs differ.
+    recipes: what to train; duplicates are trained once. out: folder of the runs. console: where progress is printed.
+    backend: an executor, or "auto". workers: processes; by default one a core.
+    asked: dotted keys of settings that names of new runs tell beside those in which the runs differ.
+
+    Returns the run directories. A run that diverges is marked so in its directory, and the next one begins.
     """
     choose("backend", backend, BACKENDS)
     if workers is not None:
         whole("workers", workers)
     unique = list({recipe.digest: recipe for recipe in recipes}.values())
-    differing = differing_keys(unique)
-    told = differences(unique)
+    differing = find_differing_keys(unique)
+    told = describe_differences(unique)
     paths = []
     for number, (recipe, difference) in enumerate(zip(unique, told, strict=True), start=1):
         name = recipe.name([*differing[number - 1], *asked])
         if len(unique) > 1:
-            say(console, f"run {number} of {len(unique)}, {difference}: {checkpoint.find(out, recipe, name)}")
+            print_line(console, f"run {number} of {len(unique)}, {difference}: {find_run(out, recipe, name)}")
         paths.append(_train_one(recipe, out, name, console, backend, workers, alone=len(unique) == 1))
     if len(unique) == 1:
         _tell_one(paths[0], unique[0], console)
@@ -55,23 +59,23 @@ def train_all(
     return paths
 
 
-def differences(recipes: Sequence[Recipe]) -> list[str]:
-    """What tells each run from the others, as settings: algorithm=fedsam, partition.alpha=0.5."""
+def describe_differences(recipes: Sequence[Recipe]) -> list[str]:
+    """Describe what tells each run from the others, as settings: algorithm=fedsam, partition.alpha=0.5."""
     told = []
-    for recipe, keys in zip(recipes, differing_keys(recipes), strict=True):
+    for recipe, keys in zip(recipes, find_differing_keys(recipes), strict=True):
         own = _flat(recipe)
-        told.append(settings({key.removesuffix(".name"): own[key] for key in keys}))
+        told.append(show_settings({key.removesuffix(".name"): own[key] for key in keys}))
     return told
 
 
-def differing_keys(recipes: Sequence[Recipe]) -> list[list[str]]:
-    """Dotted keys of the settings that tell each run from the others.
+def find_differing_keys(recipes: Sequence[Recipe]) -> list[list[str]]:
+    """Find the dotted keys of the settings that tell each run from the others.
 
-    Settings of a method or partition are told only against runs of the same name: others have others anyway.
+    Settings of a method or partition are compared only between runs of the same one.
     """
     flat = [_flat(recipe) for recipe in recipes]
 
-    def differs(key: str, own: Mapping[str, Any]) -> bool:
+    def differs(key: str, own: Mapping[str, object]) -> bool:
         name = f"{key.partition('.')[0]}.name"
         peers = flat if key == name else [other for other in flat if other.get(name) == own.get(name)]
         return any(other.get(key) != own[key] for other in peers)
@@ -79,44 +83,46 @@ def differing_keys(recipes: Sequence[Recipe]) -> list[list[str]]:
     return [[key for key in own if differs(key, own)] for own in flat]
 
 
-def _flat(recipe: Recipe) -> dict[str, Any]:
+def _flat(recipe: Recipe) -> dict[str, object]:
     """Every setting by its dotted key, and swa.name, which is on or off."""
     content = recipe.model_dump(mode="json")
     content["swa"] = {"name": "off"} if recipe.swa is None else {"name": "on", **content["swa"]}
-    return dict(toml.dotted(content))
+    return dict(toml.flatten(content))
 
 
 def _train_one(
     recipe: Recipe, out: Path, name: str, console: Console, backend: str, workers: int | None, *, alone: bool
 ) -> Path:
-    path = checkpoint.find(out, recipe, name)
-    done = settled(path, recipe)
+    path = find_run(out, recipe, name)
+    done = find_end(path, recipe)
     if done:
-        say(console, done)
+        print_line(console, done)
         return path
     try:
         with bars(console) as bar:
             watch = _watch(recipe, console, bar)
-            tell = partial(say, console)
+            tell = partial(print_line, console)
             return train(recipe, out, name=name, backend=backend, workers=workers, on_round=watch, on_message=tell)
     except KeyboardInterrupt:
-        kept = checkpoint.rounds(path)
+        kept = checkpoint_rounds(path)
         place = f"from round {kept[-1]}" if kept else "from the beginning"
-        say(console, f"stopped. Nothing saved is lost: the same command goes on {place}")
+        print_line(console, f"stopped. Nothing saved is lost: the same command resumes {place}")
         raise
     except ValueError as error:
         raise ValueError(str(error) if alone or str(path) in str(error) else f"{path.name}: {error}") from error
 
 
-def settled(path: Path, recipe: Recipe) -> str:
-    """Why a run need not be trained any more, or nothing: it is finished with its last checkpoint intact, or diverged.
+def find_end(path: Path, recipe: Recipe) -> str:
+    """Say why a run need not be trained any more: it finished and its last checkpoint is intact, or it diverged.
+
+    Returns an empty text if there is something left to train.
 
     Training is a function of the recipe, so a diverged run would diverge again in the same place.
     """
     try:
-        checkpoint.read_provenance(path)
-        same = config.load(path / "config.toml")[0].digest == recipe.digest
-        found = status(path)
+        read_provenance(path)
+        same = config.load(path / CONFIG)[0].digest == recipe.digest
+        found = find_standing(path)
     except ValueError:  # not there, or damaged: training tells, and mends what it can
         return ""
     if not same:
@@ -125,7 +131,7 @@ def settled(path: Path, recipe: Recipe) -> str:
         return f"diverged before, not trained again (remove {path} to try): {found['message']}"
     if found["state"] != "finished":
         return ""
-    newest, damaged = checkpoint.newest(path)
+    newest, damaged = checkpoint.load_newest(path)
     if newest is None or damaged or newest.round < recipe.rounds.count:
         return ""
     try:
@@ -140,19 +146,19 @@ def _watch(recipe: Recipe, console: Console, bar: Bars) -> RoundCallback:
     """A bar on a terminal, with ten lines along the way; a line a round elsewhere."""
     count = recipe.rounds.count
     if not console.is_terminal:
-        return lambda record: say(console, line(record, count))
+        return lambda record: print_line(console, describe_round(record, count))
     move, pause = bar(recipe.algorithm.name), -(-count // 10)
 
     def watch(record: Record) -> None:
         if record["round"] % pause == 0 or record["round"] == count:
-            say(console, line(record, count))
+            print_line(console, describe_round(record, count))
         move(record["round"], count)
 
     return watch
 
 
-def line(record: Record, count: int) -> str:
-    """One round in one line."""
+def describe_round(record: Record, count: int) -> str:
+    """Describe one round in one line; count: rounds of the run."""
     accuracy = record.get("accuracy")
     swa = record.get("swa_accuracy")
     parts = [
@@ -166,11 +172,11 @@ def line(record: Record, count: int) -> str:
 
 
 def _tell_one(path: Path, recipe: Recipe, console: Console) -> None:
-    found = status(path)
-    say(console, f"{found['state']} after {found['round']} of {recipe.rounds.count} rounds: {path}")
+    found = find_standing(path)
+    print_line(console, f"{found['state']} after {found['round']} of {recipe.rounds.count} rounds: {path}")
     for score in _reported(path, recipe):
-        say(console, f"accuracy of the {score.model}: {_accuracy(score)}")
-    say(console, f"next: landscape show {path}")
+        print_line(console, f"accuracy of the {score.model}: {_accuracy(score)}")
+    print_line(console, f"next: landscape show {path}")
 
 
 def _accuracy(score: Score) -> str:
@@ -179,12 +185,12 @@ def _accuracy(score: Score) -> str:
 
 
 def _tell_all(paths: Sequence[Path], recipes: Sequence[Recipe], told: Sequence[str], console: Console) -> None:
-    table = framed("what differs", "state", "model", "accuracy", "mean accuracy", "run")
+    table = make_table("what differs", "state", "model", "accuracy", "mean accuracy", "run")
     for column in table.columns:
         column.no_wrap = column.header != "what differs"
     diverged = 0
     for path, recipe, difference in zip(paths, recipes, told, strict=True):
-        state = status(path)["state"]
+        state = find_standing(path)["state"]
         diverged += state == "diverged"
         head, tail = (difference, state), f"*{recipe.digest[:8]}"
         for score in _reported(path, recipe):
@@ -196,10 +202,10 @@ def _tell_all(paths: Sequence[Path], recipes: Sequence[Recipe], told: Sequence[s
         if tail:
             table.add_row(*map(escape, (*head, "-", "-", "-", tail)))
     console.print("", table, "")
-    say(console, f"{len(paths)} runs in {paths[0].parent}, {diverged or 'none'} of them diverged")
-    say(console, f"next: landscape show {paths[0]}")
+    print_line(console, f"{len(paths)} runs in {paths[0].parent}, {diverged or 'none'} of them diverged")
+    print_line(console, f"next: landscape show {paths[0]}")
 
 
 def _reported(path: Path, recipe: Recipe) -> list[Score]:
     """The server's model and the SWA average; the mean of participants is left to `landscape show`."""
-    return [score for score in scores(path, recipe.evaluation.last) if not score.model.startswith("mean")]
+    return [score for score in find_scores(path, recipe.evaluation.last) if not score.model.startswith("mean")]

@@ -2,6 +2,9 @@
 
 A scheme fills a table of counts (clients x classes) whose columns add up to the data; which examples fill a count is
 then a uniformly random choice. Partitions are so disjoint and complete by construction, whatever the settings.
+
+Every scheme takes labels (examples,), the number of clients and a generator, and returns the examples of each client.
+Its keyword arguments are the settings; `partition` checks their annotated types and ranges (see training/settings.py).
 """
 
 from __future__ import annotations
@@ -9,21 +12,31 @@ from __future__ import annotations
 import heapq
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
-from landscape.errors import positive, whole
+from landscape.errors import whole
+from training.settings import Count, Positive, as_tuple
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Prior = Callable[[NDArray[np.bool_]], Floats]  # classes not exhausted -> unnormalised class weights of every client
+# classes that are not exhausted -> unnormalised class weights of every client
+Prior = Callable[[NDArray[np.bool_]], Floats]
 
 # Redraws of `dirichlet_by_class` before examples are moved instead; the public codes redraw for ever. One attempt in 4
 # succeeds at alpha = 0.1 with 100 clients and 10 classes, one in 30 with 200 clients, one in 40,000 at alpha = 0.05.
 ATTEMPTS = 1000
 SHARES = 1_000_000  # drawn over all attempts, which bounds the time (under a second) for many clients as well
+
+
+Mass = Annotated[float, Field(ge=0, allow_inf_nan=True, description="total mass; 0: one class per client, inf: IID")]
+CoarseLabels = Annotated[
+    tuple[int, ...], BeforeValidator(as_tuple), Field(description="coarse label of each fine label")
+]
 
 
 def iid(labels: Ints, clients: int, generator: np.random.Generator) -> list[Ints]:
@@ -32,15 +45,13 @@ def iid(labels: Ints, clients: int, generator: np.random.Generator) -> list[Ints
     return _groups(generator.permutation(owner), clients)
 
 
-def dirichlet_total(labels: Ints, clients: int, generator: np.random.Generator, *, alpha: float) -> list[Ints]:
+def dirichlet_total(labels: Ints, clients: int, generator: np.random.Generator, *, alpha: Mass) -> list[Ints]:
     """Equal sizes, class shares q_k ~ Dirichlet(alpha * p) with p the class frequencies (Hsu et al. 2019).
 
     alpha is the total mass: on C balanced classes it equals C * beta of `dirichlet_per_class`. alpha = 0 gives every
     client one class (two where a class runs out in the middle of a client), alpha = inf is IID. Clients are served one
     after the other in random order, since the last ones must take the classes that are left.
     """
-    if not alpha >= 0:
-        raise ValueError(f"alpha must be at least 0 (0: one class per client, inf: IID), got {alpha}")
     if math.isinf(alpha):
         return iid(labels, clients, generator)
     codes, stock = _classes(labels)
@@ -51,13 +62,18 @@ def dirichlet_total(labels: Ints, clients: int, generator: np.random.Generator, 
     return _groups(_hand_out(codes, counts, generator), clients)
 
 
-def dirichlet_per_class(labels: Ints, clients: int, generator: np.random.Generator, *, beta: float) -> list[Ints]:
+def dirichlet_per_class(
+    labels: Ints,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    beta: Annotated[Positive, Field(description="mass of each class")],
+) -> list[Ints]:
     """Equal sizes, class shares q_k ~ Dirichlet(beta, ..., beta), one entry per class (FedDyn, 2021; FedFSA).
 
     One example at a time goes to a random client that is not full. An exhausted class leaves the shares of everybody,
     which are renormalised; drawing again instead can last for ever, and refilling the class would use images twice.
     """
-    positive("beta", beta)
     codes, stock = _classes(labels)
     sizes = _equal_sizes(len(labels), clients, generator)
     concentration = np.full((clients, len(stock)), beta)
@@ -71,9 +87,9 @@ def dirichlet_by_class(
     clients: int,
     generator: np.random.Generator,
     *,
-    alpha: float,
-    balance: bool = True,
-    min_size: int = 10,
+    alpha: Annotated[Positive, Field(description="mass of each client")],
+    balance: Annotated[bool, Field(description="give nothing more to a client that has its fair share")] = True,
+    min_size: Annotated[Count, Field(description="redraw while a client has fewer examples")] = 10,
 ) -> list[Ints]:
     """Unequal sizes: each class is cut into shares ~ Dirichlet(alpha, ..., alpha) over the clients (FedMA, 2020).
 
@@ -81,8 +97,6 @@ def dirichlet_by_class(
     min_size: redraw while a client has fewer examples. The number of attempts is bounded; after that random examples
     of larger clients fill up the smaller ones, with a warning.
     """
-    positive("alpha", alpha)
-    whole("min_size", min_size)
     total = len(labels)
     if min_size * clients > total:
         raise ValueError(
@@ -100,13 +114,18 @@ def dirichlet_by_class(
     return _groups(_top_up(owner, _missing(best, min_size), min_size, generator), clients)
 
 
-def shards(labels: Ints, clients: int, generator: np.random.Generator, *, shards_per_client: int) -> list[Ints]:
+def shards(
+    labels: Ints,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    shards_per_client: Annotated[Count, Field(description="shards that each client gets")],
+) -> list[Ints]:
     """Sort by class, cut into equal shards, deal each client the same number of them (McMahan et al. 2017).
 
     A client may get two shards of one class. Where the shards do not fit the classes some hold the end of one class and
     the start of the next.
     """
-    whole("shards_per_client", shards_per_client)
     if shards_per_client * clients > len(labels):
         raise ValueError(
             f"shards_per_client={shards_per_client} for {clients} clients makes more shards than the {len(labels)} "
@@ -127,7 +146,13 @@ def shards(labels: Ints, clients: int, generator: np.random.Generator, *, shards
     return _groups(owner, clients)
 
 
-def pathological(labels: Ints, clients: int, generator: np.random.Generator, *, classes_per_client: int) -> list[Ints]:
+def pathological(
+    labels: Ints,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    classes_per_client: Annotated[Count, Field(description="classes that each client holds")],
+) -> list[Ints]:
     """Every client holds exactly this many classes, in about equal parts.
 
     A class is shared by a number of clients in proportion to its examples. Sizes are equal when the classes are and
@@ -159,9 +184,9 @@ def pachinko(
     clients: int,
     generator: np.random.Generator,
     *,
-    coarse: Sequence[int],
-    alpha: float = 0.1,
-    beta: float = 10.0,
+    coarse: CoarseLabels,
+    alpha: Annotated[Positive, Field(description="mass of each coarse label")] = 0.1,
+    beta: Annotated[Positive, Field(description="mass of each fine label")] = 10.0,
 ) -> list[Ints]:
     """Equal sizes; draw a coarse label ~ Dirichlet(alpha), then one of its fine labels ~ Dirichlet(beta) (PAM, 2021).
 
@@ -169,8 +194,6 @@ def pachinko(
     its coarse label's shares, an exhausted coarse label leaves the clients' shares, and what remains is renormalised
     (Reddi et al. 2021: alpha = 0.1, beta = 10, 500 clients of 100 images).
     """
-    positive("alpha", alpha)
-    positive("beta", beta)
     if labels.max() >= len(coarse):
         raise ValueError(f"coarse must give a coarse label for labels 0 to {labels.max()}, got {len(coarse)} entries")
     codes, stock = _classes(labels)

@@ -14,26 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from landscape.errors import whole
 from training.data.datasets import Dataset, normalise
-
-
-@dataclass(frozen=True)
-class Augment:
-    """What is done to training images; the default is nothing. CIFAR's usual choice: padding=4, flip=True."""
-
-    padding: int = 0  # zeros on every side before a random crop back to the size of the image
-    flip: bool = False  # mirror left and right with probability 1/2
-    cutout: int = 0  # side of a square set to the mean colour; it may hang over the border
-    mixup: float = 0.0  # alpha of the Beta(alpha, alpha) weight between two samples; 0 is off
-
-    def __post_init__(self) -> None:
-        whole("padding", self.padding, least=0)
-        whole("cutout", self.cutout, least=0)
-        if not isinstance(self.flip, bool):
-            raise ValueError(f"flip must be true or false, got {self.flip!r}")
-        if not 0 <= self.mixup < float("inf"):
-            raise ValueError(f"mixup must be zero (off) or a positive alpha, got {self.mixup}")
+from training.recipe_tables import Augment
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,8 +17,9 @@ from landscape.errors import choose, whole
 from landscape.rng import numpy_generator
 from training.data import allocation
 from training.data.allocation import Ints
-from training.storage import files
+from training.settings import Settings, build, fields, settings_of, values
 from training.storage.atomic_files import replace_file
+from training.storage.npz import read_npz
 
 MOST_CLASSES = 1_000_000  # a larger label is not the number of a class, and would take memory in proportion
 MOST_CELLS = 2**30  # clients times classes
@@ -81,47 +79,46 @@ class Partition:
         return digest.hexdigest()
 
 
-def partition(name: str, labels: ArrayLike, clients: int, *, seed: int, **settings: Any) -> Partition:
+def partition(name: str, labels: ArrayLike, clients: int, *, seed: int, **settings: object) -> Partition:
     """Deal the examples with these labels to clients, each example to exactly one.
+
+    name: one of PARTITIONS. labels: class number of every example. clients: how many there are.
+    seed: the same seed gives the same partition. settings: of the named partition.
 
     >>> partition("dirichlet_total", [0, 0, 1, 1, 2, 2], 3, seed=0, alpha=0.0).classes_per_client
     array([1, 1, 1])
     """
-    settled = settle(name, settings)
+    checked = check_settings(name, settings)
     known = _labels(labels)
     if whole("clients", clients) > len(known):
         raise ValueError(
             f"clients: {clients} clients cannot each hold one of {len(known)} examples; write {len(known)} or fewer"
         )
-    drawn = PARTITIONS[name](known, int(clients), numpy_generator(seed, "partition", name), **settled)
-    made = Partition(name, settled, int(seed), _sorted_parts(drawn), known)
+    drawn = PARTITIONS[name](known, int(clients), numpy_generator(seed, "partition", name), **checked)
+    made = Partition(name, checked, int(seed), _sorted_parts(drawn), known)
     check(made, len(known))
     return made
 
 
-def settle(name: str, settings: Mapping[str, Any]) -> dict[str, Setting]:
-    """Check a partition's name and settings by their names and types; return all of them, defaults filled in."""
-    parameters = _parameters(name)
-    for given in settings:
-        if not parameters:
-            raise ValueError(f"partition '{name}' takes no settings, got '{given}'; leave it out")
-        choose(f"setting of partition '{name}'", given, parameters)
-    for key, parameter in parameters.items():
-        if key not in settings and parameter.default is parameter.empty:
-            raise ValueError(f"partition '{name}' needs the setting '{key}'; write {key}=...")
-    return {key: _setting(key, settings.get(key, p.default), p.annotation) for key, p in parameters.items()}
+def check_settings(name: str, given: Mapping[str, object]) -> dict[str, Setting]:
+    """Check a partition's name and settings; return all settings, with the defaults of those that are not given.
+
+    name: one of PARTITIONS. given: values by the names of the settings; NumPy numbers and arrays are welcome.
+    """
+    plain = {
+        key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for key, value in given.items()
+    }
+    return values(build(settings_class(name), plain, f"partition '{name}'"))
 
 
-def defaults(name: str) -> dict[str, Setting]:
-    """The settings of a partition that need not be given, with their values."""
-    optional = {key: p for key, p in _parameters(name).items() if p.default is not p.empty}
-    return {key: _setting(key, p.default, p.annotation) for key, p in optional.items()}
+def default_settings(name: str) -> dict[str, Setting]:
+    """Return the settings of a partition that need not be given, with their values."""
+    return {key: field.get_default() for key, field in fields(settings_class(name)).items() if not field.is_required()}
 
 
-def _parameters(name: str) -> dict[str, inspect.Parameter]:
-    """The settings of a partition, as its function declares them."""
-    signature = inspect.signature(PARTITIONS[choose("partition", name, PARTITIONS)], eval_str=True)
-    return {key: p for key, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY}
+def settings_class(name: str) -> type[Settings]:
+    """Return the settings of a partition as a class, made from its function's keyword arguments."""
+    return settings_of(PARTITIONS[choose("partition", name, PARTITIONS)], exclude=("labels", "clients", "generator"))
 
 
 def check(partition: Partition, total: int) -> None:
@@ -171,7 +168,7 @@ def save(partition: Partition, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Partition:
     """Read a stored partition and verify its digest."""
     try:
-        found, expected = _stored(files.read_npz(Path(path)))
+        found, expected = _stored(read_npz(Path(path)))
         same = found.digest == expected
     except FileNotFoundError:
         raise
@@ -227,19 +224,3 @@ def _sorted_parts(parts: Sequence[Ints]) -> tuple[Ints, ...]:
     flat = flat[np.lexsort((flat, np.repeat(np.arange(len(parts)), sizes)))]
     flat.setflags(write=False)
     return tuple(allocation.cut(flat, sizes))
-
-
-def _setting(key: str, value: Any, kind: Any) -> Setting:
-    """A setting as the plain Python value its annotation asks for, so that 1 and 1.0 hash alike."""
-    if kind is bool and isinstance(value, bool | np.bool_):
-        return bool(value)
-    if kind is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    if kind is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return float(value)
-    if kind == Sequence[int] and not isinstance(value, str):
-        entries = np.asarray(value)
-        if entries.ndim == 1 and entries.dtype.kind in "iu":
-            return tuple(entries.tolist())
-    wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "a list of whole numbers")
-    raise ValueError(f"{key} must be {wanted}, got {value!r}")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from landscape import rng
-from landscape.objectives.batches import stratified
+from landscape.objectives.batches import choose_stratified
 from training.data.matlab import read_arrays
 
 DIGITS_TEST = 360  # a fifth of the 1797 digits
@@ -188,7 +188,7 @@ def read_digits() -> tuple[Pair, Pair]:
     images = torch.from_numpy(np.rint(source.images * (255 / 16)).astype(np.uint8))[:, None]
     labels = torch.from_numpy(source.target.astype(np.int64))
     test = torch.zeros(len(labels), dtype=torch.bool)
-    test[stratified(labels, len(labels), DIGITS_TEST, rng.numpy_generator(0, "digits", "test"))] = True
+    test[choose_stratified(labels, len(labels), DIGITS_TEST, rng.numpy_generator(0, "digits", "test"))] = True
     return (images[~test], labels[~test]), (images[test], labels[test])
 
 

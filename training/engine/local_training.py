@@ -95,17 +95,17 @@ class StepGradient:
             trainer.replica.flat.copy_(point)
         rest = self.at_rest or self.evaluations > 0
         with _statistics_at_rest(trainer.replica) if rest else nullcontext():
-            seen = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
-        plain = functional.cross_entropy(seen.outputs, targets)
-        loss = plain if added is None else added(seen, others, targets).mean() + (0.0 if loss_term else plain)
-        parts = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
+            output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
+        plain = functional.cross_entropy(output.outputs, targets)
+        loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
+        gradients = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
         if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
             context = self.context
             raise DivergenceError(context.round + 1, context.clients[0], context.step + 1, context.lr)
         if self.evaluations == 0:
             self.loss = float(plain.detach())
         self.evaluations += 1
-        return torch.cat([part.reshape(-1) for part in parts])
+        return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
     def make_silent_copy(self) -> StepGradient:
         """Make a copy on the same batch whose calls have no effect: neither counted, nor seen by norm layers."""
@@ -195,8 +195,8 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
             trainer.client_indices[client]
         )
         own = own[: math.ceil(share * len(own))]
-        for place, start in enumerate(range(0, len(own), trainer.batch_size)):
-            batch = trainer.load_batch(own[start : start + trainer.batch_size], client, context.round, -1 - place)
+        for number, start in enumerate(range(0, len(own), trainer.batch_size)):
+            batch = trainer.load_batch(own[start : start + trainer.batch_size], client, context.round, -1 - number)
             gradient_at = StepGradient(trainer, context, *batch, at_rest=True)
             yield gradient_at
             evaluations += gradient_at.evaluations

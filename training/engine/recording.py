@@ -50,8 +50,8 @@ class RecordedGradients:
 
     def recall(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
         """Return the gradient that was taken at this very point, or else compute one without any effect."""
-        for known, asked, part, gradient in (*self.calls, *self.extra):
-            if known is point and asked == loss_term and part == half:
+        for known, asked, taken, gradient in (*self.calls, *self.extra):
+            if known is point and asked == loss_term and taken == half:
                 return gradient
         self.extra.append((point, loss_term, half, self.gradient_at.make_silent_copy()(point, loss_term, half)))
         return self.extra[-1][-1]

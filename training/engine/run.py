@@ -13,7 +13,7 @@ from training.engine.saving import check_fit, restore_state, save_state
 from training.engine.state import State
 from training.executors.base import Executor
 from training.executors.choice import open_executor
-from training.storage import checkpoint, lease, metrics
+from training.storage import checkpoint, lease, metrics, opening, run_directory
 from training.storage.metrics import Record
 
 RoundCallback = Callable[[Record], object]  # called with the metrics of each finished round
@@ -46,16 +46,16 @@ def train(
     Returns the run's directory, also where training diverged (its status says so). Raises BusyError if another process
     writes into that directory.
     """
-    path = checkpoint.find(out, recipe, name)
+    path = opening.find_run(out, recipe, name)
     with lease.hold(path, "train"):
         federation, state = _open(recipe, path, on_message)
         if state.round >= recipe.rounds.count:
-            checkpoint.write_status(path, "finished", state.round)
+            run_directory.write_status(path, "finished", state.round)
             return path
         if state.round:
-            on_message(f"going on from round {state.round}")
+            on_message(f"resuming from round {state.round}")
         executor = open_executor(backend, federation.trainer, recipe, workers, path, on_message)
-        checkpoint.write_status(path, "running", state.round)
+        run_directory.write_status(path, "running", state.round)
         try:
             _train_rounds(path, federation, state, executor, on_round)
         except DivergenceError as error:
@@ -68,7 +68,7 @@ def train(
 def _train_rounds(
     path: Path, federation: Federation, state: State, executor: Executor, on_round: RoundCallback
 ) -> None:
-    """Train the remaining rounds. On divergence the last good state is saved before the error goes on."""
+    """Train the remaining rounds. On divergence the last good state is saved before the error is raised."""
     recipe = federation.recipe
     while state.round < recipe.rounds.count:
         final = state.round + 1 == recipe.rounds.count
@@ -78,16 +78,16 @@ def _train_rounds(
         try:
             following, record, local_models = federation.advance(state, executor, keep)
         except DivergenceError as error:
-            if not checkpoint.at(path, state.round).exists():
+            if not run_directory.checkpoint_path(path, state.round).exists():
                 save_state(path, federation, state, {}, federation.draw_cohort(state.round - 1))
-            checkpoint.write_status(path, "diverged", state.round, str(error))
+            run_directory.write_status(path, "diverged", state.round, str(error))
             raise
         cohort, state = federation.draw_cohort(state.round), following
         metrics.append(path, record)
         if saved:
             save_state(path, federation, state, local_models, cohort)
         on_round(record)
-    checkpoint.write_status(path, "finished", state.round)
+    run_directory.write_status(path, "finished", state.round)
 
 
 def _open(recipe: Recipe, path: Path, on_message: MessageCallback) -> tuple[Federation, State]:
@@ -95,8 +95,8 @@ def _open(recipe: Recipe, path: Path, on_message: MessageCallback) -> tuple[Fede
     stored = partition.load(path / "partition.npz") if (path / "config.toml").exists() else None
     federation = Federation(recipe, stored)
     facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
-    checkpoint.open_run(path, recipe, federation.partition, facts)
-    found, problems = checkpoint.newest(path)
+    opening.open_run(path, recipe, federation.partition, facts)
+    found, problems = checkpoint.load_newest(path)
     for problem in problems:
         on_message(f"damaged, passed over: {problem}")
     if found is None:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from training.engine.federation import Federation
 from training.engine.state import State
-from training.storage import checkpoint
+from training.storage import checkpoint, run_directory
+from training.storage.atomic_files import DamagedError
 from training.storage.checkpoint import Checkpoint
 
 
@@ -22,10 +23,10 @@ def check_fit(path: Path, federation: Federation, state: State) -> None:
     vectors |= {"statistics": (state.statistics, buffers), "swa_statistics": (state.swa_statistics, buffers)}
     for name, (vector, wanted) in vectors.items():
         if vector is not None and vector.shape != (wanted,):
-            place = checkpoint.at(path, state.round)
-            raise checkpoint.DamagedError(
-                f"{place}: '{name}' has shape {tuple(vector.shape)}, the model of this recipe needs ({wanted},). "
-                "Remove this checkpoint, and training goes on from the one before"
+            damaged = run_directory.checkpoint_path(path, state.round)
+            raise DamagedError(
+                f"{damaged}: '{name}' has shape {tuple(vector.shape)}, the model of this recipe needs ({wanted},). "
+                "Remove this checkpoint to resume from the one before"
             )
 
 
@@ -70,7 +71,7 @@ def restore_state(found: Checkpoint) -> State:
     missing = [name for name in ("server", "statistics") if name not in found.models]
     missing += [] if "captured" in found.extra else ["captured"]
     if missing:
-        raise checkpoint.DamagedError(f"the checkpoint of round {found.round} holds no '{missing[0]}': remove it")
+        raise DamagedError(f"the checkpoint of round {found.round} holds no '{missing[0]}': remove it")
     return State(
         round=found.round,
         w=found.models["server"],

@@ -17,7 +17,7 @@ from training.executors.base import Broadcast, Executor, Task
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
-from training.storage import checkpoint
+from training.storage import run_directory
 from training.storage.atomic_files import write_atomically
 
 BACKENDS = ("auto", "serial", "processes", "vmap")
@@ -30,7 +30,7 @@ def open_executor(
     """The executor of a run. An automatic choice is stored, so that a resumed run rounds as the first part did."""
     choose("backend", backend, BACKENDS)
     cores = whole("workers", workers) if workers is not None else torch.get_num_threads()
-    facts = checkpoint.read_provenance(run)
+    facts = run_directory.read_provenance(run)
     if backend == "auto":
         backend = facts.get("backend") or fastest(trainer, recipe, cores)
     elif facts.get("backend", backend) != backend and "vmap" in (backend, facts["backend"]):

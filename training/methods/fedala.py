@@ -15,8 +15,8 @@ from training.rules.context import ClientContext
 from training.rules.vectors import Vectors
 from training.settings import Count, NonNegative, Positive, Share, settings
 
-MOST_PASSES = 50  # over the sample, where FedALA's code goes on for as long as it takes
-RECENT = 10  # passes whose losses must have become alike
+MOST_PASSES = 50  # over the sample; FedALA's code has no limit
+RECENT = 10  # passes whose losses must be nearly equal
 
 
 @settings

@@ -16,7 +16,7 @@ from training.rules.vectors import Vectors, norm
 from training.settings import NonNegative, Whole, settings
 
 Measure = Literal["square", "mean", "minmax"]  # how far a tensor has moved
-LEFT_OUT = ("bn", "downsample", "shortcut", "norm")  # names of which the published code makes nothing (FSA.py)
+LEFT_OUT = ("bn", "downsample", "shortcut", "norm")  # names that the published code leaves out (FSA.py)
 
 
 @settings
@@ -79,11 +79,11 @@ class LayerRadii(Perturbation):
 
 
 def list_comparable(layout: Layout, measure: Measure) -> list[int]:
-    """Places of the tensors that a measure compares: weights of convolutions and linear layers."""
+    """List the indices of the tensors that a measure compares: weights of convolutions and linear layers."""
     left_out = LEFT_OUT if measure == "minmax" else ()
     return [
-        place
-        for place, entry in enumerate(layout.entries)
+        index
+        for index, entry in enumerate(layout.entries)
         if entry.kind == "weight" and len(entry.shape) > 1 and not any(word in entry.name for word in left_out)
     ]
 

@@ -62,6 +62,6 @@ class PersonalMomentum(ControlVariate):
         return {"agreement": 1 + moved.sum(dim=-1, keepdim=True)}
 
     def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
-        seen = report.uploads["agreement"].clamp(0.1, 0.9)
-        mixed = (1 - self.pace) * server["mix"] + self.pace * seen
+        agreement = report.uploads["agreement"].clamp(0.1, 0.9)
+        mixed = (1 - self.pace) * server["mix"] + self.pace * agreement
         return {**super().update_server(server, report), "momentum": report.pseudo_gradient, "mix": mixed}

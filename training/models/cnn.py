@@ -71,15 +71,15 @@ def vgg11(classes: int, channels: int = 3, size: int = 32) -> nn.Module:
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     inputs, side = channels, size
     for stage, widths in enumerate(((64,), (128,), (256, 256), (512, 512), (512, 512)), start=1):
-        for place, width in enumerate(widths, start=1):
+        for number, width in enumerate(widths, start=1):
             conv = nn.Conv2d(inputs, width, 3, padding=1)
             nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
             nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
-            layers[f"conv{stage}_{place}"] = conv
-            if place == len(widths) and side > 1:
+            layers[f"conv{stage}_{number}"] = conv
+            if number == len(widths) and side > 1:
                 layers[f"pool{stage}"] = nn.MaxPool2d(2)
                 side //= 2
-            layers[f"relu{stage}_{place}"] = nn.ReLU()
+            layers[f"relu{stage}_{number}"] = nn.ReLU()
             inputs = width
     layers["flatten"] = nn.Flatten()
     return _perceptron(inputs * side * side, (512, 512), classes, before=layers)

@@ -77,12 +77,12 @@ def head(model: nn.Module) -> tuple[str, ...]:
 def features(model: nn.Module, inputs: Tensor) -> Tensor:
     """Penultimate features: what enters the classifier. Gradients flow, and the model's mode is the caller's."""
     path, linear = classifier(model)
-    seen: list[Tensor] = []
-    handle = linear.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    caught: list[Tensor] = []
+    handle = linear.register_forward_pre_hook(lambda _, arguments: caught.append(arguments[0]))
     try:
         model(inputs)
     finally:
         handle.remove()
-    if not seen:
+    if not caught:
         raise ValueError(f"the forward pass never called layer '{path}', the last torch.nn.Linear of the model")
-    return seen[-1]
+    return caught[-1]

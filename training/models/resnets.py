@@ -102,8 +102,8 @@ def wrn28_4(classes: int, channels: int = 3, size: int = 32, *, norm: str = "gro
     blocks: list[nn.Module] = []
     inputs = 16
     for width, stride in ((64, 1), (128, 2), (256, 2)):
-        for place in range(4):
-            blocks.append(PreActivation(inputs, width, stride if place == 0 else 1, make))
+        for block in range(4):
+            blocks.append(PreActivation(inputs, width, stride if block == 0 else 1, make))
             inputs = width
     layers = OrderedDict(
         stem=_conv3x3(channels, 16),

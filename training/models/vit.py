@@ -20,8 +20,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, tokens, width = x.shape
-        parts = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
-        queries, keys, values = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        joint = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
+        queries, keys, values = joint.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = functional.scaled_dot_product_attention(queries, keys, values)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))  # type: ignore[no-any-return]
 

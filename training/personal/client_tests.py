@@ -17,7 +17,6 @@ from landscape.errors import choose, whole
 from landscape.layout import Layout
 from landscape.rng import key, numpy_generator
 from training import config
-from training.console.summaries import spelled
 from training.data import datasets, partition
 from training.data.allocation import Ints
 from training.engine.federation import Federation
@@ -30,9 +29,9 @@ from training.rules.base import Correction, GradientFunction, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Plain
 from training.rules.vectors import head
-from training.storage import checkpoint
+from training.storage import checkpoint, run_directory
 from training.storage.checkpoint import Checkpoint
-from training.storage.runs import require_run
+from training.storage.run_directory import list_rounds, require_run
 
 MODELS = ("server", "mean", "swa")
 CHUNK = 256  # examples at once: where norm layers go by the batch, what the run's own evaluation has
@@ -81,18 +80,20 @@ def open_subject(
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": str(data_root)})})
     federation = Federation(recipe, partition.load(run / "partition.npz"))
     digest = federation.dataset.digest
-    if checkpoint.read_provenance(run).get("data_digest", digest) != digest:
+    if run_directory.read_provenance(run).get("data_digest", digest) != digest:
         raise ValueError(f"{run} was trained on other data than these; name the folder of its own with --data-root")
     if model not in found.models:
         there = ", ".join(name for name in MODELS if name in found.models)
         raise ValueError(f"{run}: no '{model}' model after round {found.round}; there is: {there}")
     statistics = found.models["swa_statistics" if model == "swa" else "statistics"]
-    sha256 = checkpoint.read_meta(checkpoint.at(run, found.round))["files"]["global.safetensors"]["sha256"]
+    sha256 = run_directory.read_meta(run_directory.checkpoint_path(run, found.round))["files"]["global.safetensors"][
+        "sha256"
+    ]
     return Subject(run, federation, restore_state(found), model, found.models[model], statistics, sha256)
 
 
 def _newest(run: Path, say: Callable[[str], object]) -> Checkpoint:
-    found, problems = checkpoint.newest(run)
+    found, problems = checkpoint.load_newest(run)
     for problem in problems:
         say(f"damaged, passed over: {problem}")
     if found is None:
@@ -102,10 +103,10 @@ def _newest(run: Path, say: Callable[[str], object]) -> Checkpoint:
 
 def stored(run: Path, round: int) -> Checkpoint:
     """The checkpoint of a round, or which there are."""
-    there = checkpoint.rounds(run)
+    there = run_directory.checkpoint_rounds(run)
     if round not in there:
-        raise ValueError(f"{run} has no checkpoint of round {round}; there are rounds {spelled(there) or 'none'}")
-    return checkpoint.load(checkpoint.at(run, round))
+        raise ValueError(f"{run} has no checkpoint of round {round}; there are rounds {list_rounds(there) or 'none'}")
+    return checkpoint.load(run_directory.checkpoint_path(run, round))
 
 
 def sampled(federation: Federation, sample: int | None) -> list[int]:
@@ -178,7 +179,7 @@ def plain_trainer(
 ) -> LocalTrainer:
     """A workshop for plain SGD with the run's batches, momentum, decay, clipping and augmentation."""
     recipe = federation.recipe
-    augment = recipe.augment if mixup else dataclasses.replace(recipe.augment, mixup=0.0)
+    augment = recipe.augment if mixup else recipe.augment.model_copy(update={"mixup": 0.0})
     local = recipe.local.model_copy(update={"epochs": whole("epochs", epochs), "steps": None})
     method = dataclasses.replace(catalog.ALGORITHMS["fedavg"], correction=correction or Plain())
     changed = recipe.model_copy(update={"local": local, "augment": augment})

@@ -20,18 +20,18 @@ from rich.markup import escape
 
 from landscape.errors import choose, whole
 from landscape.runtime.workers import ordered_map
-from training.console.listings import framed, noted, settings
 from training.console.messages import printable
 from training.console.progress import bars
-from training.console.summaries import say
+from training.console.tables import add_notes, make_table, print_line, show_settings
 from training.engine.local_training import DivergenceError
 from training.personal.client_tests import Subject, client_examples, client_test, largest_draw, open_subject, sampled
 from training.personal.scores import ClientScore, PersonalResult, load, save
 from training.personal.strategies import PERSONAL as PERSONAL  # part of what this file offers
 from training.personal.strategies import as_it_is
 from training.rules.base import within
-from training.storage import atomic_files, files, lease, toml
-from training.storage.runs import find_runs
+from training.storage import atomic_files, lease, toml
+from training.storage.atomic_files import DamagedError
+from training.storage.run_directory import find_runs
 
 
 def evaluate(
@@ -52,7 +52,7 @@ def evaluate(
     path = subject.run / "personal" / wanted.file
     try:
         kept = load(path) if path.exists() else None
-    except files.DamagedError as error:
+    except DamagedError as error:
         say(f"damaged, made again: {error}")
         kept = None
     if kept is not None and dataclasses.replace(kept, left_out=0, clients=()) == wanted:
@@ -130,7 +130,7 @@ def _like(what: str, value: Any, default: Any) -> Any:
     if type(default) is float and type(value) is int:
         return float(value)
     kinds = {str: "a word", float: "a number", int: "a whole number"}
-    raise ValueError(f"{what} must be {kinds[type(default)]}, got {toml.written(value)}")
+    raise ValueError(f"{what} must be {kinds[type(default)]}, got {toml.show(value)}")
 
 
 def report(
@@ -146,12 +146,12 @@ def report(
 ) -> None:
     """Evaluate runs in some ways and print one table; an option goes to every way that knows it."""
     chosen, notes = parse(ways, given), dict[str, None]()
-    table = framed("run", "way", "mean ± std", "worst tenth", "mean before", "clients", "round", "options")
+    table = make_table("run", "way", "mean ± std", "worst tenth", "mean before", "clients", "round", "options")
     for column in table.columns[2:7]:
         column.justify, column.no_wrap = "right", True
 
     def tell(text: str) -> None:
-        say(console, text)
+        print_line(console, text)
 
     with bars(console) as bar:
         for run in find_runs(runs):
@@ -163,7 +163,7 @@ def report(
                     found = evaluate(subject, way, chosen[way], sample=sample, watch=watch, say=tell)
                     table.add_row(escape(printable(run)), *_cells(found))
                     notes.update(dict.fromkeys(_notes(subject, found)))
-    console.print(noted(table, *notes) if notes else table)
+    console.print(add_notes(table, *notes) if notes else table)
 
 
 def _notes(subject: Subject, found: PersonalResult) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _cells(found: PersonalResult) -> tuple[str, ...]:
         f"{100 * found.mean_before:.2f} %",
         f"{len(found.clients)}{left}",
         str(found.round),
-        escape(settings({"model": found.model, **found.options})),
+        escape(show_settings({"model": found.model, **found.options})),
     )
 
 
@@ -200,5 +200,5 @@ def parse(ways: Sequence[str], given: Sequence[str]) -> dict[str, dict[str, Any]
         choose(f"option of {', '.join(ways)}", key, {name for names in known.values() for name in names})
         for way in ways:
             if key in known[way]:
-                chosen[way][key] = toml.parse(value)
+                chosen[way][key] = toml.parse_value(value)
     return chosen

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from training.storage import atomic_files, files
+from training.storage import atomic_files, verified_files
+from training.storage.atomic_files import DamagedError
 
 FORMAT = "personal 1"
 
@@ -76,28 +77,28 @@ def save(path: Path, result: PersonalResult) -> None:
     summary = {name: getattr(result, name) for name in ("mean", "std", "worst_tenth", "mean_before")}
     content = {"format": FORMAT, **dataclasses.asdict(result), "summary": summary}
     path.parent.mkdir(exist_ok=True)
-    atomic_files.write_atomically(path, files.sealed(content).encode())
+    atomic_files.write_atomically(path, verified_files.seal(content).encode())
 
 
 def load(path: Path) -> PersonalResult:
     """Read a result, if not one byte of it has changed."""
-    content = files.read_sealed(path)
+    content = verified_files.read_sealed(path)
     if content.get("format") != FORMAT:
-        raise files.DamagedError(f"{path}: not a personalised evaluation of this version; remove it")
+        raise DamagedError(f"{path}: not a personalised evaluation of this version; remove it")
     try:
         about = {field.name: content[field.name] for field in dataclasses.fields(PersonalResult)}
         return _RESULT.validate_json(json.dumps(about), strict=True)
     except (KeyError, ValidationError):
-        raise files.DamagedError(f"{path}: not a personalised evaluation; remove it") from None
+        raise DamagedError(f"{path}: not a personalised evaluation; remove it") from None
 
 
-def problems(run: Path) -> list[str]:
-    """What is wrong with the results in a run directory, in words."""
+def find_problems(run: Path) -> list[str]:
+    """List what is wrong with the results in a run directory, a line each."""
     found = []
     for path in sorted(run.glob("personal/[!.]*.json")):
         try:
-            files.require_inside(path, run)
+            verified_files.require_inside(path, run)
             load(path)
-        except files.DamagedError as error:
+        except DamagedError as error:
             found.append(str(error))
     return found

@@ -10,13 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from landscape.errors import choose, positive, whole
-from training.console.summaries import spelled
 from training.engine.saving import restore_state
 from training.personal.client_tests import HeadOnly, Subject, local_sgd, look, plain_trainer, stored, training_examples
 from training.personal.fedcr import Bound, FedCR, head_trainer
 from training.rules.base import within
 from training.rules.corrections import BodyOnly, Plain
-from training.storage import checkpoint
+from training.storage import run_directory
 
 TRAINED = {"all": Plain(), "body": BodyOnly(), "head": HeadOnly()}  # part of the network -> what keeps the rest still
 Predict = Callable[[int, Tensor], Tensor | None]  # a client and its inputs -> (n, classes), None if it has no model
@@ -63,10 +62,10 @@ def last_own(subject: Subject) -> Predict:
     else:
         models, file, keep = _kept_models(run, state.round), "locals", "keep_locals"
     if not models:
-        there = [round for round in checkpoint.rounds(run) if _has(run, round, file)]
+        there = [round for round in run_directory.checkpoint_rounds(run) if _has(run, round, file)]
         raise ValueError(
             f"own: {run} holds no model of any client after round {state.round}; rounds that do: "
-            f"{spelled(there) or 'none'}. Train with checkpoints.{keep}=all to have them all"
+            f"{run_directory.list_rounds(there) or 'none'}. Train with checkpoints.{keep}=all to have them all"
         )
 
     def predict(client: int, inputs: Tensor) -> Tensor | None:
@@ -82,14 +81,14 @@ def last_own(subject: Subject) -> Predict:
 def _kept_models(run: Path, last: int) -> dict[int, Tensor]:
     """The newest local model of every client in the checkpoints up to a round."""
     found: dict[int, Tensor] = {}
-    for round in reversed([round for round in checkpoint.rounds(run) if round <= last]):
+    for round in reversed([round for round in run_directory.checkpoint_rounds(run) if round <= last]):
         if _has(run, round, "locals"):
             found = {**stored(run, round).locals, **found}
     return found
 
 
 def _has(run: Path, round: int, file: str) -> bool:
-    return f"{file}.safetensors" in checkpoint.read_meta(checkpoint.at(run, round))["files"]
+    return f"{file}.safetensors" in run_directory.read_meta(run_directory.checkpoint_path(run, round))["files"]
 
 
 def neighbours(

@@ -1,1 +1,1 @@
-"""The parts that methods are composed of: perturbations, corrections, server rules and loss terms."""
+"""The rules that methods are composed of: perturbations, corrections, server rules and loss terms."""

@@ -1,7 +1,7 @@
 """Losses that compare a model with other models on the same batch: distillation, not-true labels, contrast.
 
-A term returns one value per example. It is added to the cross-entropy of a method's local loss (FedNTD, MOON, FedGMT)
-or takes its place where a perturbation climbs (FedSoL).
+A term returns one value per example. It is added to the cross-entropy of a method's local loss (FedNTD, MOON, FedGMT),
+or it is the loss that a perturbation climbs (FedSoL).
 """
 
 from __future__ import annotations
@@ -93,6 +93,6 @@ def divergence(teacher: Tensor, student: Tensor, tau: float) -> Tensor:
     return (target.exp() * (target - found)).sum(dim=-1)
 
 
-def _features(seen: ModelOutput) -> Tensor:
-    assert seen.features is not None
-    return seen.features
+def _features(output: ModelOutput) -> Tensor:
+    assert output.features is not None
+    return output.features

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from training.storage import atomic_files, files, lease
-from training.storage.files import DamagedError
+from training.storage import lease
+from training.storage.atomic_files import DamagedError, explain_write_errors, write_atomically
+from training.storage.run_directory import METRICS, PROVENANCE
+from training.storage.verified_files import parse_object, read_small, require_format
 
-NAME = "metrics.jsonl"
 LONGEST = 2**24  # bytes of a line; what is longer was not written by us
 DIGITS = 32  # of a seal
 NUMBERS = ("loss", "accuracy", "seconds")  # how keys end whose values are numbers, or null where not measured
@@ -28,24 +29,24 @@ Record = dict[str, Any]
 def read(run: Path) -> list[Record]:
     """One record per finished round, 1, 2, ...; raises DamagedError if anything was changed since it was written."""
     _require_readable(run)
-    return [record for record, _, _ in _lines(run / NAME)]
+    return [record for record, _, _ in _lines(run / METRICS)]
 
 
 def append(run: Path, record: Mapping[str, Any]) -> None:
     """Add the record of the next round."""
-    path = run / NAME
+    path = run / METRICS
     lease.check(path)
     last = _last(path)
     number, seal = (last[0]["round"], last[1]) if last is not None else (0, "")
     if record["round"] != number + 1:
         raise DamagedError(f"{path}: ends at round {number}, so the record of round {record['round']} cannot follow")
-    with atomic_files.explain_write_errors(path), open(path, "ab") as file:
+    with explain_write_errors(path), open(path, "ab") as file:
         file.write(_sealed(json.dumps(record).encode(), seal))
 
 
 def rewind(run: Path, round: int) -> None:
     """Forget records after a round: they will be made again. Those before it stay as they are, to the byte."""
-    path = run / NAME
+    path = run / METRICS
     ends = [0, *(end for _, _, end in _lines(path))]
     done = len(ends) - 1
     if done < round:
@@ -54,10 +55,10 @@ def rewind(run: Path, round: int) -> None:
             f"from round {done + 1} on, and training makes them again"
         )
     if not path.exists():
-        atomic_files.write_atomically(path)
+        write_atomically(path)
     elif path.stat().st_size != ends[round]:
         with open(path, "rb") as file:
-            atomic_files.write_atomically(path, file.read(ends[round]))
+            write_atomically(path, file.read(ends[round]))
 
 
 def _sealed(text: bytes, before: str) -> bytes:
@@ -87,7 +88,7 @@ def _lines(path: Path) -> Iterator[tuple[Record, str, int]]:
 
 def _opened(path: Path, number: int, line: bytes, before: str) -> tuple[Record, str]:
     """The record in a line, if it follows the one before."""
-    record = files.parse_object(line)
+    record = parse_object(line)
     if record is None or not _plausible(record, number):
         problem = f"line {number} is not the record of round {number}"
     elif "seal" not in record:
@@ -126,7 +127,7 @@ def _last(path: Path) -> tuple[Record, str] | None:
         return None
     if not lines:
         return None
-    record = files.parse_object(lines[-1])
+    record = parse_object(lines[-1])
     if record is None or type(record.get("round")) is not int or not isinstance(record.get("seal"), str):
         raise DamagedError(f"{path}: its last line is no sealed record")
     return record, record["seal"]
@@ -134,7 +135,7 @@ def _last(path: Path) -> tuple[Record, str] | None:
 
 def _require_readable(run: Path) -> None:
     """Say so if a run is of a later version, or of one before formats had numbers."""
-    path = run / "provenance.json"
-    about = files.parse_object(files.read_small(path)) if path.exists() else None
+    path = run / PROVENANCE
+    about = parse_object(read_small(path)) if path.exists() else None
     if about is not None:
-        files.require_format(about, path)
+        require_format(about, path)

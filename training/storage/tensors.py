@@ -1,6 +1,7 @@
-"""Vectors in safetensors files: written from the tensors' own memory, checked before memory is taken, read once.
+"""Arrays in safetensors files: written from their own memory, checked before memory is allocated. Imports no torch.
 
 A file is eight bytes with the length of a header, a header (JSON: name -> dtype, shape, data_offsets), and numbers.
+The safetensors library holds two more copies of all tensors while it saves, and trusts what the header says.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from training.rules.vectors import Vectors
-from training.storage import atomic_files, files
-from training.storage.atomic_files import DamagedError, Fingerprint
+from training.storage.atomic_files import DamagedError, Fingerprint, write_flushed
+from training.storage.verified_files import parse_object, require_size
 
-DTYPES = {torch.float32: "F32", torch.float64: "F64"}
-KINDS: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+Floats = NDArray[np.floating[Any]]
+
+DTYPES: dict[str, np.dtype[np.floating[Any]]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 LONGEST = 100_000_000  # bytes of a header, as in the library
 
 
@@ -31,54 +32,55 @@ class Entry:
     """Where a tensor lies in its file."""
 
     name: str
-    kind: np.dtype[Any]
+    dtype: np.dtype[np.floating[Any]]
     shape: tuple[int, ...]
     start: int  # in bytes after the header
     end: int
 
 
-def write(path: Path, vectors: Vectors) -> Fingerprint:
-    """Write a file and return its fingerprint. The library's `save` holds two more copies of all the tensors."""
-    header: dict[str, Any] = {}
+def write(path: Path, arrays: Mapping[str, Floats]) -> Fingerprint:
+    """Write arrays by name to a new file, wait until they are on the disk, and return the file's fingerprint."""
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    header: dict[str, object] = {}
     end = 0
-    vectors = dict(sorted(vectors.items()))  # reading gives another order, and a resumed run is to write the same file
-    for name, vector in vectors.items():
-        start, end = end, end + vector.numel() * vector.element_size()
-        header[name] = {"dtype": DTYPES[vector.dtype], "shape": list(vector.shape), "data_offsets": [start, end]}
+    arrays = dict(sorted(arrays.items()))  # reading gives another order, and a resumed run has to write the same file
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": names[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the format wants numbers to begin at multiples of eight
-    numbers = (vector.detach().contiguous().numpy().data for vector in vectors.values())
-    return atomic_files.write_flushed(path, len(text).to_bytes(8, "little"), text, *numbers)
+    numbers = (np.ascontiguousarray(array).data for array in arrays.values())
+    return write_flushed(path, len(text).to_bytes(8, "little"), text, *numbers)
 
 
-def read(path: Path, wanted: Mapping[str, Any]) -> Vectors:
-    """Read a file that has the fingerprint that is wanted. Every tensor gets memory of its own."""
+def read(path: Path, expected: Fingerprint) -> dict[str, Floats]:
+    """Read the arrays of a file by name, each into its own memory; DamagedError if it was changed."""
     try:
         with open(path, "rb") as file:
-            entries, digest = _open(path, file, wanted)
-            arrays = {}
+            entries, digest = _open(path, file, expected)
+            arrays: dict[str, Floats] = {}
             for entry in entries:
-                array = np.empty(entry.shape, entry.kind)
+                array = np.empty(entry.shape, entry.dtype)
                 _fill(path, file, array)
-                digest.update(array)
-                arrays[entry.name] = torch.from_numpy(array)
+                digest.update(array.data)
+                arrays[entry.name] = array
     except OSError as error:
         raise DamagedError(f"{path}: cannot be read ({error.strerror})") from None
-    if digest.hexdigest() != wanted["sha256"]:
+    if digest.hexdigest() != expected["sha256"]:
         raise _changed(path)
     return arrays
 
 
-def verify(path: Path, wanted: Mapping[str, Any]) -> None:
+def verify(path: Path, expected: Fingerprint) -> None:
     """Raise DamagedError unless `read` would succeed; takes little memory."""
     try:
         with open(path, "rb") as file:
-            _, digest = _open(path, file, wanted)
+            _, digest = _open(path, file, expected)
             while chunk := file.read(2**20):
                 digest.update(chunk)
     except OSError as error:
         raise DamagedError(f"{path}: cannot be read ({error.strerror})") from None
-    if digest.hexdigest() != wanted["sha256"]:
+    if digest.hexdigest() != expected["sha256"]:
         raise _changed(path)
 
 
@@ -86,16 +88,16 @@ def _changed(path: Path) -> DamagedError:
     return DamagedError(f"{path}: its content does not match the hash that was written with it")
 
 
-def _open(path: Path, file: BinaryIO, wanted: Mapping[str, Any]) -> tuple[list[Entry], Any]:
-    """Read the header; returns what it says, in the order of the numbers, and the hash so far."""
+def _open(path: Path, file: BinaryIO, expected: Fingerprint) -> tuple[list[Entry], hashlib._Hash]:
+    """Read the header; return its entries in the order of their numbers, and the hash so far."""
     size = os.fstat(file.fileno()).st_size
-    files.require_size(path, size, wanted)
+    require_size(path, size, expected)
     first = file.read(8)
     length = int.from_bytes(first, "little")
     if len(first) < 8 or not 2 <= length <= min(LONGEST, size - 8):
         raise DamagedError(f"{path}: not a safetensors file (its header would have {length} bytes)")
     text = file.read(length)
-    content = files.parse_object(text)
+    content = parse_object(text)
     if content is None:
         raise DamagedError(f"{path}: not a safetensors file (its header is no JSON object)")
     content.pop("__metadata__", None)
@@ -108,17 +110,17 @@ def _open(path: Path, file: BinaryIO, wanted: Mapping[str, Any]) -> tuple[list[E
 
 def _entry(path: Path, name: str, about: Any) -> Entry:
     try:
-        kind, shape, (start, end) = KINDS[about["dtype"]], about["shape"], about["data_offsets"]
+        dtype, shape, (start, end) = DTYPES[about["dtype"]], about["shape"], about["data_offsets"]
         numbers = [*shape, start, end]
         right = all(type(number) is int and 0 <= number < 2**60 for number in numbers)
-        right = right and len(shape) <= 8 and math.prod(shape) * kind.itemsize == end - start
+        right = right and len(shape) <= 8 and math.prod(shape) * dtype.itemsize == end - start
     except (KeyError, TypeError, ValueError):
         right = False
     if not right:
         raise DamagedError(f"{path}: not a safetensors file of ours (the entry {name[:40]!r} makes no sense)")
-    return Entry(name, kind, tuple(shape), start, end)
+    return Entry(name, dtype, tuple(shape), start, end)
 
 
-def _fill(path: Path, file: BinaryIO, array: np.ndarray) -> None:
+def _fill(path: Path, file: BinaryIO, array: Floats) -> None:
     if array.size and file.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:  # type: ignore[attr-defined]
         raise DamagedError(f"{path}: ends early")

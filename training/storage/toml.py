@@ -1,4 +1,4 @@
-"""TOML beside what tomllib does: writing values, reading one value, dotted keys in nested tables. Imports no torch."""
+"""TOML beside tomllib and tomli-w: limits on what is read, single values, dotted keys. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,50 +9,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-DEEP = 20  # tables and lists inside each other
-# more parts of a dotted key than that: tomllib takes memory in the square of their number
+import tomli_w
+
+DEEPEST = 20  # tables and lists inside each other
+# a dotted key of more parts than this is refused: tomllib's memory grows with the square of their number
 ENDLESS_KEY = re.compile(r"""(?<![\w"'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){200}""", re.ASCII)
 
 
-def written(value: Any) -> str:
-    """A value as TOML writes it, for files and for messages."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key(name)} = {written(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(written(part) for part in value) + "]"
-    if isinstance(value, str):
-        if not is_text(value):
-            raise ValueError(f"{value.encode(errors='backslashreplace').decode()}: not valid UTF-8; rename it")
-        # JSON's escapes are TOML's, but for surrogate pairs (so: characters as they are) and the delete character
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def is_text(value: str) -> bool:
-    """Whether a text can be written as UTF-8; a name from the command line that is not UTF-8 cannot."""
-    return value.isprintable() or not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
-def key(name: str) -> str:
-    """A key, in quotes if it needs them."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else written(name)
-
-
-def document(content: Mapping[str, Any]) -> str:
-    """A file: values first, then one table for each dictionary."""
-    lines = [f"{key(name)} = {written(value)}" for name, value in content.items() if not isinstance(value, dict)]
-    for name, table in content.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{key(name)}]", *(f"{key(leaf)} = {written(value)}" for leaf, value in table.items())]
-    return "\n".join(lines) + "\n"
-
-
 def read(path: Path) -> dict[str, Any]:
-    """What a TOML file holds."""
+    """Read a TOML file; ValueError with its name if it cannot be read or is not valid."""
     try:
-        return loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: cannot be read: {error}") from None
     except ValueError as error:
@@ -61,32 +28,29 @@ def read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: cannot be read: {error}") from None
 
 
-def loads(text: str) -> dict[str, Any]:
-    """What a TOML document holds; ValueError if it is none, or if it nests deeper than any recipe does.
-
-    Whole numbers have 64 bits, as TOML says; tomllib alone would take more.
-    """
+def parse(text: str) -> dict[str, Any]:
+    """Parse a TOML document; ValueError if it is not valid, nested too deep, or has integers beyond 64 bits."""
     if ENDLESS_KEY.search(text):
-        raise ValueError(f"nested more than {DEEP} deep")
+        raise ValueError(f"nested more than {DEEPEST} deep")
     try:
         content = tomllib.loads(text)
     except RecursionError:
-        raise ValueError(f"nested more than {DEEP} deep") from None
+        raise ValueError(f"nested more than {DEEPEST} deep") from None
     level: list[Any] = [content]
-    for _ in range(DEEP):
-        level = [part for one in level for part in (one.values() if isinstance(one, dict) else one)]
-        if any(isinstance(part, int) and not -(2**63) <= part < 2**63 for part in level):
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        if any(isinstance(inner, int) and not -(2**63) <= inner < 2**63 for inner in level):
             raise ValueError("a whole number of more than 64 bits, which TOML does not have")
-        level = [part for part in level if isinstance(part, (dict, list))]
+        level = [inner for inner in level if isinstance(inner, (dict, list))]
     if level:
-        raise ValueError(f"nested more than {DEEP} deep")
+        raise ValueError(f"nested more than {DEEPEST} deep")
     return content
 
 
-def parse(text: str) -> Any:
-    """A value if the text is one, else the text itself: 0.1, true, [1, 2], fedsam."""
+def parse_value(text: str) -> object:
+    """Parse one value as --set takes it: 0.1, true, [1, 2]; text that is no TOML value is returned as it is."""
     try:
-        found = loads(f"value = {text}")
+        found = parse(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
     except ValueError as error:
@@ -94,19 +58,54 @@ def parse(text: str) -> Any:
     return found["value"] if len(found) == 1 else text
 
 
-def plain(name: str, value: Any) -> Any:
-    """The value of a setting, if every stage can store it: tuples become lists, dates are refused."""
-    if isinstance(value, (list, tuple)):
-        return [plain(name, part) for part in value]
+def write(content: Mapping[str, object]) -> str:
+    """Write nested tables as a TOML document; ValueError if a text in it is not valid UTF-8."""
+    text = tomli_w.dumps(content)
+    if not is_utf8(text):
+        texts = (value for _, value in flatten(content) if isinstance(value, str))
+        bad = next((value for value in texts if not is_utf8(value)), text)
+        raise ValueError(f"{bad.encode(errors='backslashreplace').decode()}: not valid UTF-8; rename it")
+    return text
+
+
+def show(value: object) -> str:
+    """Write one value in one line as TOML has it, for messages.
+
+    >>> show({"alpha": 0.1, "names": ["a"], "on": True})
+    '{alpha = 0.1, names = ["a"], on = true}'
+    """
     if isinstance(value, Mapping):
-        return {str(leaf): plain(name, part) for leaf, part in value.items()}
+        return "{" + ", ".join(f"{_show_key(name)} = {show(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(show, value)) + "]"
+    if isinstance(value, (str, bool)):
+        # JSON's escapes are TOML's, but for surrogate pairs (so: characters as they are) and the delete character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value)
+
+
+def _show_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else show(name)
+
+
+def is_utf8(value: str) -> bool:
+    """Tell whether a text can be written as UTF-8; a name from the command line may hold other bytes."""
+    return value.isprintable() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def require_plain(name: str, value: object) -> Any:
+    """Return the value of a setting with tuples as lists; ValueError if TOML and JSON cannot both store it."""
+    if isinstance(value, (list, tuple)):
+        return [require_plain(name, inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {str(leaf): require_plain(name, inner) for leaf, inner in value.items()}
     if isinstance(value, (str, bool, int, float)):
         return value
     raise ValueError(f"{name} must be text, a number, true, false, a list or a table, got {value}")
 
 
-def put(content: dict[str, Any], path: str, value: Any) -> None:
-    """Set a dotted key in nested tables."""
+def set_key(content: dict[str, Any], path: str, value: object) -> None:
+    """Set a dotted key in nested tables, creating the tables on the way."""
     *folders, leaf = path.split(".")
     for folder in folders:
         content = content.setdefault(folder, {})
@@ -115,10 +114,10 @@ def put(content: dict[str, Any], path: str, value: Any) -> None:
     content[leaf] = value
 
 
-def dotted(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Values of nested tables by their dotted keys."""
+def flatten(content: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables by their dotted keys."""
     for name, value in content.items():
         if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

@@ -8,7 +8,7 @@ from typing import Any
 from analysis import store
 from reports.runs import read_runs
 from tests.fuzz.cases import RefusedError
-from training.storage import checkpoint
+from training.storage import run_directory, verification
 
 FINISHED, STOPPED = "runs/finished", "runs/stopped"
 MANY = 20  # lines that a list of problems may have
@@ -17,10 +17,10 @@ MANY = 20  # lines that a list of problems may have
 def check_run(folder: Path, run: str = FINISHED) -> int:
     """`landscape check`."""
     results = store.find_answers(folder / run / "analysis")
-    problems = [*checkpoint.check(folder / run), *filter(None, map(store.verify, results))]
+    problems = [*verification.check_run(folder / run), *filter(None, map(store.verify, results))]
     if problems:
         raise RefusedError("\n".join(problems))
-    return len(checkpoint.rounds(folder / run))
+    return len(run_directory.checkpoint_rounds(folder / run))
 
 
 def report_run(folder: Path, run: str = FINISHED) -> Any:

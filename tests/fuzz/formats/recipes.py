@@ -56,15 +56,15 @@ class Recipes:
         content = tomllib.loads((rng.choice([self.recipe, self.settings, *self.shipped])).decode())
         spoilt = spoil_value(rng, content)
         try:
-            text = toml.document(spoilt) if isinstance(spoilt, dict) else f"value = {toml.written(spoilt)}\n"
-        except (ValueError, RecursionError):  # half a letter, or too deep to be written
+            text = toml.write(spoilt) if isinstance(spoilt, dict) else f"value = {toml.show(spoilt)}\n"
+        except (TypeError, ValueError, RecursionError):  # half a letter, or too deep to be written
             text = "record = [" + "[" * 400 + '"\ud800"'
         return text.encode(errors="surrogatepass")
 
     def _setting(self, rng: random.Random) -> str:
         content = tomllib.loads(self.recipe.decode())
-        keys = [*dict(toml.dotted(content)), "sweep.local.lr", "swa", "nothing", "local", "a.b.c.d", "", ".", "local."]
-        written = [toml.written(value) for value in HOSTILE if value != "\ud800"]
+        keys = [*dict(toml.flatten(content)), "sweep.local.lr", "swa", "nothing", "local", "a.b.c.d", "", ".", "local."]
+        written = [toml.show(value) for value in HOSTILE if value != "\ud800"]
         value = rng.choice(written) if rng.random() < 0.7 else rng.choice(("fedsam", "=", "[", "1, 2", ""))
         text = f"{rng.choice(keys)}{rng.choice(('=', '=', '=', ' = ', '', '=='))}{value}"
         return spoil_bytes(rng, text.encode(errors="replace")).decode(errors="surrogateescape").replace("\x00", "")
@@ -138,7 +138,7 @@ def _dates(rng: random.Random, text: bytes) -> bytes:
     container, key = rng.choice(list(places(content)))
     container[key] = "DATE"
     date = rng.choice((b"2024-01-01", b"12:00:00", b"2024-01-01T00:00:00Z", b"[2024-01-01]"))
-    return toml.document(content).encode().replace(b'"DATE"', date)
+    return toml.write(content).encode().replace(b'"DATE"', date)
 
 
 TEXTS: tuple[Callable[[random.Random, bytes], bytes], ...] = (_deep, _sweep, _numbers, _swap_lines, _dates)

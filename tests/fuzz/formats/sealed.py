@@ -13,7 +13,7 @@ from tests.fuzz.mutations import spoil_bytes, spoil_value
 from tests.fuzz.workspace import LAST
 from training.console import summaries
 from training.personal import scores
-from training.storage import checkpoint, files, lease
+from training.storage import checkpoint, lease, run_directory, verification, verified_files
 
 META = f"{FINISHED}/checkpoints/{LAST}/meta.json"
 STATUS, PROVENANCE = f"{FINISHED}/status.json", f"{FINISHED}/provenance.json"
@@ -44,7 +44,7 @@ class Sealed:
             "check": Reader(check_run, lines=MANY),
             "check stopped": Reader(lambda folder: check_run(folder, STOPPED), lines=MANY),
             "status": Reader(lambda folder: summaries.status(folder / FINISHED)),
-            "provenance": Reader(lambda folder: checkpoint.read_provenance(folder / FINISHED), protected=False),
+            "provenance": Reader(lambda folder: run_directory.read_provenance(folder / FINISHED), protected=False),
             "report": Reader(report_run, protected=False, lines=MANY),
             "personal": Reader(lambda folder: scores.load(folder / PERSONAL)),
             "lock": Reader(hold, protected=False),
@@ -58,7 +58,7 @@ class Sealed:
         content = spoil_value(rng, json.loads(data))
         if name in SEALED and isinstance(content, dict) and rng.random() < 0.8:
             content.pop("sha256", None)
-            return Case(reader, {name: written(lambda: files.sealed(content), data)}, forged=True)
+            return Case(reader, {name: written(lambda: verified_files.seal(content), data)}, forged=True)
         text = written(lambda: json.dumps(content, indent=2), data)
         return Case(reader, {name: rng.choice(TEXTS)(rng, text)})
 
@@ -74,7 +74,7 @@ def written(write: Any, otherwise: bytes) -> bytes:
 def problem(folder: Path) -> str:
     """What `check` says of a single checkpoint."""
     path = folder / META.rpartition("/")[0]
-    found = checkpoint.problem(path)
+    found = verification.check_checkpoint(path)
     if found:
         raise ValueError(found)
     return found

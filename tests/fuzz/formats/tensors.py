@@ -13,10 +13,10 @@ from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run
 from tests.fuzz.mutations import INTEGERS, places, spoil_bytes, spoil_value
 from tests.fuzz.workspace import LAST, own_model
-from training.storage import checkpoint, files
+from training.storage import checkpoint, run_directory, verified_files
 
 FOLDER = f"{FINISHED}/checkpoints/{LAST}"
-FILES = tuple(f"{FOLDER}/{name}.safetensors" for name in checkpoint.FILES)
+FILES = tuple(f"{FOLDER}/{name}.safetensors" for name in run_directory.TENSOR_FILES)
 DTYPES = ("F32", "F64", "F16", "BF16", "I8", "I64", "U8", "BOOL", "F8_E4M3", "C64", "X", "")
 
 
@@ -48,7 +48,7 @@ class Tensors:
             return Case(reader, {name: spoilt})
         content = {key: part for key, part in self.meta.items() if key != "sha256"}
         content["files"] = {**content["files"], Path(name).name: fingerprint(spoilt)}
-        return Case(reader, {name: spoilt, f"{FOLDER}/meta.json": files.sealed(content).encode()}, forged=True)
+        return Case(reader, {name: spoilt, f"{FOLDER}/meta.json": verified_files.seal(content).encode()}, forged=True)
 
     def _spoil(self, rng: random.Random, data: bytes) -> bytes:
         if rng.random() < 0.3:
@@ -93,7 +93,7 @@ def spoil_header(rng: random.Random, header: dict[str, Any]) -> dict[str, Any]:
 
 def newest(folder: Path) -> Any:
     """What training goes on from."""
-    found, problems = checkpoint.newest(folder / FINISHED)
+    found, problems = checkpoint.load_newest(folder / FINISHED)
     if problems:
         raise ValueError("\n".join(problems))
     return found

@@ -9,23 +9,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from landscape.geometry.ascent import ascend, checkpoints, project, steepest
+from landscape.geometry.ascent import ascend, find_steepest, list_halving_steps, project
 
 INF = math.inf
 
 
 def test_ascent_pieces() -> None:
-    assert sorted(checkpoints(100)) == [22, 41, 57, 70, 80, 87, 93, 99]
-    assert sorted(checkpoints(20)) == [5, 9, 12, 14, 16, 18, 19, 20]
+    assert sorted(list_halving_steps(100)) == [22, 41, 57, 70, 80, 87, 93, 99]
+    assert sorted(list_halving_steps(20)) == [5, 9, 12, 14, 16, 18, 19, 20]
     vector = torch.tensor([3.0, 0.0, -4.0])
     assert project(vector, 1.0, 2).tolist() == pytest.approx([0.6, 0, -0.8])
     assert project(vector, 9.0, 2).tolist() == vector.tolist()
     assert project(vector, 1.0, INF).tolist() == [1, 0, -1]
-    assert steepest(vector, 2).tolist() == pytest.approx([0.6, 0, -0.8])
-    assert steepest(vector, INF).tolist() == [1, 0, -1]
-    assert steepest(torch.zeros(3), 2).tolist() == [0, 0, 0]
+    assert find_steepest(vector, 2).tolist() == pytest.approx([0.6, 0, -0.8])
+    assert find_steepest(vector, INF).tolist() == [1, 0, -1]
+    assert find_steepest(torch.zeros(3), 2).tolist() == [0, 0, 0]
     tiny = torch.full((4,), 1e-30)  # its square is zero in single precision
-    assert steepest(tiny, 2).tolist() == pytest.approx([0.5] * 4)
+    assert find_steepest(tiny, 2).tolist() == pytest.approx([0.5] * 4)
 
 
 def test_ascent_keeps_the_best_point_it_met() -> None:

@@ -8,7 +8,14 @@ import torch
 from numpy.typing import NDArray
 
 from landscape import Objective
-from landscape.objectives.sampling import Draw, _quota, _rounding_variance, assume_unstratified, draw, ratio_error
+from landscape.objectives.sampling import (
+    Draw,
+    _find_rounding_variance,
+    _round_shares,
+    assume_unstratified,
+    draw,
+    ratio_error,
+)
 from tests.truth.coverage import SETTINGS
 
 LABELS = torch.tensor([0] * 17 + [1] * 9 + [2] * 13 + [3] * 1)
@@ -43,12 +50,12 @@ def test_classes_get_their_share_rounded_and_rare_ones_go_together() -> None:
 def test_rounded_shares_are_right_on_average() -> None:
     shares = np.array([2.3, 4.45, 1.0, 2.25])
     shifts = (np.arange(2000) + 0.5) / 2000
-    quotas = np.array([_quota(shares, shift) for shift in shifts])
+    quotas = np.array([_round_shares(shares, shift) for shift in shifts])
     assert (quotas.sum(axis=1) == 10).all()
     np.testing.assert_allclose(quotas.mean(axis=0), shares, atol=1e-3)
     means = np.array([1.0, -2.0, 0.5, 3.0])
-    assert _rounding_variance(shares, means) == pytest.approx(float((quotas @ means).var()), rel=1e-2)
-    assert _rounding_variance(np.array([2.0, 5.0]), np.array([1.0, 9.0])) == pytest.approx(0, abs=1e-20)
+    assert _find_rounding_variance(shares, means) == pytest.approx(float((quotas @ means).var()), rel=1e-2)
+    assert _find_rounding_variance(np.array([2.0, 5.0]), np.array([1.0, 9.0])) == pytest.approx(0, abs=1e-20)
 
 
 def test_textbook_errors() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from training.console import listings
+from training.console import listings, tables
 from training.methods import catalog
 
 README = Path(__file__).parents[3] / "README.md"
@@ -17,7 +17,7 @@ README = Path(__file__).parents[3] / "README.md"
 def printed(width):
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(listings.listing("algorithms"))
+        console.print(listings.make_listing("algorithms"))
     return capture.get().splitlines()
 
 
@@ -51,7 +51,7 @@ def test_a_hundred_columns_break_no_word():
     words = {word.strip(",") for line in lines for word in line.split()}
     for name, method in catalog.ALGORITHMS.items():
         assert {name, *listings.rules(method).split()} <= words
-        assert set(listings.settings(catalog.read_settings(method)).split(", ")) <= words
+        assert set(tables.show_settings(catalog.read_settings(method)).split(", ")) <= words
         assert set(re.findall(r"\w+", ", ".join(method.client_vectors).replace("_", " "))) <= words
 
 
@@ -60,7 +60,9 @@ def test_a_row_is_one_line_where_there_is_room():
     rows = [line for line in wide if line.split(" ")[0] in catalog.ALGORITHMS]
     assert len(rows) == len(catalog.ALGORITHMS)
     (sol,) = (line for line in rows if line.startswith("fedsol "))
-    assert re.split(" {2,}", sol.strip())[5] == listings.settings(catalog.read_settings(catalog.ALGORITHMS["fedsol"]))
+    assert re.split(" {2,}", sol.strip())[5] == tables.show_settings(
+        catalog.read_settings(catalog.ALGORITHMS["fedsol"])
+    )
     assert len(printed(100)) > len(wide) + len(rows) - 3  # settings below each method; the remarks may break too
 
 

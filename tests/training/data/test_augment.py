@@ -7,9 +7,11 @@ import torch
 from torch.nn import functional
 
 from landscape.rng import torch_generator
-from training.data.augment import Augment, augment, crop_and_flip, cut, draw, draw_mixup, mix, mixup
+from training.data.augment import augment, crop_and_flip, cut, draw, draw_mixup, mix, mixup
 from training.data.datasets import make, normalise
 from training.models import torchvision_shim
+from training.recipe_tables import Augment
+from training.settings import build
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
@@ -203,13 +205,13 @@ def test_mixup_in_one_call():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"padding": -1}, "padding must be a whole number, at least 0; got -1"),
-        ({"cutout": 1.5}, "cutout must be a whole number, at least 0; got 1.5"),
+        ({"padding": -1}, "augment: padding must be at least 0, got -1"),
+        ({"cutout": 1.5}, "augment: cutout must be a whole number, got 1.5"),
         ({"flip": 0.5}, "flip must be true or false, got 0.5"),
-        ({"mixup": -0.1}, "mixup must be zero .off. or a positive alpha, got -0.1"),
-        ({"mixup": float("nan")}, "mixup must be zero"),
+        ({"mixup": -0.1}, "augment: mixup must be at least 0, got -0.1"),
+        ({"mixup": float("nan")}, "augment: mixup must be finite"),
     ],
 )
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
-        Augment(**settings)
+        build(Augment, settings, "augment")

@@ -13,7 +13,7 @@ from scipy.special import betaln
 
 from training.data import allocation
 from training.data import partition as module
-from training.data.partition import PARTITIONS, Partition, check, load, partition, save, settle, split_client
+from training.data.partition import PARTITIONS, Partition, check, check_settings, load, partition, save, split_client
 
 COARSE = [0, 1, 0, 2, 1, 2, 0]
 SETTINGS = {
@@ -362,12 +362,12 @@ def test_very_many_clients() -> None:
             "setting of partition 'dirichlet_total': unknown 'alfa'; did you mean",
         ),
         ("iid", [0, 1], 2, {"alpha": 1.0}, "partition 'iid' takes no settings, got 'alpha'"),
-        ("dirichlet_total", [0, 1], 2, {}, "needs the setting 'alpha'; write alpha="),
-        ("dirichlet_total", [0, 1], 2, {"alpha": -0.1}, "alpha must be at least 0 .* got -0.1"),
-        ("dirichlet_total", [0, 1], 2, {"alpha": float("nan")}, "alpha must be at least 0 .* got nan"),
-        ("dirichlet_total", [0, 1], 2, {"alpha": "0.5"}, "alpha must be a number, got '0.5'"),
-        ("dirichlet_per_class", [0, 1], 2, {"beta": 0.0}, "beta must be positive and finite, got 0.0"),
-        ("dirichlet_by_class", [0, 1], 2, {"alpha": 0.0, "min_size": 1}, "alpha must be positive"),
+        ("dirichlet_total", [0, 1], 2, {}, "needs the setting 'alpha'; write alpha = "),
+        ("dirichlet_total", [0, 1], 2, {"alpha": -0.1}, "alpha must be at least 0, got -0.1"),
+        ("dirichlet_total", [0, 1], 2, {"alpha": float("nan")}, "alpha must be at least 0, got nan"),
+        ("dirichlet_total", [0, 1], 2, {"alpha": "0.5"}, 'alpha must be a number, got "0.5"'),
+        ("dirichlet_per_class", [0, 1], 2, {"beta": 0.0}, "beta must be above 0, got 0.0"),
+        ("dirichlet_by_class", [0, 1], 2, {"alpha": 0.0, "min_size": 1}, "alpha must be above 0"),
         (
             "dirichlet_by_class",
             [0] * 25,
@@ -380,7 +380,7 @@ def test_very_many_clients() -> None:
             [0] * 25,
             3,
             {"alpha": 1.0, "min_size": 0},
-            "min_size must be a whole number, at least 1",
+            "min_size must be at least 1",
         ),
         ("dirichlet_by_class", [0] * 25, 3, {"alpha": 1.0, "balance": 1}, "balance must be true or false, got 1"),
         (
@@ -401,8 +401,8 @@ def test_very_many_clients() -> None:
         ("pathological", [0, 1, 2, 3], 3, {"classes_per_client": 1}, "makes 3 parts of classes, .* allow 4 to 4"),
         ("pachinko", [0, 1, 2], 1, {}, "needs the setting 'coarse'"),
         ("pachinko", [0, 1, 2], 1, {"coarse": [0, 0]}, "coarse label for labels 0 to 2, got 2 entries"),
-        ("pachinko", [0, 1], 1, {"coarse": "animals"}, "coarse must be a list of whole numbers, got 'animals'"),
-        ("pachinko", [0, 1], 1, {"coarse": [0, 0], "alpha": 0.0}, "alpha must be positive"),
+        ("pachinko", [0, 1], 1, {"coarse": "animals"}, 'coarse must be a list, got "animals"'),
+        ("pachinko", [0, 1], 1, {"coarse": [0, 0], "alpha": 0.0}, "alpha must be above 0"),
         ("iid", [0, 1], 3, {}, "3 clients cannot each hold one of 2 examples; write 2 or fewer"),
         ("iid", [0, 1], 0, {}, "clients must be a whole number, at least 1; got 0"),
         ("iid", [], 1, {}, r"labels must be a vector .* got shape \(0,\)"),
@@ -417,7 +417,7 @@ def test_mistakes_are_named(name, labels, clients, chosen, message) -> None:
 
 
 def test_settings_are_plain_values_so_that_equal_ones_hash_alike() -> None:
-    assert settle("pachinko", {"coarse": np.array([1, 0]), "alpha": 1}) == {
+    assert check_settings("pachinko", {"coarse": np.array([1, 0]), "alpha": 1}) == {
         "coarse": (1, 0),
         "alpha": 1.0,
         "beta": 10.0,

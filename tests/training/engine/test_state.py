@@ -20,7 +20,7 @@ from training.engine.saving import restore_state, save_state
 from training.engine.state import State
 from training.executors.base import Broadcast, Task
 from training.executors.serial import Serial
-from training.storage import checkpoint, metrics
+from training.storage import checkpoint, metrics, run_directory, verification
 
 
 def build(name: str, **tables: Any) -> Federation:
@@ -55,7 +55,7 @@ def test_a_saved_state_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
     state, _, ends = played[1]
     (tmp_path / "metrics.jsonl").touch()
     save_state(tmp_path, fed, state, ends, list(ends))
-    found = checkpoint.load(checkpoint.at(tmp_path, 2))
+    found = checkpoint.load(run_directory.checkpoint_path(tmp_path, 2))
     assert found.extra["cohort"] == fed.draw_cohort(1)
     assert found.extra["sizes"] == [len(fed.client_indices[client]) for client in fed.draw_cohort(1)]
     assert all(torch.equal(found.locals[client], w) for client, w in ends.items())
@@ -81,7 +81,7 @@ def test_local_models_are_saved_with_the_point_that_was_sent(name: str, tmp_path
     state, _, ends = fed.advance(before, Listening(fed.trainer))
     (tmp_path / "metrics.jsonl").touch()
     save_state(tmp_path, fed, state, ends, list(ends))
-    models = checkpoint.load(checkpoint.at(tmp_path, 3)).models
+    models = checkpoint.load(run_directory.checkpoint_path(tmp_path, 3)).models
     assert torch.equal(models["sent"], heard[-1].start)  # of two exchanges the one whose models were kept
     assert torch.equal(models["sent"], before.w) == (name not in AHEAD)
     moved = sum(share * (ends[client] - models["sent"]) for client, share in shares(fed, list(ends)).items())
@@ -99,7 +99,7 @@ def test_the_sent_point_has_the_statistics_that_were_sent_and_goes_only_with_loc
     (tmp_path / "metrics.jsonl").touch()
     save_state(tmp_path, fed, before, {}, fed.draw_cohort(0))
     save_state(tmp_path, fed, after, {0: after.w}, fed.draw_cohort(1))
-    without, found = (checkpoint.load(checkpoint.at(tmp_path, round)).models for round in (1, 2))
+    without, found = (checkpoint.load(run_directory.checkpoint_path(tmp_path, round)).models for round in (1, 2))
     assert not {"sent", "sent_statistics"} & set(without)
     assert torch.equal(found["sent_statistics"], without["statistics"])
     assert not torch.equal(found["sent_statistics"], found["statistics"])
@@ -163,13 +163,13 @@ def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     run = train(wanted, tmp_path, backend="serial", on_round=seen.append, on_message=pytest.fail)
     assert status(run)["state"] == "finished"
-    assert checkpoint.rounds(run) == [0, 3, 4]
-    assert checkpoint.check(run) == []
+    assert run_directory.checkpoint_rounds(run) == [0, 3, 4]
+    assert verification.check_run(run) == []
     assert metrics.read(run) == seen
     assert [record["round"] for record in seen] == [1, 2, 3, 4]
     fed = Federation(wanted, partition.load(run / "partition.npz"))
     state = play(fed, 4)[-1][0]
-    found = checkpoint.newest(run)[0]
+    found = checkpoint.load_newest(run)[0]
     assert found is not None
     assert identical(restore_state(found), state)
     assert train(wanted, tmp_path, backend="serial", on_message=pytest.fail) == run  # done: nothing to do, or to say
@@ -190,8 +190,8 @@ def test_a_diverging_run_stops_with_its_last_good_checkpoint(tmp_path: Path) -> 
     first = Federation(wanted).draw_cohort(0)[0]
     assert f"client {first} diverged in round 1, local step " in found["message"]
     assert "Try a smaller local.lr" in found["message"]
-    assert checkpoint.check(run) == []
-    assert checkpoint.rounds(run) == [0]
+    assert verification.check_run(run) == []
+    assert run_directory.checkpoint_rounds(run) == [0]
     assert metrics.read(run) == []
 
 
@@ -207,10 +207,10 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     assert status(run)["state"] == "diverged"
     assert status(run)["round"] == 5
     assert "diverged in round 6" in said[0]
-    assert checkpoint.rounds(run) == [0, 3, 5]
-    assert checkpoint.check(run) == []
+    assert run_directory.checkpoint_rounds(run) == [0, 3, 5]
+    assert verification.check_run(run) == []
     assert [record["round"] for record in metrics.read(run)] == [1, 2, 3, 4, 5]
-    found = checkpoint.newest(run)[0]
+    found = checkpoint.load_newest(run)[0]
     assert found is not None
     assert identical(restore_state(found), good[-1][0])
     assert found.extra["cohort"] == fed.draw_cohort(4)
@@ -223,7 +223,7 @@ def test_diverging_right_after_a_checkpoint_keeps_its_local_models(
     monkeypatch.setattr(Federation, "compute_lr", lambda self, round: 1e30 if round == 3 else usual(self, round))
     run = train(recipe(), tmp_path, backend="serial")
     assert status(run)["round"] == 3
-    found = checkpoint.newest(run)[0]
+    found = checkpoint.load_newest(run)[0]
     assert found is not None
     assert len(found.locals) == 3
 

@@ -10,7 +10,7 @@ from training.engine.evaluation import evaluate_state
 from training.engine.federation import Federation
 from training.engine.saving import restore_state, save_state
 from training.engine.swa import find_start
-from training.storage import checkpoint
+from training.storage import checkpoint, run_directory
 
 
 def averaged(swa: dict, name: str = "fedavg", count: int = 12, **local: float) -> Federation:
@@ -117,7 +117,7 @@ def test_an_average_survives_a_checkpoint(finished: int, tmp_path: Path) -> None
     (tmp_path / "metrics.jsonl").touch()
     state, _, ends = played[finished - 1]
     save_state(tmp_path, fed, state, ends, list(ends))
-    found = restore_state(checkpoint.load(checkpoint.at(tmp_path, finished)))
+    found = restore_state(checkpoint.load(run_directory.checkpoint_path(tmp_path, finished)))
     again = play(fed, 3, state=found)
     for (one, _, _), (two, _, _) in zip(again, played[finished:], strict=True):
         assert torch.equal(one.w, two.w)

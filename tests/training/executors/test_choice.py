@@ -12,7 +12,7 @@ from training.engine.local_training import ClientResult, DivergenceError
 from training.executors import choice
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
-from training.storage import checkpoint
+from training.storage import run_directory
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Path:
 def test_the_fastest_executor_is_chosen_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = federation()
     first = choice.open_executor("auto", fed.trainer, fed.recipe, 1, run, pytest.fail)
-    chosen = checkpoint.read_provenance(run)["backend"]
+    chosen = run_directory.read_provenance(run)["backend"]
     assert chosen == first.name in ("serial", "vmap")
     other = {"serial": "vmap", "vmap": "serial"}[chosen]
     monkeypatch.setattr(choice, "fastest", lambda *_: other)

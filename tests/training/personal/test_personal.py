@@ -35,8 +35,9 @@ from training.personal.evaluation import PERSONAL, evaluate, options_of
 from training.personal.fedcr import Bound, FedCR, head_trainer
 from training.personal.scores import ClientScore, PersonalResult
 from training.personal.strategies import vote
-from training.storage import checkpoint
-from training.storage.files import DamagedError, sealed
+from training.storage import checkpoint, run_directory
+from training.storage.atomic_files import DamagedError
+from training.storage.verified_files import seal as sealed
 
 LOCAL = {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.01, "clip": 2.0, "epochs": 3}
 
@@ -351,7 +352,7 @@ def test_accuracies_are_those_of_the_runs_own_evaluation(run):
 def test_before_and_after_count_what_is_right(run):
     subject = open_subject(run, model="mean", round=2)
     result = evaluate(subject, "finetune", {"epochs": 2, "draw": 20})
-    state = checkpoint.load(checkpoint.at(run, 2))
+    state = checkpoint.load(run_directory.checkpoint_path(run, 2))
     predict = strategies.finetuned(subject, epochs=2, lr=0.1)
     for score in result.clients:
         inputs, labels = client_examples(subject.federation, client_test(subject.federation, score.client, draw=20))
@@ -364,7 +365,7 @@ def test_before_and_after_count_what_is_right(run):
 
 def test_local_models_start_from_the_first_checkpoint(run):
     subject = open_subject(run)
-    fed, start = subject.federation, checkpoint.load(checkpoint.at(run, 0)).models["server"]
+    fed, start = subject.federation, checkpoint.load(run_directory.checkpoint_path(run, 0)).models["server"]
     predict = strategies.alone(subject, epochs=3, lr=0.1, lr_decay=0.5)
     for client in (0, 3, 5):
         wanted = tuned_by_torch(fed, start, client, 0, decay=0.5)(INPUTS.flatten(1)).detach()
@@ -403,7 +404,7 @@ def test_a_way_wants_a_rate():
 
 
 def test_own_models_are_the_newest_that_were_kept(run):
-    stored = {round: checkpoint.load(checkpoint.at(run, round)).locals for round in (2, 4)}
+    stored = {round: checkpoint.load(run_directory.checkpoint_path(run, round)).locals for round in (2, 4)}
     assert set(stored[4]) & set(stored[2])
     assert set(stored[2]) - set(stored[4])
     newest = {**stored[2], **stored[4]}
@@ -421,7 +422,7 @@ def test_own_models_are_the_newest_that_were_kept(run):
 
 def test_own_models_of_fedala_are_what_it_remembers(tmp_path):
     run = trained(tmp_path, "fedala", checkpoints={"keep_locals": "none", "every": 1})
-    remembered = checkpoint.load(checkpoint.at(run, 4)).clients
+    remembered = checkpoint.load(run_directory.checkpoint_path(run, 4)).clients
     subject = open_subject(run)
     predict = strategies.last_own(subject)
     for client in range(7):
@@ -445,7 +446,7 @@ def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
         config.validate({**content, "model": normed, "swa": False}), tmp_path, backend="serial", on_message=print
     )
     subject = open_subject(run)
-    client, own = sorted(checkpoint.load(checkpoint.at(run, 4)).locals.items())[0]
+    client, own = sorted(checkpoint.load(run_directory.checkpoint_path(run, 4)).locals.items())[0]
     d = subject.w.numel()
     assert own.numel() == d + 10
     wanted = client_tests.look(subject.federation.trainer, own[:d], own[d:], INPUTS).outputs
@@ -470,7 +471,7 @@ def test_the_swa_model_comes_with_its_statistics(tmp_path):
     content["local"] = {**content["local"], "batch_size": 30}
     content["partition"] = {**content["partition"], "alpha": 100.0}
     run = train(config.validate(content), tmp_path, backend="serial", on_message=print)
-    models = checkpoint.load(checkpoint.at(run, 4)).models
+    models = checkpoint.load(run_directory.checkpoint_path(run, 4)).models
     subject = open_subject(run, model="swa")
     assert torch.equal(subject.w, models["swa"])
     assert torch.equal(subject.statistics, models["swa_statistics"])
@@ -667,7 +668,7 @@ def test_the_command_takes_rounds_models_and_samples(command, run):
 
 
 def test_a_damaged_checkpoint_is_passed_over_in_words(command, run):
-    broken = checkpoint.at(run, 4) / "global.safetensors"
+    broken = run_directory.checkpoint_path(run, 4) / "global.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1])
     code, out, _ = command(run, "--set", "epochs=1")
     assert code == 0

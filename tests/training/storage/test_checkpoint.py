@@ -28,8 +28,9 @@ from safetensors import safe_open
 
 from training import config
 from training.engine.run import train
-from training.storage import atomic_files, checkpoint, metrics
-from training.storage.checkpoint import Checkpoint, DamagedError
+from training.storage import atomic_files, checkpoint, metrics, run_directory, verification
+from training.storage.atomic_files import DamagedError
+from training.storage.checkpoint import Checkpoint
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -82,7 +83,7 @@ def differences(path, wanted):
     """Names of the files in which a run is not what it should be, and what `check` has to say."""
     found = content(path)
     names = [name for name in sorted(found.keys() | wanted.keys()) if found.get(name) != wanted.get(name)]
-    return names + checkpoint.check(path)
+    return names + verification.check_run(path)
 
 
 class Stop(Exception):  # noqa: N818
@@ -127,15 +128,15 @@ def stopped(finished, tmp_path):
     """A run that was stopped after round 4, the last but one."""
     with pytest.raises(Stop):
         run(tmp_path, on_round=stop_after(4))
-    assert checkpoint.rounds(tmp_path / finished.name) == [0, 2, 4]
+    assert run_directory.checkpoint_rounds(tmp_path / finished.name) == [0, 2, 4]
     return tmp_path / finished.name
 
 
 def test_a_finished_run_is_sound_and_complete(finished, truth):
-    assert checkpoint.check(finished) == []
-    assert checkpoint.rounds(finished) == [0, 2, 4, 5]
+    assert verification.check_run(finished) == []
+    assert run_directory.checkpoint_rounds(finished) == [0, 2, 4, 5]
     assert json.loads(truth["status"])["state"] == "finished"
-    last = checkpoint.load(checkpoint.at(finished, 5))
+    last = checkpoint.load(run_directory.checkpoint_path(finished, 5))
     assert {"server", "mean", "swa", "statistics"} <= set(last.models)
     assert set(last.server) == {"global_control"}
     assert len(last.locals) == 2
@@ -156,9 +157,9 @@ def test_resumed_at_every_round(tmp_path, every):
     for round in range(1, 5):
         with pytest.raises(Stop):
             run(pieces, given, on_round=stop_after(round))
-        assert checkpoint.check(pieces / whole.name) == []
+        assert verification.check_run(pieces / whole.name) == []
     path, said = run(pieces, given)
-    assert said == [f"going on from round {4 - 4 % every}"]
+    assert said == [f"resuming from round {4 - 4 % every}"]
     assert differences(path, content(whole)) == []
 
 
@@ -176,7 +177,7 @@ def test_resumed_with_norm_layers_and_other_states(tmp_path, monkeypatch, algori
         local={"lr": 0.1, "batch_size": 5},  # no batch of one, which has no variance
     )
     whole, _ = run(tmp_path / "whole", given)
-    assert checkpoint.load(checkpoint.at(whole, 5)).models["statistics"].numel() >= 10
+    assert checkpoint.load(run_directory.checkpoint_path(whole, 5)).models["statistics"].numel() >= 10
     with pytest.raises(Stop):
         run(tmp_path / "pieces", given, on_round=stop_after(3))
     path, _ = run(tmp_path / "pieces", given)
@@ -253,11 +254,13 @@ def lines(path):
 def test_a_line_of_metrics_cut_short(stopped, truth):
     whole = (stopped / "metrics.jsonl").read_bytes()
     last = whole.splitlines(keepends=True)[-1]
-    shutil.rmtree(checkpoint.at(stopped, 4))  # the line is written first, so a cut line has no checkpoint
+    shutil.rmtree(
+        run_directory.checkpoint_path(stopped, 4)
+    )  # the line is written first, so a cut line has no checkpoint
     for length in (0, 1, len(last) // 2, len(last) - 1):
         (stopped / "metrics.jsonl").write_bytes(whole[: len(whole) - len(last) + length])
         assert len(metrics.read(stopped)) == 3
-        assert checkpoint.check(stopped) == []
+        assert verification.check_run(stopped) == []
     run(stopped.parent)
     assert differences(stopped, truth) == []
 
@@ -285,41 +288,41 @@ DAMAGES = {
     "a file in its place": lambda path: (shutil.rmtree(path), path.write_text("here")),
     "another round in its place": lambda path: (
         shutil.rmtree(path),
-        shutil.copytree(checkpoint.at(path.parents[1], 2), path),
+        shutil.copytree(run_directory.checkpoint_path(path.parents[1], 2), path),
     ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_newest_checkpoint_is_named_and_passed_over(stopped, truth, damage):
-    DAMAGES[damage](checkpoint.at(stopped, 4))
-    (problem,) = checkpoint.check(stopped)
-    assert str(checkpoint.at(stopped, 4)) in problem
+    DAMAGES[damage](run_directory.checkpoint_path(stopped, 4))
+    (problem,) = verification.check_run(stopped)
+    assert str(run_directory.checkpoint_path(stopped, 4)) in problem
     path, said = run(stopped.parent)
-    assert said == [f"damaged, passed over: {problem}", "going on from round 2"]
+    assert said == [f"damaged, passed over: {problem}", "resuming from round 2"]
     assert differences(path, truth) == []
 
 
 def test_all_checkpoints_damaged_means_to_begin_again(stopped, truth):
     for round in (0, 2, 4):
-        flip(checkpoint.at(stopped, round) / "global.safetensors", -1)
-    assert len(checkpoint.check(stopped)) == 3
+        flip(run_directory.checkpoint_path(stopped, round) / "global.safetensors", -1)
+    assert len(verification.check_run(stopped)) == 3
     path, said = run(stopped.parent)
     assert [line.split("round_")[1][:6] for line in said] == ["000004", "000002", "000000"]
     assert differences(path, truth) == []
 
 
 def test_the_last_checkpoint_of_a_finished_run_is_made_again(copied, truth):
-    flip(checkpoint.at(copied, 5) / "locals.safetensors", -1)
+    flip(run_directory.checkpoint_path(copied, 5) / "locals.safetensors", -1)
     _, said = run(copied.parent)
-    assert said[1:] == ["going on from round 4"]
+    assert said[1:] == ["resuming from round 4"]
     assert differences(copied, truth) == []
 
 
 def test_an_older_damaged_checkpoint_is_named_but_stands_in_nobodys_way(stopped, truth):
-    flip(checkpoint.at(stopped, 2) / "global.safetensors", -1)
+    flip(run_directory.checkpoint_path(stopped, 2) / "global.safetensors", -1)
     path, said = run(stopped.parent)
-    assert said == ["going on from round 4"]
+    assert said == ["resuming from round 4"]
     (name, problem) = differences(path, truth)
     assert name == "checkpoints/round_000002/global.safetensors"
     assert name in problem
@@ -339,17 +342,17 @@ def test_an_older_damaged_checkpoint_is_named_but_stands_in_nobodys_way(stopped,
 )
 def test_other_names_among_the_checkpoints_are_told_and_ignored(stopped, truth, name):
     (stopped / "checkpoints" / name).mkdir()
-    assert checkpoint.rounds(stopped) == [0, 2, 4]
-    assert checkpoint.check(stopped) == [f"{stopped / 'checkpoints' / name}: not a checkpoint"]
+    assert run_directory.checkpoint_rounds(stopped) == [0, 2, 4]
+    assert verification.check_run(stopped) == [f"{stopped / 'checkpoints' / name}: not a checkpoint"]
     path, said = run(stopped.parent)
-    assert said == ["going on from round 4"]
+    assert said == ["resuming from round 4"]
     (stopped / "checkpoints" / name).rmdir()
     assert differences(path, truth) == []
 
 
 def test_a_lost_checkpoint_is_noticed(copied):
-    shutil.rmtree(checkpoint.at(copied, 2))
-    assert checkpoint.check(copied) == [f"{checkpoint.at(copied, 2)}: missing"]
+    shutil.rmtree(run_directory.checkpoint_path(copied, 2))
+    assert verification.check_run(copied) == [f"{run_directory.checkpoint_path(copied, 2)}: missing"]
 
 
 @given(st.data())
@@ -363,7 +366,7 @@ def test_any_byte_of_any_file_that_changes_is_found(finished, data):
     before = name.read_bytes()
     try:
         flip(name, place, data.draw(st.integers(1, 255)))
-        problems = checkpoint.check(finished)
+        problems = verification.check_run(finished)
     finally:
         name.write_bytes(before)
     assert any(str(name) in problem for problem in problems), (name, place)
@@ -376,25 +379,25 @@ def test_any_file_that_is_cut_or_gone_is_found(finished):
         try:
             for length in (0, len(before) // 2, len(before) - 1):
                 name.write_bytes(before[:length])
-                assert any(str(name) in problem for problem in checkpoint.check(finished)), (name, length)
+                assert any(str(name) in problem for problem in verification.check_run(finished)), (name, length)
             name.unlink()
-            assert any(str(name) in problem for problem in checkpoint.check(finished)), name
+            assert any(str(name) in problem for problem in verification.check_run(finished)), name
         finally:
             name.write_bytes(before)
-    assert checkpoint.check(finished) == []
+    assert verification.check_run(finished) == []
 
 
 def test_training_a_damaged_finished_run_does_not_bless_it(copied):
     provenance = copied / "provenance.json"
-    provenance.write_text(provenance.read_text().replace('"numpy": "2', '"numpy": "3'))
-    before = checkpoint.check(copied)
+    provenance.write_text(provenance.read_text().replace('"numpy": "', '"numpy": "9'))
+    before = verification.check_run(copied)
     run(copied.parent)
-    assert checkpoint.check(copied) == before != []
+    assert verification.check_run(copied) == before != []
 
 
 def test_an_empty_folder_is_no_run(tmp_path):
-    assert len(checkpoint.check(tmp_path)) >= 4
-    assert checkpoint.newest(tmp_path) == (None, [])
+    assert len(verification.check_run(tmp_path)) >= 4
+    assert checkpoint.load_newest(tmp_path) == (None, [])
 
 
 def test_damaged_metrics_say_what_to_do(stopped, truth):
@@ -402,11 +405,11 @@ def test_damaged_metrics_say_what_to_do(stopped, truth):
     with pytest.raises(DamagedError, match=r"metrics\.jsonl: line 1 is not the record of round 1; end the file before"):
         run(stopped.parent)
     os.truncate(stopped / "metrics.jsonl", 0)
-    assert "ends at round 0, but round 4 was reached" in checkpoint.check(stopped)[0]
+    assert "ends at round 0, but round 4 was reached" in verification.check_run(stopped)[0]
     with pytest.raises(DamagedError, match=r"ends at round 0, but there is a checkpoint of round 4; remove the checkp"):
         run(stopped.parent)
     for round in (2, 4):
-        shutil.rmtree(checkpoint.at(stopped, round))
+        shutil.rmtree(run_directory.checkpoint_path(stopped, round))
     run(stopped.parent)
     assert differences(stopped, truth) == []
 
@@ -455,18 +458,18 @@ def test_a_full_disk_keeps_what_was_there(stopped, truth, monkeypatch, room):
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files, "open", opened, raising=False)
         patch.setattr(metrics, "open", opened, raising=False)
-        patch.setattr(checkpoint, "write_status", lambda *_: None)
+        patch.setattr(run_directory, "write_status", lambda *_: None)
         with pytest.raises(
             OSError, match=r"could not be written \(No space left on device\); what was saved before is"
         ):
             run(stopped.parent)
     assert left[0] < 0
-    assert checkpoint.rounds(stopped) == [0, 2, 4]
-    assert checkpoint.check(stopped) == []
+    assert run_directory.checkpoint_rounds(stopped) == [0, 2, 4]
+    assert verification.check_run(stopped) == []
     assert list(stopped.rglob("*.tmp")) == []
-    assert not checkpoint.at(stopped, 5).exists()
+    assert not run_directory.checkpoint_path(stopped, 5).exists()
     path, said = run(stopped.parent)
-    assert said == ["going on from round 4"]
+    assert said == ["resuming from round 4"]
     assert differences(path, truth) == []
 
 
@@ -483,14 +486,14 @@ def test_a_limit_of_the_kernel_is_told_like_a_full_disk(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["round_000000"]
-    assert torch.equal(checkpoint.load(checkpoint.at(tmp_path, 0)).models["server"], vectors["server"])
+    assert torch.equal(checkpoint.load(run_directory.checkpoint_path(tmp_path, 0)).models["server"], vectors["server"])
 
 
 def test_what_killed_processes_leave_is_removed_at_the_next_start(stopped, truth):
     (stopped / ".config.toml.99999.tmp").write_text("half")
     (stopped / "checkpoints" / ".round_000005.99999.tmp").mkdir()
     (stopped / "checkpoints" / ".round_000005.99999.tmp" / "global.safetensors").write_text("half")
-    assert checkpoint.check(stopped) == []
+    assert verification.check_run(stopped) == []
     run(stopped.parent)
     assert differences(stopped, truth) == []
 
@@ -532,10 +535,10 @@ def test_other_data_under_the_same_recipe_are_refused(tmp_path, monkeypatch):
 
 def test_an_intact_checkpoint_of_the_same_round_is_not_replaced(copied):
     """A run that diverges saves where it stands, perhaps over a checkpoint that has local models."""
-    found = checkpoint.load(checkpoint.at(copied, 4))
+    found = checkpoint.load(run_directory.checkpoint_path(copied, 4))
     checkpoint.save(copied, dataclasses.replace(found, locals={}))
-    assert len(checkpoint.load(checkpoint.at(copied, 4)).locals) == 2
-    assert checkpoint.check(copied) == []
+    assert len(checkpoint.load(run_directory.checkpoint_path(copied, 4)).locals) == 2
+    assert verification.check_run(copied) == []
 
 
 def test_tensors_come_back_as_they_went_and_others_can_read_them(tmp_path):
@@ -689,7 +692,7 @@ def kill_everywhere(root, wanted):
         if code == 0:
             return answer  # there were fewer changes
         event, path = (folder / "event").read_text(), folder / SHORT.slug
-        broken = checkpoint.check(path) if (path / "status.json").exists() else []  # sound at any moment
+        broken = verification.check_run(path) if (path / "status.json").exists() else []  # sound at any moment
         again = [ended(child(folder, 1 + deadline % 20))] if deadline % 3 == 0 else []
         codes = [code, *again, ended(child(folder))]
         problems = [] if codes in ([-9, 0], [-9, -9, 0], [-9, 0, 0]) else [f"ended with {codes}"]
@@ -732,19 +735,23 @@ def test_only_the_newest_checkpoints_remember_the_clients(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     for round in (0, 5, 10, 15):
         save(round)
-    kept = [(checkpoint.at(tmp_path, round) / "clients.safetensors").exists() for round in (0, 5, 10, 15)]
+    kept = [
+        (run_directory.checkpoint_path(tmp_path, round) / "clients.safetensors").exists() for round in (0, 5, 10, 15)
+    ]
     assert kept == [False, False, True, True]
-    assert checkpoint.load(checkpoint.at(tmp_path, 5)).clients == {}
-    assert checkpoint.load(checkpoint.at(tmp_path, 5)).server["m"].tolist() == w.tolist()
-    assert checkpoint.newest(tmp_path)[0].round == 15
-    flip(checkpoint.at(tmp_path, 15) / "clients.safetensors", -1)
-    assert checkpoint.newest(tmp_path)[0].round == 10
-    flip(checkpoint.at(tmp_path, 10) / "global.safetensors", -1)
-    found, problems = checkpoint.newest(tmp_path)
+    assert checkpoint.load(run_directory.checkpoint_path(tmp_path, 5)).clients == {}
+    assert checkpoint.load(run_directory.checkpoint_path(tmp_path, 5)).server["m"].tolist() == w.tolist()
+    assert checkpoint.load_newest(tmp_path)[0].round == 15
+    flip(run_directory.checkpoint_path(tmp_path, 15) / "clients.safetensors", -1)
+    assert checkpoint.load_newest(tmp_path)[0].round == 10
+    flip(run_directory.checkpoint_path(tmp_path, 10) / "global.safetensors", -1)
+    found, problems = checkpoint.load_newest(tmp_path)
     assert found is None  # the older ones are intact, but nobody can go on from them
     assert len(problems) == 2
     save(5)  # made again on the way, with memory
-    assert checkpoint.load(checkpoint.at(tmp_path, 5)).extra == {"forgotten": True}  # round 15 is still the newest
+    assert checkpoint.load(run_directory.checkpoint_path(tmp_path, 5)).extra == {
+        "forgotten": True
+    }  # round 15 is still the newest
 
 
 def test_a_kill_between_forgetting_and_removing_leaves_a_sound_run(tmp_path):
@@ -752,11 +759,11 @@ def test_a_kill_between_forgetting_and_removing_leaves_a_sound_run(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     for round in (0, 5, 10):
         checkpoint.save(tmp_path, Checkpoint(round, {"server": w}, {}, {}, {3: {"control": w}}, {}))
-    path = checkpoint.at(tmp_path, 0)
+    path = run_directory.checkpoint_path(tmp_path, 0)
     content = (path / "clients.safetensors").read_bytes()
     checkpoint.forget_clients(tmp_path)
     (path / "clients.safetensors").write_bytes(content)
     (path / ".meta.json.tmp").write_text("half")
-    assert checkpoint.problem(path) == ""
+    assert verification.check_checkpoint(path) == ""
     checkpoint.forget_clients(tmp_path)
     assert sorted(one.name for one in path.iterdir()) == ["global.safetensors", "meta.json"]

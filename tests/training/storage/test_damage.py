@@ -20,8 +20,8 @@ from training.console import summaries, sweep
 from training.data import partition
 from training.engine.run import train
 from training.personal import scores
-from training.storage import checkpoint, files, lease, metrics, tensors
-from training.storage.checkpoint import DamagedError
+from training.storage import checkpoint, lease, metrics, npz, run_directory, tensors, verification, verified_files
+from training.storage.atomic_files import DamagedError
 
 RECIPE = config.validate(
     {
@@ -68,7 +68,7 @@ def reseal(path, **changes):
     content = json.loads(path.read_text())
     del content["sha256"]
     content = {key: value for key, value in {**content, **changes}.items() if value is not ...}
-    path.write_text(files.sealed(content))
+    path.write_text(verified_files.seal(content))
 
 
 def shown(run):
@@ -109,15 +109,15 @@ METAS = {
 
 @pytest.mark.parametrize("changes", METAS.values(), ids=METAS)
 def test_a_made_up_description_is_named_and_passed_over(run, changes):
-    reseal(checkpoint.at(run, 3) / "meta.json", **changes)
-    (problem,) = checkpoint.check(run)
+    reseal(run_directory.checkpoint_path(run, 3) / "meta.json", **changes)
+    (problem,) = verification.check_run(run)
     assert "round_000003" in problem
     assert "\n" not in problem
     assert "damaged: 3" in shown(run)
     said = []
     train(RECIPE, run.parent, backend="serial", on_message=said.append)
-    assert said == [f"damaged, passed over: {problem}", "going on from round 2"]
-    assert checkpoint.check(run) == []
+    assert said == [f"damaged, passed over: {problem}", "resuming from round 2"]
+    assert verification.check_run(run) == []
 
 
 STATES = {
@@ -137,7 +137,7 @@ STATES = {
 @pytest.mark.parametrize("changes", STATES.values(), ids=STATES)
 def test_a_made_up_status_is_one_line(run, changes):
     reseal(run / "status.json", **changes)
-    problems = checkpoint.check(run)
+    problems = verification.check_run(run)
     assert len(problems) == 1
     assert problems[0].startswith(str(run / "status.json"))
     with pytest.raises(ValueError, match=r"status\.json: .*landscape check .* lists what is damaged"):
@@ -147,29 +147,29 @@ def test_a_made_up_status_is_one_line(run, changes):
 @pytest.mark.parametrize("round", [4, 10**9, 10**18])
 def test_a_round_that_is_far_away_is_found_wrong_at_once(run, round):
     reseal(run / "status.json", round=round)
-    assert checkpoint.check(run) == [f"{run / 'metrics.jsonl'}: ends at round 3, but round {round} was reached"]
+    assert verification.check_run(run) == [f"{run / 'metrics.jsonl'}: ends at round 3, but round {round} was reached"]
     settings = run / "config.toml"
     settings.write_text(settings.read_text().replace("count = 3", f"count = {round}"))
     reseal(run / "status.json", files={})
-    assert checkpoint.check(run) == [f"{run / 'metrics.jsonl'}: ends at round 3, but round {round} was reached"]
+    assert verification.check_run(run) == [f"{run / 'metrics.jsonl'}: ends at round 3, but round {round} was reached"]
 
 
 def test_a_checkpoint_of_a_round_that_is_far_away(run):
-    far = checkpoint.at(run, 10**9)
-    shutil.copytree(checkpoint.at(run, 3), far)
+    far = run_directory.checkpoint_path(run, 10**9)
+    shutil.copytree(run_directory.checkpoint_path(run, 3), far)
     reseal(far / "meta.json", round=10**9)
-    assert checkpoint.check(run) == []  # nobody counts up to it: the run says that it ended at round 3
+    assert verification.check_run(run) == []  # nobody counts up to it: the run says that it ended at round 3
     reseal(run / "status.json", state="running")
-    assert checkpoint.check(run) == [f"{run / 'metrics.jsonl'}: ends at round 3, but round {10**9} was reached"]
+    assert verification.check_run(run) == [f"{run / 'metrics.jsonl'}: ends at round 3, but round {10**9} was reached"]
     (run / "checkpoints" / f"round_{'9' * 5000}"[:200]).mkdir()
-    assert checkpoint.rounds(run) == [0, 1, 2, 3, 10**9]
+    assert run_directory.checkpoint_rounds(run) == [0, 1, 2, 3, 10**9]
 
 
 @pytest.mark.parametrize("depth", [2000, 100_000])
 def test_deeply_nested_json_is_damage(run, depth):
     for name in ("status.json", "provenance.json"):
         (run / name).write_text('{"a": ' + "[" * depth + "]" * depth + "}")
-    found = [problem.partition(": ")[0] for problem in checkpoint.check(run)]
+    found = [problem.partition(": ")[0] for problem in verification.check_run(run)]
     assert found == [str(run / "status.json"), str(run / "provenance.json")]
 
 
@@ -178,7 +178,7 @@ def test_links_that_lead_out_of_the_run_are_refused(run, tmp_path):
     for name in ("metrics.jsonl", "partition.npz", "checkpoints/round_000003/global.safetensors"):
         (run / name).rename(elsewhere)
         (run / name).symlink_to(elsewhere)
-        (problem,) = checkpoint.check(run)
+        (problem,) = verification.check_run(run)
         assert problem == f"{run / name}: a link that leads out of {run}; put the file itself there"
         (run / name).unlink()
         elsewhere.rename(run / name)
@@ -189,14 +189,14 @@ def test_links_that_lead_out_of_the_run_are_refused(run, tmp_path):
     (run / "checkpoints").unlink()
     elsewhere.rename(run / "checkpoints")
     (tmp_path / "alias").symlink_to(run)  # the run itself may lie elsewhere
-    assert checkpoint.check(tmp_path / "alias") == []
+    assert verification.check_run(tmp_path / "alias") == []
 
 
 def test_directories_of_other_versions_are_refused(run):
     about = json.loads((run / "provenance.json").read_text())
     assert about["format"] == 1
     (run / "provenance.json").write_text(json.dumps(about | {"format": 2}))
-    assert sweep.settled(run, RECIPE) == ""
+    assert sweep.find_end(run, RECIPE) == ""
     for use in (lambda: train(RECIPE, run.parent), lambda: shown(run)):
         with pytest.raises(DamagedError, match=r"provenance\.json: written by a newer version \(format 2\); update"):
             use()
@@ -211,7 +211,7 @@ def test_a_record_without_a_loss_is_shown(run):
     (run / "metrics.jsonl").unlink()
     for round in (1, 2, 3):
         metrics.append(run, {"round": round, "accuracy": 0.5, "mean_accuracy": 0.25})
-    assert [score.loss for score in summaries.scores(run, 2)] == [None, None]
+    assert [score.loss for score in summaries.find_scores(run, 2)] == [None, None]
     text = shown(run)
     assert text.count("50.00 %") == 2
     assert text.count("25.00 %") == 2
@@ -225,17 +225,17 @@ def test_a_lost_lease_stops_training_before_anything_is_put_in_its_place(tmp_pat
     path = tmp_path / RECIPE.slug
     with pytest.raises(lease.LeaseLostError, match="was no longer locked: this process gave no sign of life"):
         train(RECIPE, tmp_path, backend="serial", on_round=lose)
-    assert checkpoint.rounds(path) == [0, 1, 2]
+    assert run_directory.checkpoint_rounds(path) == [0, 1, 2]
     assert len(metrics.read(path)) == 2
     assert list(path.rglob("*.tmp")) == []
     train(RECIPE, tmp_path, backend="serial")
-    assert checkpoint.check(path) == []
+    assert verification.check_run(path) == []
 
 
 def tensor_file(path, header, data=b"", length=None):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes((len(text) if length is None else length).to_bytes(8, "little") + text + data)
-    return files.fingerprint(path)
+    return verified_files.fingerprint(path)
 
 
 def entry(shape, start, end, kind="F32"):
@@ -290,13 +290,13 @@ def test_a_sparse_file_of_a_terabyte_takes_no_memory(tmp_path, little_memory):
         (tmp_path / name).touch()
         os.truncate(tmp_path / name, 2**40)
         with pytest.raises(DamagedError, match="longer than 256 MB"):
-            files.read_sealed(tmp_path / name)
+            verified_files.read_sealed(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["x", "-1", "1e3", "٣", "", "9" * 30])
 def test_clients_must_be_numbers(run, name):
-    path = checkpoint.at(run, 3)
-    wanted = tensors.write(path / "locals.safetensors", {name: torch.zeros(2)})
+    path = run_directory.checkpoint_path(run, 3)
+    wanted = tensors.write(path / "locals.safetensors", {name: np.zeros(2)})
     listed = json.loads((path / "meta.json").read_text())["files"]
     reseal(path / "meta.json", files=listed | {"locals.safetensors": wanted})
     with pytest.raises(DamagedError, match="is not the number of a client"):
@@ -316,8 +316,8 @@ def test_clients_must_be_numbers(run, name):
     ],
 )
 def test_vectors_of_another_model_are_refused(run, models, message):
-    path = checkpoint.at(run, 3)
-    wanted = tensors.write(path / "global.safetensors", models)
+    path = run_directory.checkpoint_path(run, 3)
+    wanted = tensors.write(path / "global.safetensors", {name: w.numpy() for name, w in models.items()})
     listed = json.loads((path / "meta.json").read_text())["files"]
     reseal(path / "meta.json", files=listed | {"global.safetensors": wanted})
     with pytest.raises(DamagedError, match=message):
@@ -360,7 +360,7 @@ def test_odd_archives_are_one_line(tmp_path, little_memory, data):
     path = tmp_path / "data.npz"
     path.write_bytes(data)
     with pytest.raises(DamagedError, match=r"data\.npz: not readable as an \.npz of plain arrays") as error:
-        files.read_npz(path)
+        npz.read_npz(path)
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match=r"data\.npz is not a partition file, or is damaged \(not readable"):
         partition.load(path)
@@ -372,7 +372,7 @@ def test_an_archive_that_unpacks_beyond_the_machine_is_refused(tmp_path, monkeyp
     assert path.stat().st_size < 2**15
     monkeypatch.setattr(os, "sysconf", lambda name: 2**10)
     with pytest.raises(DamagedError, match=r"it unpacks to 0\.0 GB, and this machine has 0\.0 GB"):
-        files.read_npz(path)
+        npz.read_npz(path)
 
 
 def test_arrays_come_back_as_they_went(tmp_path):
@@ -385,13 +385,13 @@ def test_arrays_come_back_as_they_went(tmp_path):
     }
     for save in (np.savez, np.savez_compressed):
         save(tmp_path / "data.npz", **arrays)
-        found = files.read_npz(tmp_path / "data.npz")
+        found = npz.read_npz(tmp_path / "data.npz")
         assert list(found) == list(arrays)
         for name, array in arrays.items():
             assert found[name].dtype == array.dtype
             np.testing.assert_array_equal(found[name], array)
     with pytest.raises(FileNotFoundError):
-        files.read_npz(tmp_path / "none.npz")
+        npz.read_npz(tmp_path / "none.npz")
 
 
 PARTS = {
@@ -415,10 +415,10 @@ PARTS = {
 @pytest.mark.parametrize("changes", PARTS.values(), ids=PARTS)
 def test_a_made_up_partition_is_one_line(run, little_memory, changes):
     path = run / "partition.npz"
-    np.savez(path, **{**files.read_npz(path), **changes})
+    np.savez(path, **{**npz.read_npz(path), **changes})
     with pytest.raises(ValueError, match=r"partition\.npz|partition 'iid'"):
         partition.load(path)
-    (problem, *_) = checkpoint.check(run)
+    (problem, *_) = verification.check_run(run)
     assert "partition.npz" in problem
 
 
@@ -445,29 +445,29 @@ def test_a_made_up_personal_result_is_one_line(run, content):
     path = run / "personal" / result.file
     scores.save(path, result)
     assert scores.load(path) == result
-    assert checkpoint.check(run) == []
+    assert verification.check_run(run) == []
     reseal(path, **content)
-    assert checkpoint.check(run) == [f"{path}: not a personalised evaluation; remove it"]
+    assert verification.check_run(run) == [f"{path}: not a personalised evaluation; remove it"]
 
 
 def test_letters_that_do_not_exist_are_refused(tmp_path):
     words = np.asarray(["abc"])
     np.savez(tmp_path / "words.npz", words=words)
-    assert files.read_npz(tmp_path / "words.npz")["words"] == words
+    assert npz.read_npz(tmp_path / "words.npz")["words"] == words
     words.view(np.uint32)[1] = 0x110000
     np.savez(tmp_path / "words.npz", words=words)
-    with pytest.raises(files.DamagedError, match=r"words\.npz: .* letters that do not exist"):
-        files.read_npz(tmp_path / "words.npz")
+    with pytest.raises(DamagedError, match=r"words\.npz: .* letters that do not exist"):
+        npz.read_npz(tmp_path / "words.npz")
 
 
 @pytest.mark.parametrize("offset", [20, 24], ids=["packed", "unpacked"])
 def test_an_archive_that_says_it_is_larger_than_its_file_is_refused_before_memory_is_taken(tmp_path, offset):
     path = tmp_path / "data.npz"
     np.savez_compressed(path, x=np.zeros((200, 200)))  # packed as far as zlib can
-    assert files.read_npz(path)["x"].shape == (200, 200)
+    assert npz.read_npz(path)["x"].shape == (200, 200)
     data = bytearray(path.read_bytes())
     place = data.index(b"PK\x01\x02") + offset
     data[place : place + 4] = (2**31).to_bytes(4, "little")
     path.write_bytes(data)
     with pytest.raises(DamagedError, match=r"data\.npz: .*x\.npy would have \d+ bytes, which the file cannot hold"):
-        files.read_npz(path)
+        npz.read_npz(path)

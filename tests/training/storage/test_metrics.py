@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis import summary
 from training.storage import lease, metrics
-from training.storage.files import DamagedError
+from training.storage.atomic_files import DamagedError
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = [{"round": t, "train_loss": 2.0 / t, "accuracy": None if t == 2 else 0.1 * t, "é": "ü"} for t in range(1, 6)]
@@ -173,6 +173,8 @@ def test_other_formats_are_refused(run, about, message):
 
 
 def test_torch_is_not_needed():
-    modules = "training.storage.metrics, training.storage.files, training.storage.runs, training.storage.toml"
+    modules = (
+        "training.storage.metrics, training.storage.verification, training.storage.run_directory, training.storage.toml"
+    )
     script = f"import sys; import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode == 0

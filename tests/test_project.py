@@ -1,0 +1,73 @@
+"""What stands beside the code: the version, the bounds of dependencies, the hooks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import landscape
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DEPENDENCIES = [Requirement(line) for line in PROJECT["dependencies"]]
+TOOLS = [Requirement(line) for line in PROJECT["optional-dependencies"]["test"]]
+
+
+def read_pins(name: str) -> dict[str, Version]:
+    lines = [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
+    return {canonicalize_name(name): Version(version) for name, version in (line.split("==") for line in lines)}
+
+
+def test_the_version_is_the_same_wherever_it_is_asked_for():
+    command = [sys.executable, "-c", "from landscape.cli import main; main()", "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.strip()
+    assert printed == landscape.__version__ == PROJECT["version"]
+
+
+def test_a_tagged_commit_has_the_version_of_its_tag_and_a_dated_section_in_the_changelog():
+    tags = subprocess.run(
+        ["git", "tag", "--points-at", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    releases = [tag for tag in tags if tag.startswith("v")]
+    if not releases:
+        pytest.skip("not a release")
+    assert releases == [f"v{PROJECT['version']}"]
+    heading = rf"^## \[?{re.escape(PROJECT['version'])}\]? - \d{{4}}-\d\d-\d\d$"
+    assert re.search(heading, (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("dependency", DEPENDENCIES, ids=lambda one: one.name)
+def test_lower_bounds_are_the_versions_that_make_lowest_installs(dependency):
+    (bound,) = dependency.specifier
+    assert bound.operator == ">="
+    assert read_pins("constraints-lowest.txt")[canonicalize_name(dependency.name)] == Version(bound.version)
+
+
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-lowest.txt"])
+def test_everything_that_is_installed_is_pinned(name):
+    pins = read_pins(name)
+    for wanted in [*DEPENDENCIES, *TOOLS]:
+        assert pins[canonicalize_name(wanted.name)] in wanted.specifier, wanted.name
+
+
+def test_hooks_run_the_checks_of_make_lint():
+    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    checks = re.findall(r"\$\(BIN\)/(ruff \w+|mypy)", recipe[1])
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"  # nothing to download, and no second list of versions
+    assert [hook["entry"] for hook in repository["hooks"]] == [f".venv/bin/{check}" for check in checks]
+
+
+def test_make_lowest_names_tests_that_exist():
+    words = re.search(r"^LOWEST :=((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    for path in words.replace("\\", " ").split():
+        assert (ROOT / path).exists(), path

@@ -1,0 +1,65 @@
+"""Tables for the terminal, and how settings are shown in them. Imports no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from training.console.messages import printable
+
+
+def make_table(*titles: str) -> Table:
+    """Make an empty table with these columns; the first is never wrapped."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for place, title in enumerate(titles):
+        table.add_column(title, no_wrap=place == 0, overflow="fold")
+    return table
+
+
+@dataclass(frozen=True)
+class FittingTable:
+    """A wide table where the terminal has room for it, a narrow one elsewhere."""
+
+    wide: Table
+    narrow: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = Measurement.get(console, options.update(max_width=sys.maxsize), self.wide).maximum
+        yield self.wide if needed <= options.max_width else self.narrow
+
+
+def add_notes(table: RenderableType, *lines: str) -> RenderableType:
+    """Put remarks below a table, taken literally: a bracket in them is no markup."""
+    return Group(table, "", *(Text(line) for line in lines))
+
+
+def print_line(console: Console, text: str, style: str = "") -> None:
+    """Print one line as it is: not wrapped, not coloured by its content, brackets taken literally."""
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_settings(values: Mapping[str, object]) -> str:
+    """Write settings with their values as --set takes them.
+
+    >>> show_settings({"rho": 0.05, "flip": True})
+    'rho=0.05, flip=true'
+    """
+    return ", ".join(f"{key}={show_value(value)}" for key, value in values.items()) or "-"
+
+
+def show_value(value: object) -> str:
+    """Write a value as --set takes it, with no more digits than it needs."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(show_value(inner) for inner in value) + "]"
+    return str(value)

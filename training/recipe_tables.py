@@ -1,0 +1,177 @@
+"""The tables of a recipe: every setting with its type, range and meaning. Imports no torch.
+
+`RecipeTables` is what a stored config.toml says. `training.config.Recipe` is the same, with the names of methods,
+models, data sets and partitions and their settings checked against those there are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from training.settings import Count, Decay, NonNegative, Positive, Settings, Share, Whole, build
+from training.storage import toml
+from training.storage.run_directory import CONFIG, read_settings
+
+
+class OpenSettings(Settings):
+    """A name, and the settings of whatever has that name."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings beside those that every table of this kind has."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _complete(self) -> OpenSettings:
+        assert self.model_extra is not None
+        plain = {key: toml.require_plain(key, value) for key, value in self.model_extra.items()}
+        self.model_extra.update(self.complete_settings(plain))
+        return self
+
+    def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings with defaults filled in where they are known; subclasses check them."""
+        return given
+
+
+class Data(OpenSettings):
+    """Which data set."""
+
+    name: str = Field("digits", description="a data set, or module:function")
+    root: str | None = Field(None, description="folder of the data; default $LANDSCAPE_DATA, then data")
+    download: bool = Field(False, description="download what is missing")
+    pooled: bool = Field(False, description="pool train and test, then split every client 70/30 (FedFSA)")
+
+
+class Partition(OpenSettings):
+    """Which client holds which example."""
+
+    name: str = Field("iid", description="a partition")
+    clients: Count = Field(10, description="number of clients")
+
+
+class Model(OpenSettings):
+    """Which network."""
+
+    name: str = Field("digits_cnn", description="a model, or module:function")
+
+
+class Algorithm(OpenSettings):
+    """Which federated method."""
+
+    name: str = Field("fedavg", description="a method")
+
+
+class Augment(Settings):
+    """What is done to training images; by default nothing. Usual for CIFAR: padding=4, flip=True."""
+
+    padding: Whole = Field(0, description="zeros on every side before a random crop back to the image's size")
+    flip: bool = Field(False, description="mirror left and right with probability 1/2")
+    cutout: Whole = Field(0, description="side of a square set to the mean colour; it may hang over the border")
+    mixup: NonNegative = Field(0.0, description="alpha of the Beta(alpha, alpha) weight of two samples; 0 is off")
+
+
+class Local(Settings):
+    """Local training of one participant."""
+
+    lr: Positive = Field(0.01, description="learning rate")
+    lr_decay: Share = Field(1.0, description="factor of the rate per round")
+    batch_size: Count = Field(64, description="examples of a step")
+    epochs: Count = Field(1, description="passes over the client's data")
+    steps: Count | None = Field(None, description="a fixed number of local steps instead of epochs")
+    momentum: Decay = Field(0.0, description="momentum, started anew for every client and round")
+    weight_decay: NonNegative = Field(0.0, description="taken at the unperturbed weights")
+    clip: Positive | None = Field(None, description="largest norm of the corrected direction")
+
+
+class Rounds(Settings):
+    """How many rounds, and who takes part."""
+
+    count: Count = Field(10, description="rounds")
+    participants: Count = Field(5, description="clients of a round")
+    sampling: Literal["fixed", "bernoulli"] = Field("fixed", description="exactly that many, or that many on average")
+    aggregation: Literal["size", "uniform"] = Field("size", description="weights of the mean")
+
+
+class Swa(Settings):
+    """Averaging of the global model over the last rounds with a cyclic rate (FedSAM paper, Algorithm 1)."""
+
+    start: Decay = Field(0.75, description="fraction of the rounds after which it begins")
+    cycle: Count = Field(10, description="rounds of a cycle")
+    # a cycle starts at the rate that local.lr has decayed to
+    lr_end: Positive = Field(1e-4, description="rate at the end of each cycle")
+    capture: Literal["cycle_end", "after_start"] = Field(
+        "cycle_end", description="captured round: the paper's, or the published code's"
+    )
+    # n in eq. 8. The paper says two things: "number of completed cycles", which begin with SWA (appendix A.2, and the
+    # published code): "zero", n = captures so far, so that the result is the mean of the captured models; and n = t / c
+    # with t counted from the first round of all (line 22 of Algorithm 1): "paper", which weighs the model that SWA
+    # started from as heavily as all the cycles before it
+    count_from: Literal["zero", "paper"] = Field("zero", description="where n of eq. 8 starts to count")
+
+
+class Evaluation(Settings):
+    """When the global models are tested."""
+
+    every: Count = Field(1, description="rounds between evaluations, up to the last rounds")
+    last: Count = Field(10, description="last rounds: each is evaluated, and their mean is the result")
+
+
+class Checkpoints(Settings):
+    """What is saved, and when."""
+
+    every: Count = Field(5, description="rounds between checkpoints; the last round is always saved")
+    keep_locals: Literal["none", "last", "all"] = Field(
+        "last", description="checkpoints that hold every participant's model"
+    )
+    keep_clients: Literal["last", "all"] = Field(
+        "last", description="checkpoints that hold the clients' own vectors: the newest two, or all"
+    )
+
+
+def _as_names(given: object) -> tuple[str, ...]:
+    """Make a tuple of different names from a list."""
+    if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) for name in given):
+        raise ValueError(f'record must be a list of quantities such as ["gradient_norm"], got {toml.show(given)}')
+    if len(set(given)) < len(given):
+        raise ValueError(f"record names a quantity twice: {toml.show(given)}")
+    return tuple(given)
+
+
+class RecipeTables(Settings):
+    """Everything that determines a run, as config.toml holds it."""
+
+    seed: Whole = Field(0, description="seed of everything random")
+    dtype: Literal["float32", "float64"] = Field("float32", description="of weights and data")
+    record: Annotated[tuple[str, ...], BeforeValidator(_as_names)] = Field(
+        (), description="quantities to record along the local steps"
+    )
+    data: Data = Data()
+    partition: Partition = Partition()
+    model: Model = Model()
+    algorithm: Algorithm = Algorithm()
+    augment: Augment = Augment()
+    local: Local = Local()
+    rounds: Rounds = Rounds()
+    swa: Annotated[Swa | None, BeforeValidator(lambda given: None if given is False else given)] = None
+    evaluation: Evaluation = Evaluation()
+    checkpoints: Checkpoints = Checkpoints()
+
+    @model_validator(mode="after")
+    def _check_participants(self) -> RecipeTables:
+        if self.rounds.participants > self.partition.clients:
+            raise ValueError(
+                f"rounds.participants ({self.rounds.participants}) must not exceed "
+                f"partition.clients ({self.partition.clients})"
+            )
+        return self
+
+
+def read(run: Path) -> RecipeTables:
+    """Read the recipe of a run directory; ValueError that names every mistake in it."""
+    return build(RecipeTables, read_settings(run), str(run / CONFIG))

@@ -1,0 +1,81 @@
+"""Prepare the directory of a recipe, and find the directory of a run by its recipe."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from training import config
+from training.config import Recipe
+from training.data import partition
+from training.storage.atomic_files import remove_temporary_files, write_atomically
+from training.storage.run_directory import (
+    CHECKPOINTS,
+    CONFIG,
+    PARTITION,
+    PROVENANCE,
+    SMALL_FILES,
+    STATUS,
+    has_recipe,
+    read_provenance,
+)
+from training.storage.verified_files import FORMAT, require_inside
+
+PACKAGES = ("fl-landscape", "torch", "numpy", "safetensors")  # whose versions are recorded
+
+
+def open_run(path: Path, recipe: Recipe, split: partition.Partition, digests: Mapping[str, str]) -> None:
+    """Prepare the directory of a recipe, new or found; ValueError if it holds another recipe or other data.
+
+    path: the run directory. recipe, split: what is trained, and who holds which example.
+    digests: of the data and the partition, by the names they have in provenance.json.
+    """
+    found = has_recipe(path)
+    if found:
+        _refuse_another(path, recipe, digests)
+    (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    for name in (CHECKPOINTS, STATUS, *SMALL_FILES):
+        require_inside(path / name, path)
+    for folder in (path, path / CHECKPOINTS):
+        remove_temporary_files(folder)
+    if not found or not (path / PARTITION).exists():
+        partition.save(split, path / PARTITION)
+    if not found or not (path / PROVENANCE).exists():
+        packages = {name: version(name) for name in PACKAGES}
+        about = {"format": FORMAT, "digest": recipe.digest, "packages": packages, "python": platform.python_version()}
+        write_atomically(path / PROVENANCE, json.dumps({**about, **digests}, indent=2).encode())
+    if not found:
+        write_atomically(path / CONFIG, config.dump(recipe).encode())  # last: a directory without it is started anew
+
+
+def find_run(root: Path, recipe: Recipe, name: str = "") -> Path:
+    """Find the directory of a recipe under `root`: the existing one, or the one that will be made.
+
+    name: of a new directory, from `recipe.name`; by default the recipe's slug.
+
+    A run is known by the digest at the end of its name. What comes before is for people, and may differ between two
+    ways to ask for the same run.
+    """
+    for path in sorted(root.glob(f"*_{recipe.digest[:8]}")):
+        if has_recipe(path):
+            return path
+    return root / (name or recipe.slug)
+
+
+def _refuse_another(path: Path, recipe: Recipe, digests: Mapping[str, str]) -> None:
+    digest = config.load(path / CONFIG)[0].digest
+    if digest != recipe.digest:
+        raise ValueError(
+            f"{path} holds a run of another recipe (digest {digest[:8]}, wanted {recipe.digest[:8]}): "
+            "choose another --out, or remove it"
+        )
+    about = read_provenance(path) if (path / PROVENANCE).exists() else {}
+    changed = [key for key, value in digests.items() if about.get(key, value) != value]
+    if changed:
+        raise ValueError(
+            f"{path} was begun with other data ({', '.join(changed)} differs): give the data.root it was begun with, "
+            "or choose another --out"
+        )

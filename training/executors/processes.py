@@ -18,7 +18,7 @@ from training.executors.base import Broadcast, Executor, Task
 from training.executors.worker import SharedVectors, Worker, require_picklable
 
 ATTEMPTS = 4  # workers that may die training one client, or one after the other before they have started
-WAITING = 2**28  # bytes of results that may wait for their turn because tasks were not started in order
+LAST = 4  # tasks per worker at the end of a round, which start longest first
 
 
 class Processes(Executor):
@@ -81,24 +81,21 @@ class Processes(Executor):
         for worker in self._workers:
             worker.release()
 
-    def _schedule(self, tasks: Sequence[Task]) -> Sequence[int]:
+    def _schedule(self, tasks: Sequence[Task]) -> list[int]:
         """The places of the tasks in the order in which to start them.
 
-        The longest first, so that no worker starts a long one when the others are about to run out of work; but in
-        order where the results, which then wait for those of earlier tasks, would take too much memory.
+        The last few start longest first, so that no worker begins a long one when the others have nothing left. All
+        before them start in order: their results need not wait for each other, and the server adds them up meanwhile.
         """
-        vectors = 2 + max(
-            (len(task.state) for task in tasks), default=0
-        )  # of one result: the model, its state, perhaps an upload
-        if len(tasks) * vectors * self._shared.groups["points"]["start"].nbytes > WAITING:
-            return range(len(tasks))
         trainer = self._trainer
 
         def count_examples(place: int) -> int:
             client = tasks[place].client
             return trainer.count_steps(client) * min(trainer.batch_size, len(trainer.client_indices[client]))
 
-        return sorted(range(len(tasks)), key=count_examples, reverse=True)
+        places = list(range(len(tasks)))
+        first = max(len(places) - LAST * len(self._workers), 0)
+        return places[:first] + sorted(places[first:], key=count_examples, reverse=True)
 
     def _send(self, queue: deque[int], broadcast: Broadcast, tasks: Sequence[Task]) -> None:
         """Send the next tasks to the workers that have none."""

@@ -15,7 +15,7 @@ from analysis.store import Table, Variable
 from analysis.study import Arrays, Checked, Piece, Study, model_setting, rounds_setting, setting
 from analysis.subjects import MODELS, Run, Subject
 from training.personal import evaluation
-from training.personal.client_tests import open_subject, sampled
+from training.personal.client_evaluation import open_subject, sample_clients
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Settings(Checked):
     ways: tuple[str, ...] = setting(
         ("finetune", "knn"),
         "how models are made; local and fedcr train again as long as the run did",
-        choices=evaluation.PERSONAL,
+        choices=evaluation.STRATEGIES,
     )
     options: tuple[str, ...] = setting((), 'of the ways, as ["epochs=5"], for every way that knows the name')
     clients: int | None = setting(None, "most clients, drawn once", least=1, absent="all of them")
@@ -35,8 +35,8 @@ class Settings(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.ways:
-            raise ValueError(f"ways must name at least one of {', '.join(evaluation.PERSONAL)}")
-        evaluation.parse(self.ways, self.options)
+            raise ValueError(f"ways must name at least one of {', '.join(evaluation.STRATEGIES)}")
+        evaluation.parse_options(self.ways, self.options)
 
 
 def run_of(subject: Subject) -> Run:
@@ -48,7 +48,9 @@ def run_of(subject: Subject) -> Run:
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     run = run_of(subjects[0])
-    examples = sum(len(run.federation.client_indices[client]) for client in sampled(run.federation, settings.clients))
+    examples = sum(
+        len(run.federation.client_indices[client]) for client in sample_clients(run.federation, settings.clients)
+    )
     epochs = {"finetune": 5, "knn": 1, "global": 0}  # the others train as long as the run did
     whole_run = run.recipe.rounds.count * run.recipe.local.epochs
     planned = []
@@ -62,7 +64,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
 def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
     run, way = run_of(subjects[0]), piece.key.split()[-1]
     subject = open_subject(run.path, round=piece.round, model=settings.model, data_root=run.data_root)
-    options = evaluation.parse(settings.ways, settings.options)[way]
+    options = evaluation.parse_options(settings.ways, settings.options)[way]
     result = evaluation.evaluate(subject, way, options, sample=settings.clients)
     return {
         "client": np.asarray([score.client for score in result.clients]),
@@ -80,7 +82,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found
 
 def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
     run = run_of(subjects[0])
-    rounds, clients = run.select(settings.rounds), sampled(run.federation, settings.clients)
+    rounds, clients = run.select(settings.rounds), sample_clients(run.federation, settings.clients)
     places = {client: place for place, client in enumerate(clients)}
 
     def each(name: str, long_name: str) -> Variable:

@@ -118,7 +118,8 @@ def test_personal_models_as_the_papers_make_them():
             text = (config.RECIPES / f"fedfsa_{name}{more}.toml").read_text()
             assert "--strategy finetune --set part=head --set epochs=10 --set lr=0.1" in text
     for name in ("cifar10", "svhn"):
-        assert "--strategy knn --set epochs=1 --set k=5" in (config.RECIPES / f"fedsol_{name}_personal.toml").read_text()
+        text = (config.RECIPES / f"fedsol_{name}_personal.toml").read_text()
+        assert "--strategy knn --set epochs=1 --set k=5" in text
 
 
 # FedSAM paper, Tables 10-12: rho of SAM, rho of ASAM and the SWA cycle by data set and alpha

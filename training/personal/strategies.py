@@ -51,7 +51,8 @@ def finetune(
 ) -> Predict:
     """Use the global model after some epochs of plain SGD on the client's data.
 
-    FedAvg-FT, FedSoL-FT and FedBABU's last step; part "head" is FedFSA's. The batches are those that a next round would have.
+    FedAvg-FT, FedSoL-FT and FedBABU's last step; part "head" is FedFSA's.
+    The batches are those that a next round would have.
     """
     correction = TRAINED[part]
     trainer, rate = (

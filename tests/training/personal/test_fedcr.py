@@ -22,7 +22,7 @@ from training.personal.fedcr import (
     Gaussian,
     divergence,
     make_head_trainer,
-    merged,
+    merge_priors,
     network,
     product,
 )
@@ -73,7 +73,7 @@ def test_a_product_of_many_is_the_product_of_their_densities():
 def test_priors_of_classes_that_nobody_held_stay():
     before = gaussian((3, 2), 4)
     one, two = gaussian((2,), 5), gaussian((2,), 6)
-    found = merged(before, [{0: one, 2: one}, {2: two}])
+    found = merge_priors(before, [{0: one, 2: one}, {2: two}])
     torch.testing.assert_close(found.mu[1], before.mu[1], rtol=0, atol=0)
     torch.testing.assert_close(found.sigma[0], one.sigma)
     both = product(Gaussian(torch.stack([one.mu, two.mu]), torch.stack([one.sigma, two.sigma])))

@@ -408,7 +408,7 @@ def vars_of(subject):
 def test_a_rate_that_floats_cannot_hold_is_refused(run):
     subject = open_subject(run)
     single = Subject(run, federation(dtype="float32"), *vars_of(subject))
-    with pytest.raises(ValueError, match=r"lr must lie in \(0, 3\.40282e\+38\], got 1e\+39"):
+    with pytest.raises(ValueError, match=r"lr must be at most 3\.40282e\+38, got 1e\+39"):
         evaluation.complete_options(single, "finetune", {"lr": 1e39})
     assert evaluation.complete_options(subject, "finetune", {"lr": 1e39})["lr"] == 1e39
 
@@ -591,7 +591,7 @@ def test_a_result_of_another_checkpoint_or_a_damaged_one_is_made_again(run):
     path = run / "personal" / first.file
     text = path.read_text()
     path.write_text(text.replace("finetune", "finetuna", 1))
-    assert evaluate(subject, "finetune", {"epochs": 1}, say=told.append) == first
+    assert evaluate(subject, "finetune", {"epochs": 1}, on_message=told.append) == first
     assert len(told) == 1
     assert told[0].startswith(f"damaged, made again: {path}")
     assert path.read_text() == text
@@ -712,12 +712,12 @@ MISTAKES = {
     ("--strategy", "global", "--set", "epochs=2"): "option of global: unknown 'epochs'",
     ("--set", "epochs"): "--set wants key=value, for example epochs=5; got 'epochs'",
     ("--set", "epochs=2.5"): "finetune: epochs must be a whole number, got 2.5",
-    ("--set", "epochs=0"): "epochs must be a whole number, at least 1; got 0",
+    ("--set", "epochs=0"): "epochs must be at least 1, got 0",
     ("--set", "lr=fast"): 'finetune: lr must be a number, got "fast"',
-    ("--set", "lr=-1"): "lr must lie in (0, 1.79769e+308], got -1.0",
+    ("--set", "lr=-1"): "lr must be above 0, got -1",
     ("--set", "lr=1e200"): "diverged in local step",
-    ("--set", "part=heads"): "did you mean 'head'?",
-    ("--set", "draw=0"): "draw must be a whole number, at least 1; got 0",
+    ("--set", "part=heads"): "part must be 'all', 'body' or 'head'",
+    ("--set", "draw=0"): "draw must be at least 1, got 0",
     ("--set", "draw=1"): "has both test examples and a model; is draw too small?",
     ("--strategy", "local", "--set", "lr_decay=2"): "lr_decay must be at most 1",
     ("--strategy", "knn", "--set", "k=0"): "k must be at least 1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,46 +12,42 @@ import pytest
 
 from analysis.store import Answer
 from reports.runs import Collection, read_runs
+from tests.reports.results import (
+    curvature,
+    drift,
+    features,
+    forgetting,
+    incompatibility,
+    interpolation,
+    local_global,
+    personal,
+    plane,
+    robustness,
+    sensitivity,
+    sharpness,
+    surface,
+    training,
+)
 from tests.reports.results.answers import write_answer
 from training.storage import metrics
 
-# every study's results, as functions of the run's name and of a scale that tells runs apart
-STUDIES = (
-    "curvature",
-    "drift",
-    "features",
-    "forgetting",
-    "incompatibility",
-    "interpolation",
-    "local_global",
-    "personal",
-    "plane",
-    "robustness",
-    "sensitivity",
-    "sharpness",
-    "surface",
-    "training",
-)
-
-
-def _find_results() -> dict[str, Callable[[str, float], Answer]]:
-    """The made-up answers; TODO: only those that are Datasets already, until all are."""
-    found: dict[str, Callable[[str, float], Answer]] = {}
-    for study in STUDIES:
-        try:
-            stored = importlib.import_module(f"tests.reports.results.{study}").stored
-        except ImportError:
-            continue
-        if study in ("plane", "surface"):
-            found[study] = lambda name, _, stored=stored: stored([name])
-        elif study == "interpolation":
-            found[study] = lambda *_, stored=stored: stored()
-        else:
-            found[study] = lambda _, scale, stored=stored: stored(scale)
-    return found
-
-
-RESULTS = _find_results()
+# every study's answer, as a function of the run's name and of a scale that tells runs apart
+RESULTS: dict[str, Callable[[str, float], Answer]] = {
+    "curvature": lambda _, scale: curvature.stored(scale),
+    "drift": lambda _, scale: drift.stored(scale),
+    "features": lambda _, scale: features.stored(scale),
+    "forgetting": lambda _, scale: forgetting.stored(scale),
+    "incompatibility": lambda _, scale: incompatibility.stored(scale),
+    "interpolation": lambda *_: interpolation.stored(),
+    "local_global": lambda _, scale: local_global.stored(scale),
+    "personal": lambda _, scale: personal.stored(scale),
+    "plane": lambda name, _: plane.stored([name]),
+    "robustness": lambda _, scale: robustness.stored(scale),
+    "sensitivity": lambda _, scale: sensitivity.stored(scale),
+    "sharpness": lambda _, scale: sharpness.stored(scale),
+    "surface": lambda name, _: surface.stored([name]),
+    "training": lambda _, scale: training.stored(scale),
+}
 
 
 def set_status(path: Path, state: str, round: int) -> Path:

@@ -277,21 +277,24 @@ def check(runs: Runs) -> None:
 @app.command()
 def personal(
     runs: Runs,
-    way: Annotated[
+    strategy: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WAY",
+            metavar="STRATEGY",
             help="fedcr, finetune, global, knn, local or own; may be repeated. Default: finetune.",
             show_default=False,
         ),
     ] = None,
+    way: Annotated[list[str] | None, typer.Option(hidden=True, help="The former name of --strategy.")] = None,
     round: Annotated[
         int | None, typer.Option(help="After which round (default: the newest saved).", show_default=False)
     ] = None,
     model: Annotated[str, typer.Option(help="Which global model: server, mean or swa.")] = "server",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set an option of the way, e.g. epochs=5; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set an option of the strategies, e.g. epochs=5; may be repeated."
+        ),
     ] = None,
     clients: Annotated[
         int | None, typer.Option(help="Only so many clients, drawn by the run's seed.", show_default=False)
@@ -300,14 +303,14 @@ def personal(
         Path | None, typer.Option(help="Folder of the data, if it is another than in training.", show_default=False)
     ] = None,
 ) -> None:
-    """Test runs on every client's own data, with a model made for each client. Keeps what is there."""
+    """Test runs on every client's own data, with a model made for each client. Stored results are not made again."""
     import training
-    from training.personal.evaluation import report
+    from training.console.personal_results import evaluate_runs
 
     _import_from_here(training.__file__)
-    report(
+    evaluate_runs(
         runs,
-        way or ["finetune"],
+        [*(strategy or []), *(way or [])] or ["finetune"],
         settings or [],
         console=_console(),
         round=round,

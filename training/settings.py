@@ -79,21 +79,23 @@ def settings(kind: type[Kind]) -> type[Kind]:
     return pydantic.dataclasses.dataclass(frozen=True, config=STRICT)(kind)  # type: ignore[return-value]
 
 
-def settings_of(function: Callable[..., object], exclude: Iterable[str] = ()) -> type[Settings]:
+def settings_of(
+    function: Callable[..., object], exclude: Iterable[str] = (), base: type[Settings] = Settings
+) -> type[Settings]:
     """Make a settings class of the parameters of a function, so that it need not be called to check them.
 
     function: its annotations are the types and ranges, its defaults the defaults.
-    exclude: parameters that are no settings.
+    exclude: parameters that are no settings. base: a class with further settings.
 
     >>> def share(labels, *, alpha: Positive = 0.1): ...
     >>> build(settings_of(share, exclude=("labels",)), {"alpha": 1}, "share").alpha
     1.0
     """
-    return _settings_of(function, frozenset(exclude))
+    return _settings_of(function, frozenset(exclude), base)
 
 
 @functools.cache
-def _settings_of(function: Callable[..., object], exclude: frozenset[str]) -> type[Settings]:
+def _settings_of(function: Callable[..., object], exclude: frozenset[str], base: type[Settings]) -> type[Settings]:
     parameters = inspect.signature(function, eval_str=True).parameters
     found: dict[str, Any] = {
         name: (
@@ -103,7 +105,7 @@ def _settings_of(function: Callable[..., object], exclude: frozenset[str]) -> ty
         for name, one in parameters.items()
         if name not in exclude
     }
-    return pydantic.create_model(getattr(function, "__name__", "settings"), __base__=Settings, **found)
+    return pydantic.create_model(getattr(function, "__name__", "settings"), __base__=base, **found)
 
 
 def build(kind: Callable[..., Kind], given: Mapping[str, Any], what: str) -> Kind:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from analysis.study import Piece, Rounds, Study, check_names, scalar, variable
 from analysis.subjects import Run, Subject
 from training.personal import evaluation
-from training.personal.client_tests import open_subject, sampled
+from training.personal.client_evaluation import open_subject, sample_clients
 from training.settings import Count, Names, settings
 
 EPOCHS = {"finetune": 5, "knn": 1, "global": 0}  # for the estimate of time; the others train as long as the run did
@@ -40,8 +40,8 @@ class Settings:
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
-        check_names("strategies", self.strategies, list(evaluation.PERSONAL))
-        evaluation.parse(self.strategies, self.options)
+        check_names("strategies", self.strategies, list(evaluation.STRATEGIES))
+        evaluation.parse_options(self.strategies, self.options)
         return self
 
 
@@ -63,7 +63,9 @@ def require_run(subject: Subject) -> Run:
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """One piece for each round and strategy."""
     run = require_run(subjects[0])
-    examples = sum(len(run.federation.client_indices[client]) for client in sampled(run.federation, settings.clients))
+    examples = sum(
+        len(run.federation.client_indices[client]) for client in sample_clients(run.federation, settings.clients)
+    )
     whole_run = run.recipe.rounds.count * run.recipe.local.epochs
     rounds = run.select(settings.rounds)
     for round in rounds:
@@ -81,7 +83,7 @@ def measure(
     """The accuracy of one strategy for every client."""
     run = require_run(subjects[0])
     subject = open_subject(run.path, round=piece.round, model=settings.model, data_root=run.data_root)
-    options = evaluation.parse(settings.strategies, settings.options)[piece.strategy]
+    options = evaluation.parse_options(settings.strategies, settings.options)[piece.strategy]
     result = evaluation.evaluate(subject, piece.strategy, options, sample=settings.clients)
     scores, left = result.clients, "NaN: left out"
     of_clients = {
@@ -104,7 +106,7 @@ def measure(
 
 def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add the clients that every strategy left out."""
-    clients = sampled(require_run(subjects[0]).federation, settings.clients)
+    clients = sample_clients(require_run(subjects[0]).federation, settings.clients)
     about = answer["client"].attrs
     return answer.reindex(client=clients).assign_coords(client=xr.Variable("client", clients, about))
 

@@ -70,22 +70,7 @@ def power_iteration(
         found.append(pair)
         if progress is not None:
             progress(index + 1, k)
-    if not as_published:
-        found = _rotate(found)
-    found.sort(key=lambda pair: -pair.value)
-    values = np.array([pair.value for pair in found])
-    floor = scaled.rounding(float(max(pair.size for pair in found)))
-    residuals = np.array([pair.residual for pair in found]) + floor
-    converged = residuals <= tol * np.abs(values)
-    return Eigenpairs(
-        values=scaled.restore(values),
-        vectors=torch.stack([pair.vector for pair in found]),
-        residuals=scaled.restore(residuals),
-        converged=converged,
-        products=spent,
-        iterations=np.array([pair.steps for pair in found], dtype=np.int64),
-        outcome=Outcome.CONVERGED if converged.all() else Outcome.MAX_ITERATIONS,
-    )
+    return _collect(found if as_published else _rotate(found), scaled, tol, spent)
 
 
 def minibatches(objective: Objective, theta: Tensor, size: int, *, seed: int = 0) -> Sampler:
@@ -120,6 +105,24 @@ class _Pair:
     def size(self) -> float:
         """Length of the product: the operator has an eigenvalue of at least this magnitude."""
         return norm(self.product)
+
+
+def _collect(found: list[_Pair], scaled: ScaledOperator, tol: float, spent: int) -> Eigenpairs:
+    """The pairs in descending order, with residuals that include rounding."""
+    found = sorted(found, key=lambda pair: -pair.value)
+    values = np.array([pair.value for pair in found])
+    floor = scaled.rounding(float(max(pair.size for pair in found)))
+    residuals = np.array([pair.residual for pair in found]) + floor
+    converged = residuals <= tol * np.abs(values)
+    return Eigenpairs(
+        values=scaled.restore(values),
+        vectors=torch.stack([pair.vector for pair in found]),
+        residuals=scaled.restore(residuals),
+        converged=converged,
+        products=spent,
+        iterations=np.array([pair.steps for pair in found], dtype=np.int64),
+        outcome=Outcome.CONVERGED if converged.all() else Outcome.MAX_ITERATIONS,
+    )
 
 
 class _Steps:

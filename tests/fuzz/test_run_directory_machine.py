@@ -57,7 +57,7 @@ class RunDirectory(RuleBasedStateMachine):
 
     @rule(kill_at=st.none() | st.integers(1, 15))
     def personal(self, kill_at: int | None) -> None:
-        self.directory.do("personal", self.directory.name, "--way", "global", kill_at=kill_at)
+        self.directory.do("personal", self.directory.name, "--strategy", "global", kill_at=kill_at)
 
     @precondition(lambda self: self.directory.run.exists())
     @rule(which=PLACES, way=st.sampled_from(("flip", "flip", "truncate", "delete", "swap")), place=PLACES)

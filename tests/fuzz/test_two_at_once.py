@@ -14,7 +14,7 @@ from tests.fuzz.directory import TRAIN, Directory, hashes, reference
 RUN = "RUN"  # stands for the run directory
 ANALYZE = ("analyze", RUN, "--study", "training")
 CURVATURE = ("analyze", RUN, "--study", "curvature", "--set", "top=1")
-PERSONAL = ("personal", RUN, "--way", "global")
+PERSONAL = ("personal", RUN, "--strategy", "global")
 CHECK, REPORT = ("check", RUN), ("report", RUN, "--format", "svg")
 TIMES = 3  # every pair is started so often: who is first is up to the system
 

@@ -13,7 +13,7 @@ from training.engine.federation import Federation
 from training.engine.run import train
 from training.executors.serial import Serial
 from training.methods import catalog
-from training.personal.evaluation import options_of
+from training.personal.evaluation import options_class
 
 NAMES = sorted(path.stem for path in config.RECIPES.glob("*.toml"))
 DIGITS = [name for name in NAMES if name.startswith("digits_")]
@@ -35,7 +35,7 @@ FLAT = ("fedavg", "fedsam", "fedasam")
 OTHERS = ("fedavgm", "fedprox", "scaffold", "feddyn", "adabest")
 SOL = ("fedavg", "fedprox", "fednova", "scaffold", "fedntd", "fedsam", "fedasam", "fedsol")
 CORRECTED = ("fedprox", "fednova", "scaffold", "feddyn", "moon", "fedsol")
-PERSONAL = ("fedavg", "perfedavg", "fedbabu", "fedsol")
+STRATEGIES = ("fedavg", "perfedavg", "fedbabu", "fedsol")
 VSSAM = ("fedavg", "fedprox", "fedadam", "scaffold", "fedacg", "fedcm", "feddyn", "fedsam", "mofedsam", "fedgamma")
 ROWS: dict[str, tuple[str, ...]] = {
     "fedgloss_cifar10": (*GLOSS_SGD, *GLOSS_SAM, "naivefedgloss"),
@@ -68,7 +68,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "fedsol_svhn": SOL,
     **dict.fromkeys(("fedsol_cifar10_proximal", "fedsol_svhn_proximal"), CORRECTED),
     **dict.fromkeys(("fedsol_cifar10_networks", "fedsol_svhn_networks"), ("fedavg", "fedprox", "fedntd", "fedsol")),
-    **dict.fromkeys(("fedsol_cifar10_personal", "fedsol_svhn_personal"), PERSONAL),
+    **dict.fromkeys(("fedsol_cifar10_personal", "fedsol_svhn_personal"), STRATEGIES),
     "digits_algorithms": tuple(catalog.ALGORITHMS),
 }
 
@@ -106,8 +106,8 @@ def test_what_a_recipe_advises_for_personal_models_can_be_asked(name):
         line for line in (config.RECIPES / f"{name}.toml").read_text().splitlines() if "landscape personal" in line
     ]
     for line in lines:
-        way = re.search(r"--way (\w+)", line).group(1)
-        known = options_of(way)
+        way = re.search(r"--strategy (\w+)", line).group(1)
+        known = options_class(way).model_fields
         assert all(key in known for key in re.findall(r"--set (\w+)=", line))
 
 
@@ -116,9 +116,10 @@ def test_personal_models_as_the_papers_make_them():
     for name in ("cifar10", "cifar100", "fashion_mnist"):
         for more in ("", "_duals"):
             text = (config.RECIPES / f"fedfsa_{name}{more}.toml").read_text()
-            assert "--way finetune --set part=head --set epochs=10 --set lr=0.1" in text
+            assert "--strategy finetune --set part=head --set epochs=10 --set lr=0.1" in text
     for name in ("cifar10", "svhn"):
-        assert "--way knn --set epochs=1 --set k=5" in (config.RECIPES / f"fedsol_{name}_personal.toml").read_text()
+        text = (config.RECIPES / f"fedsol_{name}_personal.toml").read_text()
+        assert "--strategy knn --set epochs=1 --set k=5" in text
 
 
 # FedSAM paper, Tables 10-12: rho of SAM, rho of ASAM and the SWA cycle by data set and alpha
@@ -311,7 +312,7 @@ def test_recipes_keep_what_their_papers_figures_need():
     for run in inside["fedsol_mechanism"]:  # 004 F3a, F8b, F9, F10
         assert "proximal_cosine" in run.record
         assert (run.checkpoints.keep_locals, 200 % run.checkpoints.every) == ("all", 0)
-    for run in inside["fedfsa_mechanism"]:  # every client's newest model: personal --way own
+    for run in inside["fedfsa_mechanism"]:  # every client's newest model: personal --strategy own
         assert (run.checkpoints.keep_locals, run.checkpoints.every) == ("all", 1)
 
 

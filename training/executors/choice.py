@@ -1,4 +1,4 @@
-"""Which executor serves a run: named, or chosen by measuring one step. The choice is kept with the run."""
+"""How the backend of a run is chosen: by name, or by timing one local step. The choice is stored with the run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,22 @@ SPAWNING = 8.0  # seconds that starting processes and importing torch in them ma
 def open_executor(
     backend: str, trainer: LocalTrainer, recipe: Recipe, workers: int | None, run: Path, say: Callable[[str], object]
 ) -> Executor:
-    """The executor of a run. An automatic choice is stored, so that a resumed run rounds as the first part did."""
+    """Open the executor of a run and store its name, so that a resumed run keeps the backend that was chosen for it.
+
+    backend: auto, serial, processes or vmap.
+    trainer: trains one client of the run.
+    recipe: the run's settings.
+    workers: processes, at most; None stands for the number of torch's threads.
+    run: the run's directory.
+    say: called with a warning if the run was started with a backend that rounds differently.
+    """
     choose("backend", backend, BACKENDS)
     cores = whole("workers", workers) if workers is not None else torch.get_num_threads()
     facts = run_directory.read_provenance(run)
     if backend == "auto":
-        backend = facts.get("backend") or fastest(trainer, recipe, cores)
+        backend = facts.get("backend") or find_fastest(trainer, recipe, cores)
     elif facts.get("backend", backend) != backend and "vmap" in (backend, facts["backend"]):
-        say(f"this run was begun with {facts['backend']}; going on with {backend} agrees to rounding only")
+        say(f"this run was started with {facts['backend']}; results of {backend} agree with it only up to rounding")
     write_atomically(run / "provenance.json", json.dumps({**facts, "backend": backend}, indent=2).encode())
     if backend == "vmap":
         return Stacked(trainer)
@@ -42,30 +50,36 @@ def open_executor(
     return Processes(trainer, workers) if backend == "processes" and workers > 1 else Serial(trainer)
 
 
-def fastest(trainer: LocalTrainer, recipe: Recipe, cores: int) -> str:
-    """Time one local step of a client alone and of a stacked cohort, and think the rest of the run from there."""
+def find_fastest(trainer: LocalTrainer, recipe: Recipe, cores: int) -> str:
+    """Time one local step of one client and of a stacked cohort, extrapolate to the whole run, and name the fastest.
+
+    trainer: trains one client of the run; it is not changed.
+    recipe: the run's settings.
+    cores: processes that may run side by side.
+    Returns serial, processes or vmap.
+    """
     cohort = list(range(min(recipe.rounds.participants, len(trainer.client_indices))))
     steps = [recipe.rounds.count * trainer.count_steps(client) for client in cohort]
     short = recipe.model_copy(update={"local": recipe.local.model_copy(update={"steps": 1})})
     probe = LocalTrainer(short, trainer.dataset, trainer.client_indices, trainer.method, trainer.model)
     try:
-        alone = _seconds(Serial(probe), probe, cohort[:1])
+        alone = _time_step(Serial(probe), probe, cohort[:1])
     except DivergenceError:
-        return "serial"  # the first round will say so
+        return "serial"  # the first round raises it again
     parallel = min(cores, len(cohort))
     estimates = {"serial": alone * sum(steps)}
     if parallel > 1:
         estimates["processes"] = alone * sum(steps) / parallel + SPAWNING
     try:
-        together = _seconds(Stacked(probe), probe, cohort)
-        estimates["vmap"] = together * max(steps)  # who is done early waits for the others
+        together = _time_step(Stacked(probe), probe, cohort)
+        estimates["vmap"] = together * max(steps)  # clients that finish early wait for the others
     except (ValueError, RuntimeError, NotImplementedError):
         pass  # a model that cannot be stacked
     return min(estimates, key=lambda name: estimates[name])
 
 
-def _seconds(executor: Executor, trainer: LocalTrainer, clients: list[int]) -> float:
-    """Seconds that these clients take for one local step, the second time that they do it."""
+def _time_step(executor: Executor, trainer: LocalTrainer, clients: list[int]) -> float:
+    """Measure the seconds that these clients take for one local step, after one to warm up."""
     w = trainer.layout.flatten(trainer.model).to(trainer.dtype)
     message = trainer.method.make_message(w, trainer.method.init_server(w))
     fresh = trainer.method.init_client(trainer.layout, w)

@@ -1,210 +1,150 @@
-"""The processes backend: workers that are spawned once and kept for the run."""
+"""The processes backend: workers that are started once, kept for the run, and replaced when they die.
+
+Every worker has a pipe of its own. A `concurrent.futures.ProcessPoolExecutor` breaks as a whole when one worker dies,
+so that all of them would have to start and import torch again; here the end of a pipe means the end of one worker, and
+only its task is repeated. Tasks are pure functions of what is sent, so the repetition gives the same bits.
+"""
 
 from __future__ import annotations
 
-import pickle
-import signal
-import traceback
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any
+from dataclasses import dataclass
+from multiprocessing.connection import wait
 
-import torch
-from torch import Tensor
-from torch import multiprocessing as mp
-
-from landscape.runtime.memory import keep_freed
-from training.engine.local_training import ClientResult, DivergenceError
+from training.engine.local_training import ClientResult
 from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
-from training.executors.parent import end_with_parent
-from training.executors.serial import train_task
-from training.rules.vectors import Vectors
+from training.executors.worker import SharedVectors, Worker, require_picklable
 
-
-@dataclass(eq=False)
-class Worker:
-    """One worker process as its parent sees it."""
-
-    process: BaseProcess
-    pipe: Connection
-    desk: Vectors  # shared places for the vectors of the task in hand
-    busy: bool = False
+ATTEMPTS = 4  # workers that may die training one client, or one after the other before they have started
+LAST = 4  # tasks per worker at the end of a round, which start longest first
 
 
 class Processes(Executor):
-    """Spawned once and kept for the run; data and vectors travel through shared memory, one thread each."""
+    """Trains clients in worker processes of one thread each.
+
+    Data and vectors are passed in shared memory. A worker that dies is replaced and its client trained again; after
+    ATTEMPTS deaths over one client, or of workers that were just starting, `run` raises ConnectionError.
+
+    trainer: trains one client of the run; it is sent to every worker once.
+    workers: the number of processes.
+    """
 
     name = "processes"
 
     def __init__(self, trainer: LocalTrainer, workers: int):
-        context = mp.get_context("spawn")
         self._workers: list[Worker] = []
-        for _ in range(workers):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
-            theirs.close()
-            self._workers.append(Worker(process, ours, {}))
-        try:
-            self.employ(trainer)
-        except BaseException:
-            self.close()
-            raise
+        self._failed_starts = 0  # in a row
+        self._shared = SharedVectors()  # of the broadcast
+        self.assign(trainer)
+        self._workers = [Worker.start() for _ in range(workers)]
 
-    def employ(self, trainer: LocalTrainer) -> None:
-        """Let the workers, already there, serve another run: starting them takes seconds."""
-        self._settle()
-        for tensor in (trainer.dataset.train_images, trainer.dataset.train_labels):
-            _shared(tensor)
-        self._board: Vectors = {}  # shared copies of what is broadcast
-        try:
-            for worker in self._workers:
-                worker.desk = {}
-                self._send(
-                    worker,
-                    ("trainer", trainer.recipe, trainer.dataset, trainer.client_indices, trainer.method, trainer.model),
-                )
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ValueError(
-                f"backend processes: the model cannot be sent to other processes ({error}). Define its classes and "
-                "functions at the top of their module, or use serial"
-            ) from error
+    def assign(self, trainer: LocalTrainer) -> None:
+        """Train another federation's clients with the same workers, since new ones take seconds to start.
+
+        trainer: trains one client of that federation. ValueError if it cannot be sent to other processes.
+        """
+        require_picklable(trainer)
+        self._drain()
+        self._trainer = trainer
+        for worker in self._workers:
+            worker.has_trainer = False
 
     def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
-        self._settle()
-        self._post(broadcast)
-        places: dict[Connection, tuple[Worker, int]] = {}
+        self._drain()
+        points = {"start": broadcast.start, "statistics": broadcast.statistics}
+        self._shared.write({"points": points, "message": broadcast.message})
+        queue = deque(self._schedule(tasks))
         finished: dict[int, ClientResult | Exception] = {}
-        sent = handed = 0
-        while handed < len(tasks):
-            for worker in self._workers:
-                if not worker.busy and sent < len(tasks):
-                    self._hand(worker, tasks[sent])
-                    places[worker.pipe] = worker, sent
-                    sent += 1
-            for pipe in wait(list(places)):
-                worker, place = places.pop(pipe)  # type: ignore[call-overload]
-                finished[place] = self._receive(worker)
-                if sent < len(tasks):  # at once: it need not wait until its answer is counted
-                    self._hand(worker, tasks[sent])
-                    places[worker.pipe] = worker, sent
-                    sent += 1
-            while handed in finished:
-                answer = finished.pop(handed)
-                if isinstance(answer, Exception):
-                    raise answer  # only now: of several the first in order, as in a serial run
-                yield answer
-                handed += 1
-
-    def _settle(self) -> None:
-        """Wait for whoever still works on a round that was given up; nobody wants the answers."""
-        for worker in self._workers:
-            if worker.busy:
-                self._receive(worker)
-
-    def _post(self, broadcast: Broadcast) -> None:
-        vectors = {"start": broadcast.start, "statistics": broadcast.statistics, **broadcast.message}
-        if not self._board:
-            self._board = {name: _shared(vector.clone()) for name, vector in vectors.items()}
-            for worker in self._workers:
-                self._send(worker, ("board", self._board))
-        for name, vector in vectors.items():
-            self._board[name].copy_(vector)
-        for worker in self._workers:
-            self._send(worker, ("round", broadcast.lr, broadcast.round))
-
-    def _hand(self, worker: Worker, task: Task) -> None:
-        if worker.desk.keys() != task.state.keys():
-            worker.desk = {name: _shared(vector.clone()) for name, vector in task.state.items()}
-            self._send(worker, ("desk", worker.desk))
-        for name, vector in task.state.items():
-            worker.desk[name].copy_(vector)
-        self._send(worker, ("task", task.client))
-        worker.busy = True
-
-    def _send(self, worker: Worker, order: tuple[Any, ...]) -> None:
-        try:
-            worker.pipe.send(order)
-        except OSError:
-            raise _gone(worker) from None
-
-    def _receive(self, worker: Worker) -> ClientResult | Exception:
-        try:
-            answer: ClientResult | Exception = worker.pipe.recv()
-        except (EOFError, OSError):
-            raise _gone(worker) from None
-        worker.busy = False
-        if isinstance(answer, Exception):
-            return answer
-        # private copies: a tensor received from a process holds a file handle for as long as it lives
-        return replace(
-            answer,
-            w=answer.w.clone(),
-            statistics=answer.statistics.clone(),
-            state={name: vector.clone() for name, vector in answer.state.items()},
-            uploads={name: vector.clone() for name, vector in answer.uploads.items()},
-        )
+        deaths: Counter[int] = Counter()
+        for turn in range(len(tasks)):
+            self._send(queue, broadcast, tasks)
+            while turn not in finished:
+                for place, outcome in self._receive():
+                    if isinstance(outcome, Death):
+                        deaths[place] += 1
+                        client, advice = tasks[place].client, "out of memory? Use fewer --workers"
+                        outcome.end_run_after(deaths[place], f"while training client {client}", advice)
+                        queue.appendleft(place)
+                    else:
+                        finished[place] = outcome
+                self._send(queue, broadcast, tasks)  # before the result is yielded: no worker waits for the server
+            answer = finished.pop(turn)
+            if isinstance(answer, Exception):
+                raise answer  # only now: of several errors the first in order, as in a serial run
+            yield answer
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.pipe.close()  # the worker sees the end of its pipe and leaves
+            worker.process.kill()  # also in mid-task; workers own nothing that has to be cleaned up
         for worker in self._workers:
-            worker.process.join(5)
-            if worker.process.is_alive():
-                worker.process.terminate()
+            worker.release()
 
+    def _schedule(self, tasks: Sequence[Task]) -> list[int]:
+        """The places of the tasks in the order in which to start them.
 
-def _gone(worker: Worker) -> ConnectionError:
-    worker.process.join(1)
-    return ConnectionError(
-        f"a worker process ended (exit code {worker.process.exitcode}): out of memory? Use fewer --workers"
-    )
+        The last few start longest first, so that no worker begins a long one when the others have nothing left. All
+        before them start in order: their results need not wait for each other, and the server adds them up meanwhile.
+        """
+        trainer = self._trainer
 
+        def count_examples(place: int) -> int:
+            client = tasks[place].client
+            return trainer.count_steps(client) * min(trainer.batch_size, len(trainer.client_indices[client]))
 
-def _shared(tensor: Tensor) -> Tensor:
-    tensor.share_memory_()  # type: ignore[no-untyped-call]
-    return tensor
+        places = list(range(len(tasks)))
+        first = max(len(places) - LAST * len(self._workers), 0)
+        return places[:first] + sorted(places[first:], key=count_examples, reverse=True)
 
+    def _send(self, queue: deque[int], broadcast: Broadcast, tasks: Sequence[Task]) -> None:
+        """Send the next tasks to the workers that have none."""
+        for worker in self._workers:
+            if queue and worker.ready and worker.place is None:
+                place = queue.popleft()
+                worker.send(place, broadcast, self._shared.groups, tasks[place], self._trainer)
 
-def _serve(pipe: Connection) -> None:
-    """What a worker process does: answer tasks until the pipe ends."""
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted parent closes the pipe, and speaks for all
-    torch.set_num_threads(1)
-    keep_freed()
-    trainer: LocalTrainer
-    board: Vectors = {}
-    desk: Vectors = {}
-    lr, round = 0.0, 0
-    while True:
+    def _receive(self) -> Iterator[tuple[int, ClientResult | Exception | Death]]:
+        """Wait for the workers; yield the places of tasks that have ended and what became of them."""
+        workers = {worker.pipe: worker for worker in self._workers}
+        for pipe in wait(list(workers)):
+            worker = workers[pipe]  # type: ignore[index]  # typeshed thinks of sockets as well
+            place, outcome = worker.place, self._receive_from(worker)
+            if place is not None and outcome is not None:
+                yield place, outcome
+
+    def _receive_from(self, worker: Worker) -> ClientResult | Exception | Death | None:
+        """Wait for one worker's answer, which is None when it has just started; replace the worker if it is dead."""
         try:
-            order, *content = pipe.recv()
+            answer = worker.receive()
         except (EOFError, OSError):
-            return
-        if order == "trainer":
-            trainer, desk = LocalTrainer(*content), {}
-        elif order == "board":
-            (board,) = content
-        elif order == "desk":
-            (desk,) = content
-        elif order == "round":
-            lr, round = content
-        else:
-            message = {name: vector for name, vector in board.items() if name not in ("start", "statistics")}
-            broadcast = Broadcast(board["start"], message, board["statistics"], lr, round)
-            task = Task(content[0], desk)
-            answer: ClientResult | Exception
-            try:
-                answer = train_task(trainer, broadcast, task)
-            except DivergenceError as error:
-                answer = error
-            except Exception:
-                # of any type, so perhaps one that cannot be sent: as text, with the place where it happened
-                answer = RuntimeError(f"client {task.client} failed in a worker process:\n{traceback.format_exc()}")
-            try:
-                pipe.send(answer)
-            except OSError:
-                return
+            return self._replace(worker)
+        self._failed_starts = 0
+        return answer
+
+    def _replace(self, worker: Worker) -> Death:
+        death = Death(worker.release())
+        self._workers.remove(worker)
+        if not worker.ready:
+            self._failed_starts += 1
+            advice = "in a script, train below `if __name__ == '__main__':`, or use the backend serial"
+            death.end_run_after(self._failed_starts, "while starting", advice)
+        self._workers.append(Worker.start())
+        return death
+
+    def _drain(self) -> None:
+        """Drain the results of an aborted round."""
+        for worker in [worker for worker in self._workers if worker.place is not None]:
+            self._receive_from(worker)
+
+
+@dataclass(frozen=True)
+class Death:
+    """The end of a worker process that was still needed."""
+
+    exit_code: int | None
+
+    def end_run_after(self, deaths: int, occasion: str, advice: str) -> None:
+        """Raise ConnectionError if as many workers as are tried have died on one occasion."""
+        if deaths >= ATTEMPTS:
+            raise ConnectionError(f"{deaths} worker processes died {occasion} (exit code {self.exit_code}): {advice}")

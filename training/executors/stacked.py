@@ -1,8 +1,8 @@
-"""All clients of a round as one computation: torch.func.vmap over their stacked weights.
+"""The vmap backend: all clients of a round in one computation, torch.func.vmap over their stacked weights.
 
-Small networks spend their time in Python and in kernel launches; stacking C clients pays those once per step.
-Clients with fewer steps or shorter last batches are padded: a padded example weighs nothing, a client that is
-done no longer moves.
+Small networks spend most of their time in Python and in kernel launches, which a stack of C clients needs only once per
+step. Clients with fewer steps or a shorter last batch are padded: padded examples have weight zero, and a client that
+has finished no longer moves.
 """
 
 from __future__ import annotations
@@ -25,22 +25,25 @@ from training.rules.base import Correction, LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.vectors import Vectors
 
-LARGEST = 2**27  # bytes of stacked weights: beyond that a step outweighs Python's share, and memory comes to matter
+LARGEST = 2**27  # bytes of stacked weights: beyond that Python's share of the time is small, and memory matters
 
 
 class Stacked(Executor):
-    """Every participant at once by vmap, or as many as stay within LARGEST."""
+    """Trains all clients of a round at once, or in groups whose stacked weights take LARGEST bytes at most.
+
+    trainer: trains one client of the run. ValueError if its clients cannot be stacked.
+    """
 
     name = "vmap"
 
     def __init__(self, trainer: LocalTrainer):
+        require_stackable(trainer)
         self.trainer = trainer
-        refuse(trainer)
 
     def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
         size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
         groups = [tasks[first : first + size] for first in range(0, len(tasks), size)]
-        # on one thread, like a single client task: the same bits whatever the machine
+        # on one thread, as every client is trained, so that the bits do not depend on the number of cores
         for results in ordered_map(lambda group: self._train(broadcast, group), groups, workers=1):
             yield from results
 
@@ -66,7 +69,7 @@ class Stacked(Executor):
         totals = torch.zeros(len(tasks), dtype=torch.float64)
         evaluations = torch.zeros(len(tasks), dtype=torch.int64)
         for step in range(max(steps)):
-            batch = self._batch(orders, clients, broadcast.round, step)
+            batch = self._load_batch(orders, clients, broadcast.round, step)
             gradient_at = StackedGradient(trainer, context, batch)
             before, scratch, active = dict(context.state), dict(context.scratch), batch.active[:, None]
             taken = gradient_at if recorder is None else recorder.wrap(gradient_at)
@@ -96,8 +99,8 @@ class Stacked(Executor):
             for row, client in enumerate(clients)
         ]
 
-    def _batch(self, orders: Sequence[Iterator[Ints]], clients: Sequence[int], round: int, step: int) -> Batch:
-        """The clients' own batches, padded to one size with examples that weigh nothing."""
+    def _load_batch(self, orders: Sequence[Iterator[Ints]], clients: Sequence[int], round: int, step: int) -> Batch:
+        """Load every client's own batch and pad it to one size with examples of weight zero."""
         trainer = self.trainer
         size = min(trainer.batch_size, max(len(trainer.client_indices[client]) for client in clients))
         pieces = []
@@ -115,17 +118,17 @@ class Stacked(Executor):
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's mini-batches of a stack of clients."""
+    """The mini-batches of one local step of a stack of clients."""
 
     inputs: Tensor  # (C, B, ...)
     targets: Tensor  # (C, B) or (C, B, classes)
-    counts: list[int]  # true examples of each client; none: it has no step left
+    counts: list[int]  # examples of each client without padding; 0: it has no step left
 
     @property
     def active(self) -> Tensor:
         return torch.tensor([count > 0 for count in self.counts])
 
-    def weights(self, half: int | None, dtype: torch.dtype) -> Tensor:
+    def compute_weights(self, half: int | None, dtype: torch.dtype) -> Tensor:
         """(C, B) that average each client's own batch, or one half of it."""
         weights = torch.zeros(self.inputs.shape[:2], dtype=dtype)
         for row, count in enumerate(self.counts):
@@ -136,7 +139,7 @@ class Batch:
 
 
 class StackedGradient:
-    """The gradients of one local step of a stack of clients; see `local.StepGradient`."""
+    """The gradients of one local step of a stack of clients; see `local_training.StepGradient`."""
 
     def __init__(self, trainer: LocalTrainer, context: ClientContext, batch: Batch, strict: bool = True):
         self.trainer, self.context, self.batch, self.strict = trainer, context, batch, strict
@@ -146,12 +149,12 @@ class StackedGradient:
 
     def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
         trainer, added = self.trainer, loss_term or self.trainer.method.loss_term
-        others = {} if added is None else self._others(added)
+        others = {} if added is None else self._compute_references(added)
 
         def loss(
             own: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
         ) -> tuple[Tensor, Tensor]:
-            seen = self._see(own, x, added is not None and added.features)
+            seen = self._compute_output(own, x, added is not None and added.features)
             plain = functional.cross_entropy(seen.outputs, y, reduction="none")
             values = plain
             if added is not None:
@@ -161,9 +164,9 @@ class StackedGradient:
                 values = values if loss_term is not None else values + plain
             return (values * weight).sum(), (plain * weight).sum().detach()
 
-        weights = self.batch.weights(half, trainer.dtype)
+        weights = self.batch.compute_weights(half, trainer.dtype)
         function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
-        slopes, (values, plain) = function(self._tensors(point), self.batch.inputs, self.batch.targets, weights, others)
+        slopes, (values, plain) = function(self._split(point), self.batch.inputs, self.batch.targets, weights, others)
         if self.strict:
             self._check(values.detach(), plain)
         if self.evaluations == 0:
@@ -174,25 +177,25 @@ class StackedGradient:
     def make_silent_copy(self) -> StackedGradient:
         return StackedGradient(self.trainer, self.context, self.batch, strict=False)
 
-    def _see(self, own: Vectors, inputs: Tensor, features: bool) -> ModelOutput:
+    def _compute_output(self, own: Vectors, inputs: Tensor, features: bool) -> ModelOutput:
         module = self.trainer.replica.module
         return self.trainer.compute_output(lambda x: torch.func.functional_call(module, own, (x,)), inputs, features)
 
-    def _others(self, term: LossTerm) -> dict[str, tuple[Tensor, ...]]:
-        """How the models of reference see the batch, once per step."""
+    def _compute_references(self, term: LossTerm) -> dict[str, tuple[Tensor, ...]]:
+        """Compute the outputs of the reference models on the batch, once per step."""
         for name, points in term.references(self.context).items():
             if name not in self._views:
 
                 def view(own: Vectors, x: Tensor) -> tuple[Tensor, ...]:
-                    seen = self._see(own, x, term.features)
+                    seen = self._compute_output(own, x, term.features)
                     return (seen.outputs,) if seen.features is None else (seen.outputs, seen.features)
 
-                tensors = self._tensors(points.expand(len(self.batch.counts), -1))
+                tensors = self._split(points.expand(len(self.batch.counts), -1))
                 with torch.no_grad():
                     self._views[name] = torch.func.vmap(view)(tensors, self.batch.inputs)
         return self._views
 
-    def _tensors(self, points: Tensor) -> Vectors:
+    def _split(self, points: Tensor) -> Vectors:
         layout = self.trainer.layout
         return {entry.name: layout.view(points, entry) for entry in layout.entries}
 
@@ -204,8 +207,8 @@ class StackedGradient:
             raise DivergenceError(context.round + 1, client, context.step + 1, context.lr)
 
 
-def refuse(trainer: LocalTrainer) -> None:
-    """Say why a model cannot be stacked, if it cannot."""
+def require_stackable(trainer: LocalTrainer) -> None:
+    """Raise ValueError, which names the reason, if the clients of a trainer cannot be stacked."""
     if type(trainer.method.correction).choose_start is not Correction.choose_start:
         raise ValueError(f"backend vmap: {trainer.method.name} starts every client elsewhere; use serial or processes")
     modules = list(trainer.model.modules())

@@ -23,7 +23,14 @@ from landscape.rng import key, normal
 from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError
 from training.engine.trainer import LocalTrainer
-from training.personal.client_tests import HeadOnly, at_rest, local_sgd, look, plain_trainer, training_examples
+from training.personal.client_evaluation import (
+    HeadOnly,
+    make_plain_trainer,
+    put_at_rest,
+    read_training_examples,
+    run_model,
+    train_client,
+)
 from training.rules.base import LossTerm, within
 from training.rules.context import ClientContext
 from training.rules.vectors import head
@@ -156,7 +163,7 @@ class FedCR:
 
     @classmethod
     def begin(cls, federation: Federation, *, epochs: int, lr: float, dim: int, bound: Bound) -> FedCR:
-        trainer = plain_trainer(
+        trainer = make_plain_trainer(
             federation, epochs=epochs, model=network(federation, dim), mixup=False
         )  # priors want labels
         w = trainer.layout.flatten(trainer.model).to(trainer.dtype)
@@ -174,11 +181,11 @@ class FedCR:
         """Where a client's training leads in this round, and its running statistics."""
         rate = self.lr * self.federation.recipe.local.lr_decay**self.round
 
-        def slope_on(context: ClientContext, inputs: Tensor, labels: Tensor) -> BoundGradient:
+        def gradient_on(context: ClientContext, inputs: Tensor, labels: Tensor) -> BoundGradient:
             return BoundGradient(trainer, self.bound, self.priors, context, inputs, labels)
 
         start = self.personal(client)
-        return local_sgd(trainer, client, start, self.statistics, round=self.round, lr=rate, slope_on=slope_on)
+        return train_client(trainer, client, start, self.statistics, round=self.round, lr=rate, gradient_on=gradient_on)
 
     def advance(self) -> None:
         """One round: the cohort trains, bodies are averaged by size, heads stay, class priors are multiplied."""
@@ -195,7 +202,7 @@ class FedCR:
         self.w = torch.cat([w[: own.start].to(self.w.dtype), self.w[own]])
         self.statistics = statistics.to(self.w.dtype)
         if self.bound.prior == "product":
-            self.priors = merged(self.priors, experts)
+            self.priors = merge_priors(self.priors, experts)
         self.round += 1
 
     def encodings(self, client: int, w: Tensor, statistics: Tensor) -> dict[int, Gaussian]:
@@ -204,8 +211,8 @@ class FedCR:
         The published code multiplies the encodings of single examples while the weights still move: its sigma shrinks
         with the number of examples.
         """
-        inputs, labels = training_examples(self.federation, client)
-        with at_rest(self.trainer, w, statistics) as model:
+        inputs, labels = read_training_examples(self.federation, client)
+        with put_at_rest(self.trainer, w, statistics) as model:
             assert isinstance(model, Bottleneck)
             found = model.encode(inputs)
         classes = ((y, labels == y) for y in sorted(set(labels.tolist())))
@@ -213,10 +220,10 @@ class FedCR:
 
     def predict(self, client: int, trainer: LocalTrainer, inputs: Tensor) -> Tensor:
         """Logits (n, classes) after a last training of the client's head alone, for those too that never took part."""
-        return look(trainer, *self.train(client, trainer), inputs).outputs
+        return run_model(trainer, *self.train(client, trainer), inputs).outputs
 
 
-def merged(priors: Gaussian, experts: Sequence[dict[int, Gaussian]]) -> Gaussian:
+def merge_priors(priors: Gaussian, experts: Sequence[dict[int, Gaussian]]) -> Gaussian:
     """The class priors after a round: where nobody held a class its prior stays.
 
     The product of the participants alone; the published code multiplies N(0, 1) in as well.
@@ -229,8 +236,8 @@ def merged(priors: Gaussian, experts: Sequence[dict[int, Gaussian]]) -> Gaussian
     return Gaussian(mu, sigma)
 
 
-def head_trainer(trained: FedCR, epochs: int) -> LocalTrainer:
-    """A workshop that trains heads only."""
-    return plain_trainer(
+def make_head_trainer(trained: FedCR, epochs: int) -> LocalTrainer:
+    """Make a trainer of the clients' heads; the body stays fixed."""
+    return make_plain_trainer(
         trained.federation, epochs=epochs, correction=HeadOnly(), model=trained.trainer.model, mixup=False
     )

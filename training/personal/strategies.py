@@ -1,61 +1,92 @@
-"""The ways to serve a client: the global model, one made from it, one of its own. Each gives a predicting function."""
+"""Strategies to serve a client: the global model, one made from it, one of its own.
+
+Each strategy takes a subject and gives a function that predicts for a client. Its keyword arguments are its options,
+with their ranges in the annotations; None means that the run decides (see evaluation.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from landscape.errors import choose, positive, whole
+from landscape.errors import positive, whole
 from training.engine.saving import restore_state
-from training.personal.client_tests import HeadOnly, Subject, local_sgd, look, plain_trainer, stored, training_examples
-from training.personal.fedcr import Bound, FedCR, head_trainer
-from training.rules.base import within
+from training.personal.client_evaluation import (
+    HeadOnly,
+    Subject,
+    load_round,
+    make_plain_trainer,
+    read_training_examples,
+    run_model,
+    train_client,
+)
+from training.personal.fedcr import Bound, FedCR, make_head_trainer
 from training.rules.corrections import BodyOnly, Plain
+from training.settings import Count, Fraction, NonNegative, Positive, Share, Whole
 from training.storage import run_directory
 
 TRAINED = {"all": Plain(), "body": BodyOnly(), "head": HeadOnly()}  # part of the network -> what keeps the rest still
+Epochs = Annotated[Count | None, Field(description="epochs; default: as the run")]
+Rate = Annotated[Positive | None, Field(description="learning rate; default: the run's")]
 Predict = Callable[[int, Tensor], Tensor | None]  # a client and its inputs -> (n, classes), None if it has no model
 
 
-def as_it_is(subject: Subject) -> Predict:
-    """The global model itself."""
-    return lambda client, inputs: look(subject.federation.trainer, subject.w, subject.statistics, inputs).outputs
+def use_global_model(subject: Subject) -> Predict:
+    """Use the global model itself."""
+    return lambda client, inputs: run_model(subject.federation.trainer, subject.w, subject.statistics, inputs).outputs
 
 
-def finetuned(subject: Subject, *, epochs: int = 5, lr: float | None = None, part: str = "all") -> Predict:
-    """The global model after some epochs of plain SGD on the client's data: FedAvg-FT, FedSoL-FT, FedBABU's last step.
+def finetune(
+    subject: Subject,
+    *,
+    epochs: Annotated[Count, Field(description="epochs of plain SGD")] = 5,
+    lr: Rate = None,
+    part: Annotated[Literal["all", "body", "head"], Field(description="part of the network that is trained")] = "all",
+) -> Predict:
+    """Use the global model after some epochs of plain SGD on the client's data.
 
-    part "head" is FedFSA's. The batches are those that a next round would have.
+    FedAvg-FT, FedSoL-FT and FedBABU's last step; part "head" is FedFSA's.
+    The batches are those that a next round would have.
     """
-    correction = TRAINED[choose("part", part, TRAINED)]
-    trainer, rate = plain_trainer(subject.federation, epochs=epochs, correction=correction), positive("lr", lr or 0.0)
+    correction = TRAINED[part]
+    trainer, rate = (
+        make_plain_trainer(subject.federation, epochs=epochs, correction=correction),
+        positive("lr", lr or 0.0),
+    )
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        tuned = local_sgd(trainer, client, subject.w, subject.statistics, round=subject.state.round, lr=rate)
-        return look(trainer, *tuned, inputs).outputs
+        tuned = train_client(trainer, client, subject.w, subject.statistics, round=subject.state.round, lr=rate)
+        return run_model(trainer, *tuned, inputs).outputs
 
     return predict
 
 
-def alone(subject: Subject, *, epochs: int | None = None, lr: float | None = None, lr_decay: float = 0.99) -> Predict:
-    """A model that the client trains alone from the run's initial weights; the rate decays every epoch (FedSoL)."""
-    trainer, rate = plain_trainer(subject.federation, epochs=epochs or 0), positive("lr", lr or 0.0)
-    within("lr_decay", lr_decay, "(0, 1]")
-    start = restore_state(stored(subject.run, 0))
+def train_alone(
+    subject: Subject,
+    *,
+    epochs: Epochs = None,
+    lr: Rate = None,
+    lr_decay: Annotated[Share, Field(description="factor of the rate per epoch")] = 0.99,
+) -> Predict:
+    """Use a model that the client trains alone from the run's initial weights; the rate decays every epoch (FedSoL)."""
+    trainer, rate = make_plain_trainer(subject.federation, epochs=epochs or 0), positive("lr", lr or 0.0)
+    start = restore_state(load_round(subject.run, 0))
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        trained = local_sgd(trainer, client, start.w, start.statistics, round=0, lr=rate, lr_decay=lr_decay)
-        return look(trainer, *trained, inputs).outputs
+        trained = train_client(trainer, client, start.w, start.statistics, round=0, lr=rate, lr_decay=lr_decay)
+        return run_model(trainer, *trained, inputs).outputs
 
     return predict
 
 
-def last_own(subject: Subject) -> Predict:
-    """The client's model when it last took part: what the method keeps (FedALA), or a checkpoint (FedFSA)."""
+def use_last_own_model(subject: Subject) -> Predict:
+    """Use the client's model of when it last took part: what the method keeps (FedALA), or a checkpoint (FedFSA)."""
     run, state, trainer = subject.run, subject.state, subject.federation.trainer
     if "personal" in subject.federation.method.client_vectors:
         models, file, keep = {k: own["personal"] for k, own in state.clients.items()}, "clients", "keep_clients"
@@ -73,7 +104,7 @@ def last_own(subject: Subject) -> Predict:
             return None
         w, statistics = models[client][: trainer.layout.size], models[client][trainer.layout.size :]
         # FedALA keeps weights only
-        return look(trainer, w, statistics if statistics.numel() else state.statistics, inputs).outputs
+        return run_model(trainer, w, statistics if statistics.numel() else state.statistics, inputs).outputs
 
     return predict
 
@@ -83,7 +114,7 @@ def _kept_models(run: Path, last: int) -> dict[int, Tensor]:
     found: dict[int, Tensor] = {}
     for round in reversed([round for round in run_directory.checkpoint_rounds(run) if round <= last]):
         if _has(run, round, "locals"):
-            found = {**stored(run, round).locals, **found}
+            found = {**load_round(run, round).locals, **found}
     return found
 
 
@@ -91,26 +122,29 @@ def _has(run: Path, round: int, file: str) -> bool:
     return f"{file}.safetensors" in run_directory.read_meta(run_directory.checkpoint_path(run, round))["files"]
 
 
-def neighbours(
-    subject: Subject, *, k: int = 10, lam: float = 0.5, scale: float = 1.0, epochs: int = 0, lr: float | None = None
+def ask_neighbours(
+    subject: Subject,
+    *,
+    k: Annotated[Count, Field(description="nearest neighbours")] = 10,
+    lam: Annotated[Fraction, Field(description="weight of the neighbours")] = 0.5,
+    scale: Annotated[Positive, Field(description="scale of squared distances")] = 1.0,
+    epochs: Annotated[Whole, Field(description="epochs of fine-tuning before")] = 0,
+    lr: Rate = None,
 ) -> Predict:
     """kNN-Per: lam p_kNN + (1 - lam) softmax(logits), neighbours among the client's data (Marfoq et al. 2022).
 
     p_kNN weighs the k nearest by exp(-||f_i - f||^2 / (scale F)) in the F penultimate features, as the authors' code
     does; the paper writes exp(-distance). epochs: of fine-tuning before (FedSoL's table), none in the paper.
     """
-    whole("k", k)
-    within("lam", lam, "[0, 1]")
-    positive("scale", scale)
     federation, rate = subject.federation, positive("lr", lr or 0.0)
-    trainer = plain_trainer(federation, epochs=epochs) if whole("epochs", epochs, least=0) else federation.trainer
+    trainer = make_plain_trainer(federation, epochs=epochs) if epochs else federation.trainer
 
     def predict(client: int, inputs: Tensor) -> Tensor:
         model = subject.w, subject.statistics
         if epochs:
-            model = local_sgd(trainer, client, *model, round=subject.state.round, lr=rate)
-        own, labels = training_examples(federation, client)
-        seen, known = (look(trainer, *model, images, features=True) for images in (inputs, own))
+            model = train_client(trainer, client, *model, round=subject.state.round, lr=rate)
+        own, labels = read_training_examples(federation, client)
+        seen, known = (run_model(trainer, *model, images, features=True) for images in (inputs, own))
         assert seen.features is not None
         assert known.features is not None
         near = vote(seen.features, known.features, labels, k=k, scale=scale, classes=federation.dataset.classes)
@@ -128,32 +162,34 @@ def vote(features: Tensor, known: Tensor, labels: Tensor, *, k: int, scale: floa
     return features.new_zeros(len(features), classes).scatter_add_(1, labels[places], weights)
 
 
-def common_representation(
+def train_fedcr(
     subject: Subject,
     *,
-    rounds: int | None = None,
-    epochs: int | None = None,
-    lr: float | None = None,
-    dim: int = 256,
-    beta: float = 1e-3,
-    samples: int = 15,
-    prior: str = "product",
-    direction: str = "encoder_prior",
+    rounds: Annotated[Count | None, Field(description="rounds; default: as the run")] = None,
+    epochs: Epochs = None,
+    lr: Rate = None,
+    dim: Annotated[Count, Field(description="size of the encoding")] = 256,
+    beta: Annotated[NonNegative, Field(description="weight of the divergence from the class priors")] = 1e-3,
+    samples: Annotated[Count, Field(description="draws of the noise per step")] = 15,
+    prior: Annotated[Literal["product", "standard"], Field(description="class priors")] = "product",
+    direction: Annotated[
+        Literal["encoder_prior", "prior_encoder"], Field(description="direction of the divergence")
+    ] = "encoder_prior",
 ) -> Predict:
     """FedCR: a federation of its own on the run's clients, network and cohorts (Zhang et al. 2023; see fedcr.py)."""
     bound = Bound(beta, samples, prior, direction)
     trained = FedCR.begin(subject.federation, epochs=epochs or 0, lr=lr or 0.0, dim=dim, bound=bound)
     for _ in range(whole("rounds", rounds or 0)):
         trained.advance()
-    trainer = head_trainer(trained, epochs or 0)
+    trainer = make_head_trainer(trained, epochs or 0)
     return lambda client, inputs: trained.predict(client, trainer, inputs)
 
 
-PERSONAL: dict[str, Callable[..., Predict]] = {
-    "fedcr": common_representation,
-    "finetune": finetuned,
-    "global": as_it_is,
-    "knn": neighbours,
-    "local": alone,
-    "own": last_own,
+STRATEGIES: dict[str, Callable[..., Predict]] = {
+    "fedcr": train_fedcr,
+    "finetune": finetune,
+    "global": use_global_model,
+    "knn": ask_neighbours,
+    "local": train_alone,
+    "own": use_last_own_model,
 }

@@ -12,7 +12,7 @@ from torch import nn
 from analysis.studies import personal
 from analysis.subjects import Limits, Own
 from tests.analysis.helpers import ask, ask_all, assert_same, plan
-from training.personal.client_tests import client_examples, client_test, look, open_subject
+from training.personal.client_evaluation import draw_test_examples, open_subject, read_test_examples, run_model
 
 SETTINGS = {"strategies": ("global", "finetune"), "options": ("epochs=1", "draw=100")}
 
@@ -31,8 +31,8 @@ def test_before_is_the_global_model_on_each_clients_test_data(run, found):
     assert dict(found.sizes) == {"strategy": 2, "round": 1, "client": 5}
     fed = run.federation
     for client in range(5):
-        inputs, labels = client_examples(fed, client_test(fed, client, draw=100))
-        logits = look(fed.trainer, run.checkpoint(4).models["server"], torch.zeros(0), inputs).outputs
+        inputs, labels = read_test_examples(fed, draw_test_examples(fed, client, draw=100))
+        logits = run_model(fed.trainer, run.checkpoint(4).models["server"], torch.zeros(0), inputs).outputs
         right = float((logits.argmax(1) == labels).double().mean())
         for name in ("global", "finetune"):
             here = found.sel(strategy=name, round=4, client=client)

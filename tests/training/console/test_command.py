@@ -389,7 +389,7 @@ def test_check_looks_at_results_too(command, run):
     result = run / "analysis" / "curvature" / "default.h5"
     store.write(result, store.Answer("curvature", "default", {}, {}, xr.Dataset()))
     assert command("check", run)[:2] == (0, "sound: 3 checkpoints, 1 results of analyze\n")
-    command("personal", run, "--way", "global")
+    command("personal", run, "--strategy", "global")
     (personal,) = (run / "personal").iterdir()
     for path in (result, personal):
         good = path.read_bytes()
@@ -484,7 +484,7 @@ def test_check_of_a_run_that_was_killed_before_its_first_round(command, run):
 
 
 def test_personal_takes_a_folder_of_runs(command, run):
-    code, out, err = command("personal", run.parent, "--way", "global")
+    code, out, err = command("personal", run.parent, "--strategy", "global")
     assert (code, err) == (0, "")
     assert run.name in out
 

@@ -179,7 +179,7 @@ def test_every_backend_records_the_same() -> None:
     workers = Processes(feds[0].trainer, 2)  # starting them takes seconds: one pair serves all
     try:
         for fed in feds:
-            workers.employ(fed.trainer)
+            workers.assign(fed.trainer)
             serial, apart, stacked = (
                 [record["recorded"] for _, record, _ in play(fed, 2, executor)]
                 for executor in (Serial(fed.trainer), workers, Stacked(fed.trainer))

@@ -1,8 +1,7 @@
-"""Which executor a run gets: the one that was named, or the one that a measured step speaks for."""
+"""Which executor a run gets: the one that was named, or the one that is fastest in a timed step."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,11 +26,11 @@ def test_the_fastest_executor_is_chosen_once(run: Path, monkeypatch: pytest.Monk
     chosen = run_directory.read_provenance(run)["backend"]
     assert chosen == first.name in ("serial", "vmap")
     other = {"serial": "vmap", "vmap": "serial"}[chosen]
-    monkeypatch.setattr(choice, "fastest", lambda *_: other)
+    monkeypatch.setattr(choice, "find_fastest", lambda *_: other)
     assert choice.open_executor("auto", fed.trainer, fed.recipe, 1, run, pytest.fail).name == chosen
     said: list[str] = []
     assert choice.open_executor(other, fed.trainer, fed.recipe, 1, run, said.append).name == other
-    assert said == [f"this run was begun with {chosen}; going on with {other} agrees to rounding only"]
+    assert said == [f"this run was started with {chosen}; results of {other} agree with it only up to rounding"]
 
 
 @pytest.mark.parametrize(("seconds", "chosen"), [((1, 1.9), "vmap"), ((1, 2.5), "serial"), ((1000, 8000), "processes")])
@@ -39,8 +38,8 @@ def test_measured_seconds_decide(seconds: tuple[float, float], chosen: str, monk
     """Three clients of 2, 4 and 6 steps: alone 12 steps a round, together as many as the slowest takes."""
     fed = federation(sizes=(3, 7, 12), rounds={"count": 1})
     times = {"serial": seconds[0], "vmap": seconds[1]}
-    monkeypatch.setattr(choice, "_seconds", lambda executor, trainer, clients: times[executor.name])
-    assert choice.fastest(fed.trainer, fed.recipe, cores=2) == chosen
+    monkeypatch.setattr(choice, "_time_step", lambda executor, trainer, clients: times[executor.name])
+    assert choice.find_fastest(fed.trainer, fed.recipe, cores=2) == chosen
 
 
 def test_measuring_takes_one_step_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,20 +47,20 @@ def test_measuring_takes_one_step_and_changes_nothing(monkeypatch: pytest.Monkey
     steps: list[int] = []
     context = Serial.run
 
-    def spy(self: Serial, *arguments: Any) -> Iterator[ClientResult]:
+    def spy(self: Serial, *arguments: object) -> Iterator[ClientResult]:
         for result in context(self, *arguments):
             steps.append(result.steps)
             yield result
 
     monkeypatch.setattr(Serial, "run", spy)
-    assert choice.fastest(fed.trainer, fed.recipe, cores=1) in ("serial", "vmap")
+    assert choice.find_fastest(fed.trainer, fed.recipe, cores=1) in ("serial", "vmap")
     assert steps == [1, 1]
     assert torch.equal(play(fed, 1)[0][0].w, play(federation("scaffold", local={"steps": 50}), 1)[0][0].w)
 
 
 def test_a_model_that_cannot_be_stacked_is_not_an_obstacle() -> None:
     fed = federation(sizes=(6, 7, 10), model={"name": "tests.training.federations:normed"})
-    assert choice.fastest(fed.trainer, fed.recipe, cores=1) == "serial"
+    assert choice.find_fastest(fed.trainer, fed.recipe, cores=1) == "serial"
     with pytest.raises(ValueError, match="backend vmap: BatchNorm"):
         Stacked(fed.trainer)
 

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 
 import pytest
 import torch
@@ -12,9 +11,8 @@ from torch.nn import functional
 from tests.training.federations import COMPOSED, NAMES, batches, close, federation, made_up, play
 from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError
-from training.executors import processes as processes_module
 from training.executors import stacked
-from training.executors.base import Broadcast, Executor, Task
+from training.executors.base import Executor
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
@@ -61,7 +59,7 @@ def same(fed: Federation, left: Executor, right: Executor, tolerance: float, rou
 @pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
 def test_processes_agree_to_the_bit(name: str, workers: Processes) -> None:
     fed = build(name, rounds={"participants": 5}, local={"momentum": 0.5})
-    workers.employ(fed.trainer)
+    workers.assign(fed.trainer)
     same(fed, workers, Serial(fed.trainer), tolerance=0.0)
 
 
@@ -107,7 +105,7 @@ def test_what_is_kept_of_a_client_is_its_own(kind: str, workers: Processes) -> N
     """A view into a stack, or into a worker's memory, would keep all of it for as long as the client is known."""
     fed = federation("scaffold")
     if kind == "processes":
-        workers.employ(fed.trainer)
+        workers.assign(fed.trainer)
     executor = {"serial": Serial, "vmap": Stacked}[kind](fed.trainer) if kind != "processes" else workers
     state, _, ends = play(fed, 1, executor)[0]
     for vector in [*ends.values(), *(vectors["control"] for vectors in state.clients.values())]:
@@ -117,7 +115,7 @@ def test_what_is_kept_of_a_client_is_its_own(kind: str, workers: Processes) -> N
 
 def test_dropout_is_drawn_for_every_client_and_round(workers: Processes) -> None:
     fed = federation("fedsam", model={"name": "tests.training.federations:dropping"}, rounds={"participants": 5})
-    workers.employ(fed.trainer)
+    workers.assign(fed.trainer)
     same(fed, workers, Serial(fed.trainer), tolerance=0.0)
     assert not close(play(fed, 1)[0][0].w, play(federation("fedsam", rounds={"participants": 5}), 1)[0][0].w, 1e-3)
 
@@ -135,7 +133,7 @@ def normed_by_torch(fed: Federation, client: int, start: nn.Module) -> Tensor:
 
 def test_batchnorm_statistics_are_averaged(workers: Processes) -> None:
     fed = with_norms()
-    workers.employ(fed.trainer)
+    workers.assign(fed.trainer)
     same(fed, workers, Serial(fed.trainer), tolerance=0.0)
     state, record, _ = play(fed, 1)[0]
     sizes = {client: EVEN[client] for client in fed.draw_cohort(0)}
@@ -170,17 +168,6 @@ def test_the_second_pass_of_sam_leaves_statistics_alone(momentum: float | None) 
         assert close(state.statistics, expected)
 
 
-class Failing(nn.Module):
-    """A user's model with a mistake in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(43))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        raise KeyError("no such layer")
-
-
 def test_vmap_refuses_in_words() -> None:
     with pytest.raises(ValueError, match="BatchNorm statistics cannot be stacked; use serial or processes"):
         Stacked(with_norms().trainer)
@@ -195,7 +182,7 @@ def test_divergence_names_round_and_client(kind: str, workers: Processes) -> Non
     """Client 5 alone diverges, in the second round; afterwards the executor is as good as before."""
     fed = federation("scaffold", rounds={"participants": 7})
     if kind == "processes":
-        workers.employ(fed.trainer)
+        workers.assign(fed.trainer)
     executor = {"serial": Serial, "vmap": Stacked}[kind](fed.trainer) if kind != "processes" else workers
     state = play(fed, 1)[0][0]
     broken = copy.deepcopy(state)
@@ -206,39 +193,6 @@ def test_divergence_names_round_and_client(kind: str, workers: Processes) -> Non
     assert close(play(fed, 1, executor, state)[0][0].w, play(fed, 1, None, state)[0][0].w, tolerance)
 
 
-def test_a_round_that_is_given_up_leaves_nothing_behind(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = federation("scaffold", rounds={"participants": 7})
-    workers.employ(fed.trainer)
-    start, message = fed.begin().w, fed.method.make_message(fed.begin().w, fed.begin().server)
-    tasks = [Task(client, {"control": torch.zeros_like(start)}) for client in range(7)]
-    with monkeypatch.context() as patch:
-        patch.setattr(processes_module, "wait", lambda pipes: pipes[:1] if pipes[0].poll(60) else pytest.fail("late"))
-        round = workers.run(Broadcast(start, message, start[:0], lr=0.1, round=0), tasks)
-        assert next(round).client == 0
-        round.close()  # type: ignore[attr-defined]
-    assert [worker.busy for worker in workers._workers] == [True, True]  # both went on before the answer was read
-    same(fed, workers, Serial(fed.trainer), tolerance=0.0)
-    assert [worker.busy for worker in workers._workers] == [False, False]
-
-
-def test_of_several_divergent_clients_the_first_is_named(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def last_first(pipes: list[Connection]) -> list[Connection]:
-        """Let everybody finish, then report whoever was sent off last."""
-        for pipe in pipes:
-            assert pipe.poll(60)
-        return pipes[::-1]
-
-    monkeypatch.setattr(processes_module, "wait", last_first)
-    fed = federation("scaffold", rounds={"participants": 7})
-    workers.employ(fed.trainer)
-    state = play(fed, 1)[0][0]
-    for client in (2, 3, 5, 6):
-        state.clients[client]["control"][:] = float("inf")
-    for executor in (workers, Serial(fed.trainer)):
-        with pytest.raises(DivergenceError, match="client 2 diverged"):
-            fed.advance(state, executor)
-
-
 def test_a_step_into_infinity_is_laid_at_the_clients_door() -> None:
     """The loss was finite to the end; it is the last step that leads out."""
     fed = federation("scaffold", rounds={"participants": 7}, local={"steps": 1})
@@ -246,33 +200,3 @@ def test_a_step_into_infinity_is_laid_at_the_clients_door() -> None:
     state.clients[5]["control"][:] = float("inf")
     with pytest.raises(DivergenceError, match="client 5 diverged in round 2, local step 1"):
         fed.advance(state, Serial(fed.trainer))
-
-
-def test_a_mistake_in_the_users_model_comes_back_with_its_place(workers: Processes) -> None:
-    fed = federation()
-    state = fed.begin()
-    fed.trainer.model = Failing()
-    workers.employ(fed.trainer)
-    with pytest.raises(RuntimeError, match=r"(?s)client \d failed in a worker process.*in forward.*no such layer"):
-        fed.advance(state, workers)
-
-
-def test_a_model_that_cannot_be_sent_is_refused_in_words(workers: Processes) -> None:
-    class Local(nn.Linear):
-        """Defined inside a function: pickle does not find it."""
-
-    fed = federation()
-    fed.trainer.model = Local(4, 3)
-    with pytest.raises(ValueError, match=r"the model cannot be sent to other processes .*Local.*use serial"):
-        workers.employ(fed.trainer)
-
-
-def test_a_dead_worker_is_reported() -> None:
-    fed = federation()
-    executor = Processes(fed.trainer, workers=1)
-    try:
-        executor._workers[0].process.kill()
-        with pytest.raises(ConnectionError, match=r"a worker process ended \(exit code -9\).*fewer --workers"):
-            fed.advance(fed.begin(), executor)
-    finally:
-        executor.close()

@@ -14,15 +14,15 @@ from torch.nn import functional
 
 from landscape.rng import normal, numpy_generator
 from tests.training.federations import SIZES, examples, federation
-from training.personal.client_tests import client_examples, client_test
+from training.personal.client_evaluation import draw_test_examples, read_test_examples
 from training.personal.fedcr import (
     Bottleneck,
     Bound,
     FedCR,
     Gaussian,
     divergence,
-    head_trainer,
-    merged,
+    make_head_trainer,
+    merge_priors,
     network,
     product,
 )
@@ -73,7 +73,7 @@ def test_a_product_of_many_is_the_product_of_their_densities():
 def test_priors_of_classes_that_nobody_held_stay():
     before = gaussian((3, 2), 4)
     one, two = gaussian((2,), 5), gaussian((2,), 6)
-    found = merged(before, [{0: one, 2: one}, {2: two}])
+    found = merge_priors(before, [{0: one, 2: one}, {2: two}])
     torch.testing.assert_close(found.mu[1], before.mu[1], rtol=0, atol=0)
     torch.testing.assert_close(found.sigma[0], one.sigma)
     both = product(Gaussian(torch.stack([one.mu, two.mu]), torch.stack([one.sigma, two.sigma])))
@@ -194,7 +194,7 @@ def test_bodies_are_common_and_heads_are_not():
 
 def test_the_last_training_is_of_the_head_alone():
     state = after(1)
-    own, trainer = head(state.trainer.layout), head_trainer(state, 2)
+    own, trainer = head(state.trainer.layout), make_head_trainer(state, 2)
     for client in (0, 6):
         end, _ = state.train(client, trainer)
         assert torch.equal(end[: own.start], state.w[: own.start])
@@ -212,8 +212,8 @@ def test_what_is_asked_for_first_changes_nothing():
     inputs = normal((9, 1, 2, 2), 0)
     one, two = after(2), after(2)
     assert torch.equal(one.w, two.w)
-    found = {client: one.predict(client, head_trainer(one, 2), inputs) for client in (5, 0)}
-    trainer = head_trainer(two, 2)
+    found = {client: one.predict(client, make_head_trainer(one, 2), inputs) for client in (5, 0)}
+    trainer = make_head_trainer(two, 2)
     again = {client: two.predict(client, trainer, inputs) for client in (0, 3, 5)}
     assert all(torch.equal(found[client], again[client]) for client in found)
     assert not torch.equal(again[0], again[5])
@@ -222,9 +222,9 @@ def test_what_is_asked_for_first_changes_nothing():
 def test_it_learns():
     fed = federation(sizes=(30, 41, 26, 35, 28, 37), data={"test_examples": 300}, rounds={"participants": 3})
     state = after(8, fed, epochs=3, bound=Bound())
-    trainer, right = head_trainer(state, 3), []
+    trainer, right = make_head_trainer(state, 3), []
     for client in range(6):
-        inputs, labels = client_examples(fed, client_test(fed, client, draw=60))
+        inputs, labels = read_test_examples(fed, draw_test_examples(fed, client, draw=60))
         right.append(float((state.predict(client, trainer, inputs).argmax(1) == labels).double().mean()))
     assert np.mean(right) > 0.6  # chance is a third; logistic regression on everyone's data gets 0.73
 

@@ -24,15 +24,23 @@ from landscape.layout import running_statistics
 from landscape.rng import normal
 from tests.training.federations import SIZES, batches, examples, federation, hidden, play, scores
 from training import config
+from training.console import personal_results
 from training.data.partition import Partition
 from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError
 from training.engine.run import train
-from training.personal import client_tests, evaluation, strategies
+from training.personal import client_evaluation, evaluation, strategies
 from training.personal import scores as kept
-from training.personal.client_tests import Subject, client_examples, client_test, largest_draw, open_subject, sampled
-from training.personal.evaluation import PERSONAL, evaluate, options_of
-from training.personal.fedcr import Bound, FedCR, head_trainer
+from training.personal.client_evaluation import (
+    Subject,
+    draw_test_examples,
+    find_largest_draw,
+    open_subject,
+    read_test_examples,
+    sample_clients,
+)
+from training.personal.evaluation import STRATEGIES, evaluate, options_class
+from training.personal.fedcr import Bound, FedCR, make_head_trainer
 from training.personal.scores import ClientScore, PersonalResult
 from training.personal.strategies import vote
 from training.storage import checkpoint, run_directory
@@ -63,13 +71,13 @@ def test_a_test_set_has_the_classes_of_its_client():
     train, test = fed.dataset.train_labels.numpy(), fed.dataset.test_labels.numpy()
     for client, size in enumerate(SIZES):
         for draw in (40, 1000):
-            places = client_test(fed, client, draw=draw)
+            places = draw_test_examples(fed, client, draw=draw)
             assert len(set(places.tolist())) == len(places)
             for c in range(3):
                 share = int((train[fed.client_indices[client]] == c).sum())
                 wanted = min(draw * share // size, int((test == c).sum()))
                 assert (test[places] == c).sum() == wanted
-            inputs, labels = client_examples(fed, places)
+            inputs, labels = read_test_examples(fed, places)
             assert np.array_equal(labels.numpy(), test[places])
             pixels = fed.dataset.test_images[torch.from_numpy(places)].double() / 255
             assert torch.allclose(inputs, (pixels - fed.dataset.mean[0]) / fed.dataset.std[0], atol=1e-15)
@@ -78,7 +86,7 @@ def test_a_test_set_has_the_classes_of_its_client():
 def test_shares_are_counted_in_whole_numbers():
     fed = held(federation(sizes=(200, 100), data={"test_examples": 300}, partition={"clients": 2}), (57, 43))
     assert int(100 * (57 / 100)) == 56
-    labels = fed.dataset.test_labels.numpy()[client_test(fed, 0, draw=100)]
+    labels = fed.dataset.test_labels.numpy()[draw_test_examples(fed, 0, draw=100)]
     assert np.bincount(labels).tolist() == [57, 43]
 
 
@@ -86,27 +94,27 @@ def test_a_draw_is_a_function_of_seed_and_client():
     fed = federation(data={"test_examples": 200})
     again = federation(data={"test_examples": 200})
     other = federation(data={"test_examples": 200}, seed=4)
-    small, large = client_test(fed, 2, draw=30), client_test(fed, 2, draw=60)
-    assert np.array_equal(client_test(again, 2, draw=30), small)
+    small, large = draw_test_examples(fed, 2, draw=30), draw_test_examples(fed, 2, draw=60)
+    assert np.array_equal(draw_test_examples(again, 2, draw=30), small)
     assert set(small.tolist()) < set(large.tolist())
-    assert not np.array_equal(client_test(other, 2, draw=60), large)
+    assert not np.array_equal(draw_test_examples(other, 2, draw=60), large)
     labels = fed.dataset.train_labels.numpy()
     first, rest = np.flatnonzero(labels == 0), np.flatnonzero(labels)
     alike = Federation(fed.recipe, Partition("by hand", {}, 0, (first[:4], first[4:], rest), labels))
-    assert not np.array_equal(client_test(alike, 0, draw=30), client_test(alike, 1, draw=30))
+    assert not np.array_equal(draw_test_examples(alike, 0, draw=30), draw_test_examples(alike, 1, draw=30))
 
 
 def test_pooled_clients_are_tested_on_their_own_split():
     sizes = (12, 9, 21, 18)
     fed = federation(sizes=sizes, data={"pooled": True, "examples": 40, "test_examples": 20})
     for client, size in enumerate(sizes):
-        places = client_test(fed, client)
+        places = draw_test_examples(fed, client)
         assert not set(places.tolist()) & set(fed.client_indices[client].tolist())
         assert set(places.tolist()) | set(fed.client_indices[client].tolist()) == set(
             fed.partition.indices[client].tolist()
         )
         assert len(places) == size - round(0.7 * size)
-        assert torch.equal(client_examples(fed, places)[1], fed.dataset.train_labels[torch.from_numpy(places)])
+        assert torch.equal(read_test_examples(fed, places)[1], fed.dataset.train_labels[torch.from_numpy(places)])
 
 
 def test_the_largest_draw_leaves_no_class_short():
@@ -120,18 +128,18 @@ def test_the_largest_draw_leaves_no_class_short():
         ]
         return any(own)
 
-    most = largest_draw(fed, range(7))
+    most = find_largest_draw(fed, range(7))
     assert not short(most)
     assert short(most + 1)
 
 
 def test_a_sample_of_clients_holds_the_smaller_one():
     fed = federation()
-    assert sampled(fed, None) == list(range(7))
-    assert set(sampled(fed, 3)) < set(sampled(fed, 5))
-    assert sampled(fed, 7) == list(range(7))
+    assert sample_clients(fed, None) == list(range(7))
+    assert set(sample_clients(fed, 3)) < set(sample_clients(fed, 5))
+    assert sample_clients(fed, 7) == list(range(7))
     with pytest.raises(ValueError, match="clients must be a whole number, between 1 and 7; got 8"):
-        sampled(fed, 8)
+        sample_clients(fed, 8)
 
 
 # ways
@@ -169,7 +177,7 @@ INPUTS = normal((11, 1, 2, 2), 0, "inputs")
 def test_finetuning_is_plain_sgd(part, parts):
     fed = federation("fedsam", local=LOCAL, algorithm={"rho": 0.5})
     state = play(fed, 2)[-1][0]
-    predict = strategies.finetuned(subject_of(fed, state), epochs=3, lr=0.1, part=part)
+    predict = strategies.finetune(subject_of(fed, state), epochs=3, lr=0.1, part=part)
     for client in (2, 4, 6):
         wanted = tuned_by_torch(fed, state.w, client, 2, parts)(INPUTS.flatten(1)).detach()
         torch.testing.assert_close(predict(client, INPUTS), wanted, rtol=1e-11, atol=1e-13)
@@ -178,9 +186,9 @@ def test_finetuning_is_plain_sgd(part, parts):
 def test_finetuning_is_the_local_training_of_a_next_round():
     fed = federation(local=LOCAL)
     (state, _, _), (_, _, models) = play(fed, 2)
-    predict = strategies.finetuned(subject_of(fed, state), epochs=3, lr=0.1)
+    predict = strategies.finetune(subject_of(fed, state), epochs=3, lr=0.1)
     for client, model in models.items():
-        wanted = client_tests.look(fed.trainer, model, state.statistics, INPUTS).outputs
+        wanted = client_evaluation.run_model(fed.trainer, model, state.statistics, INPUTS).outputs
         assert torch.equal(predict(client, INPUTS), wanted)
 
 
@@ -188,34 +196,34 @@ def test_the_loss_of_finetuning_is_cross_entropy_whatever_the_run_had():
     found = []
     for name in ("fedavg", "fedntd", "fedprox", "perfedavg", "fedbabu"):
         fed = federation(name, local=LOCAL)
-        found.append(strategies.finetuned(subject_of(fed), epochs=2, lr=0.1)(1, INPUTS))
+        found.append(strategies.finetune(subject_of(fed), epochs=2, lr=0.1)(1, INPUTS))
     assert all(torch.equal(one, found[0]) for one in found)
 
 
 def test_what_is_asked_for_first_changes_nothing():
     subject = subject_of(federation())
-    one = strategies.finetuned(subject, epochs=2, lr=0.1)
+    one = strategies.finetune(subject, epochs=2, lr=0.1)
     found = {client: one(client, INPUTS) for client in (4, 1, 0)}
-    two = strategies.finetuned(subject, epochs=2, lr=0.1)
+    two = strategies.finetune(subject, epochs=2, lr=0.1)
     assert all(torch.equal(two(client, INPUTS), found[client]) for client in (0, 1, 4))
     assert not torch.equal(found[0], found[1])
 
 
 def test_a_step_to_infinity_is_noticed_though_it_is_the_last():
     fed = federation(local={"weight_decay": 1000.0})
-    predict = strategies.finetuned(subject_of(fed), epochs=1, lr=1e308)
+    predict = strategies.finetune(subject_of(fed), epochs=1, lr=1e308)
     with pytest.raises(DivergenceError, match="client 6 diverged in round 1, local step 1"):
         predict(6, INPUTS)
 
 
 def test_fedcr_ends_with_the_heads():
     fed = federation()
-    predict = strategies.common_representation(subject_of(fed), rounds=2, epochs=2, lr=0.2, dim=4, beta=0.01, samples=3)
+    predict = strategies.train_fedcr(subject_of(fed), rounds=2, epochs=2, lr=0.2, dim=4, beta=0.01, samples=3)
     state = FedCR.begin(fed, epochs=2, lr=0.2, dim=4, bound=Bound(0.01, 3))
     state.advance()
     state.advance()
     for client in (5, 6):
-        assert torch.equal(predict(client, INPUTS), state.predict(client, head_trainer(state, 2), INPUTS))
+        assert torch.equal(predict(client, INPUTS), state.predict(client, make_head_trainer(state, 2), INPUTS))
 
 
 def normed_by_torch(fed, state, client):
@@ -238,7 +246,7 @@ def test_norm_layers_go_on_from_the_runs_statistics():
     fed = federation(sizes=(6, 7, 10, 8), model=normed, local={"lr": 0.1, "epochs": 2})
     state = play(fed, 2)[-1][0]
     subject = subject_of(fed, state)
-    predict, before = strategies.finetuned(subject, epochs=2, lr=0.1), strategies.as_it_is(subject)
+    predict, before = strategies.finetune(subject, epochs=2, lr=0.1), strategies.use_global_model(subject)
     plain = before(0, INPUTS)
     for client in (2, 0, 3):
         torch.testing.assert_close(predict(client, INPUTS), normed_by_torch(fed, state, client), rtol=1e-11, atol=1e-13)
@@ -248,8 +256,8 @@ def test_norm_layers_go_on_from_the_runs_statistics():
 def test_dropout_is_off_in_testing_and_keyed_in_training():
     fed = federation(model={"name": "tests.training.federations:dropping"})
     subject = subject_of(fed)
-    torch.testing.assert_close(strategies.as_it_is(subject)(0, INPUTS), scores(subject.w, INPUTS.flatten(1)))
-    predict = strategies.finetuned(subject, epochs=2, lr=0.1)
+    torch.testing.assert_close(strategies.use_global_model(subject)(0, INPUTS), scores(subject.w, INPUTS.flatten(1)))
+    predict = strategies.finetune(subject, epochs=2, lr=0.1)
     state = torch.get_rng_state()
     first = predict(2, INPUTS)
     torch.manual_seed(5)
@@ -284,21 +292,21 @@ def test_knn_mixes_the_vote_of_features_with_the_model():
     near = vote(hidden(subject.w, inputs), hidden(subject.w, own[0]), own[1], k=5, scale=2.0, classes=3)
     plain = scores(subject.w, inputs).softmax(1)
     for lam in (0.0, 0.3, 1.0):
-        found = strategies.neighbours(subject, k=5, lam=lam, scale=2.0, lr=0.1)(2, INPUTS)
+        found = strategies.ask_neighbours(subject, k=5, lam=lam, scale=2.0, lr=0.1)(2, INPUTS)
         torch.testing.assert_close(found, lam * near + (1 - lam) * plain, rtol=1e-11, atol=1e-13)
 
 
 def test_knn_after_finetuning():
     fed = federation(local=LOCAL)
     subject = subject_of(fed)
-    tuned = strategies.finetuned(subject, epochs=3, lr=0.1)(2, INPUTS).softmax(1)
-    found = strategies.neighbours(subject, lam=0.0, epochs=3, lr=0.1)(2, INPUTS)
+    tuned = strategies.finetune(subject, epochs=3, lr=0.1)(2, INPUTS).softmax(1)
+    found = strategies.ask_neighbours(subject, lam=0.0, epochs=3, lr=0.1)(2, INPUTS)
     torch.testing.assert_close(found, tuned)
     model = tuned_by_torch(fed, subject.w, 2, 0)
     own, labels = examples(fed, fed.client_indices[2])
     features, known = (model[:2](x).detach() for x in (INPUTS.flatten(1), own))
     wanted = vote(features, known, labels, k=3, scale=1.0, classes=3)
-    found = strategies.neighbours(subject, k=3, lam=1.0, epochs=3, lr=0.1)(2, INPUTS)
+    found = strategies.ask_neighbours(subject, k=3, lam=1.0, epochs=3, lr=0.1)(2, INPUTS)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 
 
@@ -343,7 +351,7 @@ def test_accuracies_are_those_of_the_runs_own_evaluation(run):
     result = evaluate(subject, "global")
     assert [score.client for score in result.clients] == list(range(7))
     for score in result.clients:
-        inputs, labels = client_examples(subject.federation, client_test(subject.federation, score.client))
+        inputs, labels = read_test_examples(subject.federation, draw_test_examples(subject.federation, score.client))
         error = subject.federation.objective.on(inputs, labels).error(subject.w)
         assert score.after == score.before == pytest.approx(1 - error, abs=1e-12)
         assert score.examples == len(labels)
@@ -353,9 +361,11 @@ def test_before_and_after_count_what_is_right(run):
     subject = open_subject(run, model="mean", round=2)
     result = evaluate(subject, "finetune", {"epochs": 2, "draw": 20})
     state = checkpoint.load(run_directory.checkpoint_path(run, 2))
-    predict = strategies.finetuned(subject, epochs=2, lr=0.1)
+    predict = strategies.finetune(subject, epochs=2, lr=0.1)
     for score in result.clients:
-        inputs, labels = client_examples(subject.federation, client_test(subject.federation, score.client, draw=20))
+        inputs, labels = read_test_examples(
+            subject.federation, draw_test_examples(subject.federation, score.client, draw=20)
+        )
         before = scores(state.models["mean"], inputs.flatten(1)).argmax(1)
         assert score.before == sum(int(a == b) for a, b in zip(before, labels, strict=True)) / len(labels)
         assert score.after == int((predict(score.client, inputs).argmax(1) == labels).sum()) / len(labels)
@@ -366,7 +376,7 @@ def test_before_and_after_count_what_is_right(run):
 def test_local_models_start_from_the_first_checkpoint(run):
     subject = open_subject(run)
     fed, start = subject.federation, checkpoint.load(run_directory.checkpoint_path(run, 0)).models["server"]
-    predict = strategies.alone(subject, epochs=3, lr=0.1, lr_decay=0.5)
+    predict = strategies.train_alone(subject, epochs=3, lr=0.1, lr_decay=0.5)
     for client in (0, 3, 5):
         wanted = tuned_by_torch(fed, start, client, 0, decay=0.5)(INPUTS.flatten(1)).detach()
         torch.testing.assert_close(predict(client, INPUTS), wanted, rtol=1e-11, atol=1e-13)
@@ -374,16 +384,21 @@ def test_local_models_start_from_the_first_checkpoint(run):
 
 def test_options_come_from_the_run_where_none_are_given(run):
     subject = open_subject(run)
-    assert evaluation.settle(subject, "local", {}) == {"draw": 1000, "epochs": 5, "lr": 0.1, "lr_decay": 0.99}  # 36 / 7
+    assert evaluation.complete_options(subject, "local", {}) == {
+        "draw": 1000,
+        "epochs": 5,
+        "lr": 0.1,
+        "lr_decay": 0.99,
+    }  # 36 / 7
     fading = Subject(run, federation(local={"lr": 0.5, "lr_decay": 0.5}), *vars_of(subject))
-    assert evaluation.settle(fading, "finetune", {"part": "head"})["lr"] == 0.5 * 0.5**3
-    assert evaluation.settle(fading, "knn", {})["lr"] == 0.0625
-    found = evaluation.settle(fading, "fedcr", {"rounds": 2, "beta": 0})
+    assert evaluation.complete_options(fading, "finetune", {"part": "head"})["lr"] == 0.5 * 0.5**3
+    assert evaluation.complete_options(fading, "knn", {})["lr"] == 0.0625
+    found = evaluation.complete_options(fading, "fedcr", {"rounds": 2, "beta": 0})
     assert (found["rounds"], found["epochs"], found["lr"], found["beta"]) == (2, 2, 0.5, 0.0)
-    assert evaluation.settle(fading, "local", {})["epochs"] == 9  # 10 rounds of 2 epochs, 3 of 7 clients
+    assert evaluation.complete_options(fading, "local", {})["epochs"] == 9  # 10 rounds of 2 epochs, 3 of 7 clients
     stepping = Subject(run, federation(local={"steps": 5}), *vars_of(subject))  # 41 examples: 41 / 28 steps an epoch
-    assert evaluation.settle(stepping, "local", {})["epochs"] == round(5 * 28 / 41 * 10 * 3 / 7)
-    assert evaluation.settle(stepping, "fedcr", {})["epochs"] == 3
+    assert evaluation.complete_options(stepping, "local", {})["epochs"] == round(5 * 28 / 41 * 10 * 3 / 7)
+    assert evaluation.complete_options(stepping, "fedcr", {})["epochs"] == 3
 
 
 def vars_of(subject):
@@ -393,14 +408,14 @@ def vars_of(subject):
 def test_a_rate_that_floats_cannot_hold_is_refused(run):
     subject = open_subject(run)
     single = Subject(run, federation(dtype="float32"), *vars_of(subject))
-    with pytest.raises(ValueError, match=r"lr must lie in \(0, 3\.40282e\+38\], got 1e\+39"):
-        evaluation.settle(single, "finetune", {"lr": 1e39})
-    assert evaluation.settle(subject, "finetune", {"lr": 1e39})["lr"] == 1e39
+    with pytest.raises(ValueError, match=r"lr must be at most 3\.40282e\+38, got 1e\+39"):
+        evaluation.complete_options(single, "finetune", {"lr": 1e39})
+    assert evaluation.complete_options(subject, "finetune", {"lr": 1e39})["lr"] == 1e39
 
 
 def test_a_way_wants_a_rate():
     with pytest.raises(ValueError, match="lr must be positive and finite"):
-        strategies.finetuned(subject_of(federation()))
+        strategies.finetune(subject_of(federation()))
 
 
 def test_own_models_are_the_newest_that_were_kept(run):
@@ -413,7 +428,7 @@ def test_own_models_are_the_newest_that_were_kept(run):
     assert {score.client for score in result.clients} == set(newest)
     assert result.left_out == 7 - len(newest) > 0
     for score in result.clients:
-        inputs, labels = client_examples(subject.federation, client_test(subject.federation, score.client))
+        inputs, labels = read_test_examples(subject.federation, draw_test_examples(subject.federation, score.client))
         right = scores(newest[score.client], inputs.flatten(1)).argmax(1) == labels
         assert score.after == int(right.sum()) / len(labels)
     earlier = evaluate(open_subject(run, round=2), "own")
@@ -424,7 +439,7 @@ def test_own_models_of_fedala_are_what_it_remembers(tmp_path):
     run = trained(tmp_path, "fedala", checkpoints={"keep_locals": "none", "every": 1})
     remembered = checkpoint.load(run_directory.checkpoint_path(run, 4)).clients
     subject = open_subject(run)
-    predict = strategies.last_own(subject)
+    predict = strategies.use_last_own_model(subject)
     for client in range(7):
         if client in remembered:
             wanted = scores(remembered[client]["personal"], INPUTS.flatten(1))
@@ -435,7 +450,7 @@ def test_own_models_of_fedala_are_what_it_remembers(tmp_path):
     with pytest.raises(
         ValueError, match=r"after round 1; rounds that do: 3, 4\. Train with checkpoints\.keep_clients=all"
     ):
-        strategies.last_own(open_subject(run, round=1))
+        strategies.use_last_own_model(open_subject(run, round=1))
 
 
 def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
@@ -449,11 +464,11 @@ def test_own_models_with_norm_layers_bring_their_statistics(tmp_path):
     client, own = sorted(checkpoint.load(run_directory.checkpoint_path(run, 4)).locals.items())[0]
     d = subject.w.numel()
     assert own.numel() == d + 10
-    wanted = client_tests.look(subject.federation.trainer, own[:d], own[d:], INPUTS).outputs
-    found = strategies.last_own(subject)(client, INPUTS)
+    wanted = client_evaluation.run_model(subject.federation.trainer, own[:d], own[d:], INPUTS).outputs
+    found = strategies.use_last_own_model(subject)(client, INPUTS)
     assert torch.equal(found, wanted)
     assert not torch.equal(
-        found, client_tests.look(subject.federation.trainer, own[:d], subject.statistics, INPUTS).outputs
+        found, client_evaluation.run_model(subject.federation.trainer, own[:d], subject.statistics, INPUTS).outputs
     )
 
 
@@ -488,9 +503,9 @@ def test_pooled_runs_have_no_draw(tmp_path):
         evaluate(subject, "finetune", {"draw": 10})
 
 
-@pytest.mark.parametrize("way", PERSONAL)
+@pytest.mark.parametrize("way", STRATEGIES)
 def test_every_way_is_a_function_of_run_and_options(run, way):
-    options = {key: 2 for key in ("rounds", "epochs", "dim", "samples", "k") if key in options_of(way)}
+    options = {key: 2 for key in ("rounds", "epochs", "dim", "samples", "k") if key in options_class(way).model_fields}
     everyone = evaluate(open_subject(run), way, options)
     path = run / "personal" / everyone.file
     assert kept.load(path) == everyone
@@ -551,7 +566,7 @@ def test_a_finished_result_is_kept(run, monkeypatch):
     def never(*_, **__):
         raise AssertionError("made again")
 
-    monkeypatch.setitem(PERSONAL, "finetune", lambda subject, *, epochs=5, lr=None, part="all": never())
+    monkeypatch.setitem(STRATEGIES, "finetune", lambda subject, *, epochs=5, lr=None, part="all": never())
     assert evaluate(subject, "finetune", {"epochs": 1}) == first
     assert path.stat().st_mtime_ns == written
     for change in ({"epochs": 2}, {"epochs": 1, "draw": 50}):
@@ -576,7 +591,7 @@ def test_a_result_of_another_checkpoint_or_a_damaged_one_is_made_again(run):
     path = run / "personal" / first.file
     text = path.read_text()
     path.write_text(text.replace("finetune", "finetuna", 1))
-    assert evaluate(subject, "finetune", {"epochs": 1}, say=told.append) == first
+    assert evaluate(subject, "finetune", {"epochs": 1}, on_message=told.append) == first
     assert len(told) == 1
     assert told[0].startswith(f"damaged, made again: {path}")
     assert path.read_text() == text
@@ -619,7 +634,18 @@ def command(monkeypatch, capsys, run):
 def test_the_command_prints_one_table(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    words = ["--way", "global", "--way", "finetune", "--way", "own", "--set", "epochs=2", "--set", "draw=40"]
+    words = [
+        "--strategy",
+        "global",
+        "--strategy",
+        "finetune",
+        "--strategy",
+        "own",
+        "--set",
+        "epochs=2",
+        "--set",
+        "draw=40",
+    ]
     done = CliRunner().invoke(cli.app, ["personal", str(run), *words])
     assert done.exit_code == 0, done.output
     header, _, *rows = [line.rstrip() for line in done.output.splitlines() if line.strip()]
@@ -642,7 +668,7 @@ def test_the_command_prints_one_table(run, monkeypatch):
 def test_the_command_tells_when_a_draw_cannot_be_followed(command, run):
     code, out, err = command(run)
     assert (code, err) == (0, "")
-    most = largest_draw(open_subject(run).federation, range(7))
+    most = find_largest_draw(open_subject(run).federation, range(7))
     assert "draw=1000 exceeds the test examples of some classes" in out
     assert out.rstrip().endswith(f"Up to draw={most} they follow them")
     code, out, _ = command(run, "--set", f"draw={most}")
@@ -652,7 +678,7 @@ def test_the_command_tells_when_a_draw_cannot_be_followed(command, run):
 
 def test_a_terminal_gets_a_bar_and_the_same_table(run):
     screen = io.StringIO()
-    evaluation.report([run], ["global"], [], console=Console(file=screen, force_terminal=True, width=250))
+    personal_results.evaluate_runs([run], ["global"], [], console=Console(file=screen, force_terminal=True, width=250))
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert re.search(rf"{run.name} global +\S+ 7/7", shown)
     assert "mean ± std" in shown
@@ -680,25 +706,25 @@ def test_a_damaged_checkpoint_is_passed_over_in_words(command, run):
 
 
 MISTAKES = {
-    ("--way", "finetun"): "way: unknown 'finetun'; did you mean 'finetune'?",
+    ("--strategy", "finetun"): "strategy: unknown 'finetun'; did you mean 'finetune'?",
     ("--set", "epoch=5"): "option of finetune: unknown 'epoch'; did you mean 'epochs'?",
-    ("--way", "knn", "--way", "global", "--set", "lamb=0.1"): "did you mean 'lam'?",
-    ("--way", "global", "--set", "epochs=2"): "option of global: unknown 'epochs'",
+    ("--strategy", "knn", "--strategy", "global", "--set", "lamb=0.1"): "did you mean 'lam'?",
+    ("--strategy", "global", "--set", "epochs=2"): "option of global: unknown 'epochs'",
     ("--set", "epochs"): "--set wants key=value, for example epochs=5; got 'epochs'",
     ("--set", "epochs=2.5"): "finetune: epochs must be a whole number, got 2.5",
-    ("--set", "epochs=0"): "epochs must be a whole number, at least 1; got 0",
+    ("--set", "epochs=0"): "epochs must be at least 1, got 0",
     ("--set", "lr=fast"): 'finetune: lr must be a number, got "fast"',
-    ("--set", "lr=-1"): "lr must lie in (0, 1.79769e+308], got -1.0",
+    ("--set", "lr=-1"): "lr must be above 0, got -1",
     ("--set", "lr=1e200"): "diverged in local step",
-    ("--set", "part=heads"): "did you mean 'head'?",
-    ("--set", "draw=0"): "draw must be a whole number, at least 1; got 0",
+    ("--set", "part=heads"): "part must be 'all', 'body' or 'head'",
+    ("--set", "draw=0"): "draw must be at least 1, got 0",
     ("--set", "draw=1"): "has both test examples and a model; is draw too small?",
-    ("--way", "local", "--set", "lr_decay=2"): "lr_decay must lie in (0, 1]",
-    ("--way", "knn", "--set", "k=0"): "k must be a whole number",
-    ("--way", "knn", "--set", "lam=1.5"): "lam must lie in [0, 1]",
-    ("--way", "fedcr", "--set", "prior=none"): "prior: unknown 'none'",
-    ("--way", "fedcr", "--set", "rounds=0"): "rounds must be a whole number, at least 1",
-    ("--way", "fedcr", "--set", "lr=1e200"): "write a smaller lr or beta",
+    ("--strategy", "local", "--set", "lr_decay=2"): "lr_decay must be at most 1",
+    ("--strategy", "knn", "--set", "k=0"): "k must be at least 1",
+    ("--strategy", "knn", "--set", "lam=1.5"): "lam must be at most 1",
+    ("--strategy", "fedcr", "--set", "prior=none"): "prior must be 'product' or 'standard'",
+    ("--strategy", "fedcr", "--set", "rounds=0"): "rounds must be at least 1",
+    ("--strategy", "fedcr", "--set", "lr=1e200"): "write a smaller lr or beta",
     ("--model", "swaa"): "did you mean 'swa'?",
     ("--model", "swa"): "no 'swa' model after round 4; there is: server, mean",
     ("--round", "0", "--model", "mean"): "no 'mean' model after round 0; there is: server",
@@ -736,6 +762,6 @@ def test_other_data_are_refused(command, run):
 
 
 def test_the_help_names_every_way():
-    way = get_type_hints(cli.personal, include_extras=True)["way"]
+    way = get_type_hints(cli.personal, include_extras=True)["strategy"]
     (option,) = way.__metadata__
-    assert all(name in option.help for name in PERSONAL)
+    assert all(name in option.help for name in STRATEGIES)

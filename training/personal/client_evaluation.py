@@ -70,12 +70,16 @@ def open_subject(
     round: int | None = None,
     model: str = "server",
     data_root: Path | None = None,
-    say: Callable[[str], object] = print,
+    on_message: Callable[[str], object] = print,
 ) -> Subject:
-    """A run after a round, by default after the newest that it has an intact checkpoint of."""
+    """Open a run after one of its rounds.
+
+    run: its directory. round: by default the newest that has an intact checkpoint. model: server, mean or swa.
+    data_root: folder of the data, if not that of the training. on_message: called with damaged checkpoints.
+    """
     choose("model", model, MODELS)
     recipe = config.load(require_run(run) / "config.toml")[0]
-    found = stored(run, round) if round is not None else _newest(run, say)
+    found = load_round(run, round) if round is not None else _load_newest(run, on_message)
     if data_root is not None:
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": str(data_root)})})
     federation = Federation(recipe, partition.load(run / "partition.npz"))
@@ -92,25 +96,25 @@ def open_subject(
     return Subject(run, federation, restore_state(found), model, found.models[model], statistics, sha256)
 
 
-def _newest(run: Path, say: Callable[[str], object]) -> Checkpoint:
+def _load_newest(run: Path, on_message: Callable[[str], object]) -> Checkpoint:
     found, problems = checkpoint.load_newest(run)
     for problem in problems:
-        say(f"damaged, passed over: {problem}")
+        on_message(f"damaged, passed over: {problem}")
     if found is None:
         raise ValueError(f"{run} has no checkpoint yet: train it first")
     return found
 
 
-def stored(run: Path, round: int) -> Checkpoint:
-    """The checkpoint of a round, or which there are."""
+def load_round(run: Path, round: int) -> Checkpoint:
+    """Load the checkpoint of a round; ValueError that lists the rounds there are if it has none."""
     there = run_directory.checkpoint_rounds(run)
     if round not in there:
         raise ValueError(f"{run} has no checkpoint of round {round}; there are rounds {list_rounds(there) or 'none'}")
     return checkpoint.load(run_directory.checkpoint_path(run, round))
 
 
-def sampled(federation: Federation, sample: int | None) -> list[int]:
-    """All clients, or some of them drawn by the run's seed; a larger sample holds the smaller one."""
+def sample_clients(federation: Federation, sample: int | None) -> list[int]:
+    """List all clients, or `sample` of them drawn by the run's seed; a larger sample includes a smaller one."""
     if sample is None:
         return list(range(len(federation.client_indices)))
     whole("clients", sample, most=len(federation.client_indices))
@@ -118,8 +122,8 @@ def sampled(federation: Federation, sample: int | None) -> list[int]:
     return sorted(int(client) for client in order[:sample])
 
 
-def client_test(federation: Federation, client: int, *, draw: int = 1000) -> Ints:
-    """Where a client's own test examples lie: in the training images of pooled data, else in the test images.
+def draw_test_examples(federation: Federation, client: int, *, draw: int = 1000) -> Ints:
+    """Draw the indices of a client's own test examples: into the training images of pooled data, else the test images.
 
     Pooled data: the client's own split. Else int(draw p_c) examples of every class c without replacement, p_c the
     share of c in the client's training data (FedSoL); all of a class where there are fewer.
@@ -137,8 +141,8 @@ def client_test(federation: Federation, client: int, *, draw: int = 1000) -> Int
     return np.sort(np.concatenate(drawn))
 
 
-def largest_draw(federation: Federation, clients: Sequence[int]) -> int:
-    """The largest draw that leaves no class short of test examples: beyond it test sets are less skewed than clients.
+def find_largest_draw(federation: Federation, clients: Sequence[int]) -> int:
+    """Find the largest draw that leaves no class short of test examples; beyond it test sets are less skewed.
 
     On the digits, ten clients of about three classes, local models have 98.6 % with draw 30 and 75.7 % with 1000.
     """
@@ -153,8 +157,8 @@ def largest_draw(federation: Federation, clients: Sequence[int]) -> int:
     return min(fitting)
 
 
-def client_examples(federation: Federation, places: Ints) -> tuple[Tensor, Tensor]:
-    """Normalised images and labels of a client's test examples."""
+def read_test_examples(federation: Federation, places: Ints) -> tuple[Tensor, Tensor]:
+    """Read normalised images and labels of test examples, given their indices."""
     dataset, chosen = federation.dataset, torch.from_numpy(places)
     images, labels = dataset.test_images, dataset.test_labels
     if federation.tests is not None:
@@ -162,14 +166,14 @@ def client_examples(federation: Federation, places: Ints) -> tuple[Tensor, Tenso
     return datasets.normalise(images[chosen], dataset, federation.trainer.dtype), labels[chosen]
 
 
-def training_examples(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Normalised images and labels of a client's training examples, not augmented."""
+def read_training_examples(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
+    """Read normalised images and labels of a client's training examples, not augmented."""
     dataset, chosen = federation.dataset, torch.from_numpy(federation.client_indices[client])
     images, labels = dataset.train_images[chosen], dataset.train_labels[chosen]
     return datasets.normalise(images, dataset, federation.trainer.dtype), labels
 
 
-def plain_trainer(
+def make_plain_trainer(
     federation: Federation,
     *,
     epochs: int,
@@ -177,7 +181,11 @@ def plain_trainer(
     model: nn.Module | None = None,
     mixup: bool = True,
 ) -> LocalTrainer:
-    """A workshop for plain SGD with the run's batches, momentum, decay, clipping and augmentation."""
+    """Make a trainer for plain SGD with the run's batches, momentum, decay, clipping and augmentation.
+
+    epochs: of a client. correction: what keeps a part of the network fixed. model: another network than the run's.
+    mixup: whether the recipe's mixup is applied.
+    """
     recipe = federation.recipe
     augment = recipe.augment if mixup else recipe.augment.model_copy(update={"mixup": 0.0})
     local = recipe.local.model_copy(update={"epochs": whole("epochs", epochs), "steps": None})
@@ -188,7 +196,7 @@ def plain_trainer(
     )
 
 
-def local_sgd(
+def train_client(
     trainer: LocalTrainer,
     client: int,
     w: Tensor,
@@ -197,11 +205,12 @@ def local_sgd(
     round: int,
     lr: float,
     lr_decay: float = 1.0,
-    slope_on: GradientOn | None = None,
+    gradient_on: GradientOn | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Where a client's own training leads from w, and the running statistics there; lr_decay: factor per epoch.
+    """Train a client alone from w; return its weights and running statistics at the end.
 
-    The batches are those of round `round`. slope_on: gradients of another loss than cross-entropy.
+    round: whose batches are used. lr: learning rate. lr_decay: its factor per epoch.
+    gradient_on: makes the gradients of another loss than cross-entropy.
     """
     context = ClientContext(
         layout=trainer.layout,
@@ -223,7 +232,9 @@ def local_sgd(
         for step, chosen in enumerate(trainer.draw_batches(client, round)):
             context.lr = lr * lr_decay ** (step // per_epoch)
             batch = trainer.load_batch(chosen, client, round, step)
-            gradient_at = StepGradient(trainer, context, *batch) if slope_on is None else slope_on(context, *batch)
+            gradient_at = (
+                StepGradient(trainer, context, *batch) if gradient_on is None else gradient_on(context, *batch)
+            )
             w, velocity = local_step(trainer.method, gradient_at, w, velocity, context, trainer.recipe)
     if not bool(torch.isfinite(w).all()):
         raise DivergenceError(round + 1, client, context.step, context.lr)
@@ -231,8 +242,8 @@ def local_sgd(
 
 
 @contextmanager
-def at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
-    """The workshop's network with these weights and statistics, in eval mode and without gradients."""
+def put_at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
+    """Put weights and statistics into the trainer's network; gives it in eval mode, without gradients."""
     with torch.no_grad():
         trainer.replica.flat.copy_(w)
         trainer.load_statistics(statistics)
@@ -242,9 +253,11 @@ def at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn
             trainer.replica.module.train()
 
 
-def look(trainer: LocalTrainer, w: Tensor, statistics: Tensor, inputs: Tensor, features: bool = False) -> ModelOutput:
-    """What a model makes of examples in eval mode: logits (n, classes) and, if asked for, penultimate features."""
-    with at_rest(trainer, w, statistics) as network:
+def run_model(
+    trainer: LocalTrainer, w: Tensor, statistics: Tensor, inputs: Tensor, features: bool = False
+) -> ModelOutput:
+    """Run a model on examples in eval mode: logits (n, classes) and, if `features`, the penultimate features."""
+    with put_at_rest(trainer, w, statistics) as network:
         inputs = inputs.contiguous(memory_format=trainer.format)
         seen = [trainer.compute_output(network, part, features) for part in torch.split(inputs, CHUNK)]
     found = [one.features for one in seen if one.features is not None]

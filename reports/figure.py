@@ -24,6 +24,7 @@ TOPICS = {
     "connected": "Is it connected?",
 }
 FORMATS = ("png", "pdf", "svg")
+Row = dict[str, Any]  # column -> value: one row of the CSV beside a picture
 USUAL = ("png", "svg")  # PDF on request: cutting its fonts to size would take a third of the time of a report
 
 
@@ -32,7 +33,7 @@ class Drawn:
     """A picture, the numbers in it, and a caption with what they were measured on."""
 
     canvas: Canvas
-    rows: list[dict[str, Any]]  # as CSV beside the picture
+    rows: list[Row]  # as CSV beside the picture
     caption: str
     suffix: str = ""  # tells several pictures of one figure apart
     interactive: dict[str, Any] | None = None  # a plotly figure as JSON, for the page
@@ -71,7 +72,7 @@ def save(drawn: Drawn, folder: Path, stem: str, formats: Sequence[str] = FORMATS
     return [*paths, table]
 
 
-def numbers(rows: Sequence[dict[str, Any]]) -> str:
+def numbers(rows: Sequence[Row]) -> str:
     """Rows as CSV, in which no text can be taken for a formula."""
     text = io.StringIO()
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -163,7 +163,7 @@ def measure_tracking(subject: Subject, settings: Settings, theta: Tensor, direct
 
 
 def _measure_client(subject: Subject, settings: Settings, round: int, client: int, everyone: xr.Dataset) -> xr.Dataset:
-    """One client's R_k, what its perturbation does to the others, and how its mini-batches get on."""
+    """One client's R_k, what its perturbation does to the others, and how its mini-batches compare."""
     objective = subject.objective("train", client, limit=settings.limit)
     theta = subject.point(round).to(objective.dtype)
     search = find_search(subject, round, settings.radius)

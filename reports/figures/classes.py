@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import xarray as xr
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.heat import colour_bar, heat, panels
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import caption, label, mark
@@ -16,12 +15,13 @@ from reports.variants import ordered, titles
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A heat map of classes and rounds for each run, all in the same colours."""
     named = titles(runs, everything)
     found = [(run, data) for run in ordered(runs, named) if (data := run.measured("forgetting")) is not None]
     if not found:
         return []
     figure, places = panels(len(found))
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, (run, data) in zip(places, found, strict=True):
         cells = 100 * data["accuracy"].transpose("class", "round")
         image = heat(axes, cells, cells["round"].values, cells["class"].values, (0, 100))
@@ -35,7 +35,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(runs), *said, count, *measured(stored)[1:]]))]
 
 
-def _rows(run: Run, data: xr.Dataset) -> list[dict[str, Any]]:
+def _rows(run: Run, data: xr.Dataset) -> list[Row]:
     return [
         {
             "run": run.name,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import xarray as xr
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.heat import colour_bar, heat, panels, span
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import caption, label, mark
@@ -16,13 +15,14 @@ from reports.variants import ordered, titles
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A heat map of classes and rounds for each run, all in the same colours."""
     named = titles(runs, everything)
     found = [(run, norms) for run in ordered(runs, named) if (norms := _find(run)) is not None]
     limits = span(norms for _, norms in found)
     if limits is None:
         return []
     figure, places = panels(len(found))
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, (run, norms) in zip(places, found, strict=True):
         cells = norms.transpose("class", "round")
         image = heat(axes, cells, norms["round"].values, norms["class"].values, limits)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
+from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.palette import OKABE_ITO
 from reports.plotting.heat import no_data, panels
 from reports.plotting.measured import measured, of_study, setting
@@ -25,12 +25,13 @@ NAMED = 30  # classes that get their number written; more would cover the points
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A picture of the last round and the first model for each run."""
     named = titles(runs, everything)
     found = [(run, data) for run in ordered(runs, named) if (data := run.measured("features")) is not None]
     if not found:
         return []
     figure, places = panels(len(found), width=3.0, height=3.1)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, (run, data) in zip(places, found, strict=True):
         rows += _panel(axes, run, data.isel(model=0, round=-1))
         label(axes, "t-SNE, first axis", "t-SNE, second axis", named[run.name])
@@ -47,7 +48,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(runs), *said, *measured([stored])]))]
 
 
-def _panel(axes: Axes, run: Run, data: xr.Dataset) -> list[dict[str, Any]]:
+def _panel(axes: Axes, run: Run, data: xr.Dataset) -> list[Row]:
     """Points of one round and model, a class at a time; its number where most of them are."""
     points, predicted, labels = (data[name].values for name in ("tsne", "predicted", "label"))
     classes, (x, y) = np.unique(labels), points.T
@@ -80,7 +81,7 @@ def _panel(axes: Axes, run: Run, data: xr.Dataset) -> list[dict[str, Any]]:
     ]
 
 
-def _name(axes: Axes, points: NDArray[Any], text: str) -> None:
+def _name(axes: Axes, points: NDArray[np.float64], text: str) -> None:
     """At the point that is nearest to the middle of the class: between two clusters there may be another class."""
     if not len(points):
         return
@@ -90,7 +91,7 @@ def _name(axes: Axes, points: NDArray[Any], text: str) -> None:
     axes.text(x, y, text, fontsize=11, fontweight="bold", ha="center", va="center", path_effects=outline)
 
 
-def _color(place: int, count: int) -> tuple[Any, bool]:
+def _color(place: int, count: int) -> tuple[ColorType, bool]:
     """Of a class, and whether its points are filled: eight colours filled, the same open, or a scale for many."""
     if count <= 2 * len(OKABE_ITO):
         return OKABE_ITO[place % len(OKABE_ITO)], place < len(OKABE_ITO)

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import shared_legend, whole_rounds
 from reports.plotting.heat import no_data
 from reports.plotting.lines import NOTHING, Series, mean_line
@@ -22,13 +22,14 @@ PANELS = {"forgetting": "classes", "client_forgetting": "clients"}  # variable -
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """Panels over rounds: forgetting of classes and of clients, and the accuracy of local models."""
     known = [run for run in runs if run.measured("forgetting") is not None]
     if not known:
         return []
     local = [run for run in known if has(run, "forgetting", "own_accuracy")]
     figure, axes = canvas(1, 3 if local else 2, width=11.0 if local else 8.0, height=3.8)
     found = variants(known, everything)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (name, each) in zip(axes, PANELS.items(), strict=False):
         drawn = []
         for variant in found:
@@ -77,8 +78,8 @@ def _by_round(name: str) -> Callable[[Run], Series]:
     return find
 
 
-def _local(axes: Axes, found: Sequence[Variant]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _local(axes: Axes, found: Sequence[Variant]) -> list[Row]:
+    rows: list[Row] = []
     for variant in found:
         own, wide = _by_round("own_accuracy"), _by_round("local_accuracy_all")
         rows += mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")

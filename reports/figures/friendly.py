@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured, of_study, setting
@@ -23,12 +22,13 @@ LEAST = 20.0  # per cent along the y axis, however rare they are
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """Two panels over rounds: pairs of clients, and pairs of batches of one client."""
     looked = [run for run in runs if any(has(run, STUDY, name) for name in PANELS)]
     if not looked:
         return []
     found = variants(looked, everything)
     figure, axes = panels(len(PANELS), columns=2, width=4.5, height=3.4)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (name, title) in zip(axes, PANELS.items(), strict=True):
         some = panel(place, found, (STUDY, name), (title, "friendly (% of ordered pairs)"), factor=100)
         place.set_yscale("linear")  # zero is a rate like any other, and the one to hope for

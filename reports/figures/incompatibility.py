@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured, of_study, setting
@@ -27,13 +26,14 @@ EXTRA = {  # of methods whose server keeps a direction, or ascends itself
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """Panels over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
     looked = [run for run in runs if run.measured(STUDY) is not None]
     if not looked:
         return []
     found = variants(looked, everything)
     words = PANELS | {name: text for name, text in EXTRA.items() if any(has(run, STUDY, name) for run in looked)}
     figure, axes = panels(len(words), columns=2 if len(words) == 4 else 3, width=3.6, height=2.8)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (name, text) in zip(axes, words.items(), strict=True):
         rows += panel(place, found, (STUDY, name), text)
     shared_legend(figure)

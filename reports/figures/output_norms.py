@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import xarray as xr
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.heat import colour_bar, heat, panels, span
 from reports.plotting.measured import measured, of_study
 from reports.plotting.style import caption, label, mark
@@ -28,7 +27,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if limits is None:
         return []
     figure, places = panels(len(found), columns=3, width=3.3, height=2.9)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     named = _name_panels(runs, everything)
     for axes, (run, norms) in zip(places, found, strict=True):
         cells = norms.transpose("client", "round")
@@ -51,7 +50,7 @@ def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
     return found
 
 
-def _rows(run: Run, norms: xr.DataArray) -> list[dict[str, Any]]:
+def _rows(run: Run, norms: xr.DataArray) -> list[Row]:
     about = {"run": run.name, "algorithm": run.algorithm, "partition": run.heterogeneity, "seed": run.seed}
     return [
         {

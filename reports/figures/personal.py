@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.measures import personal_strategies
 from reports.palette import Look
 from reports.plotting.heat import no_data, panels
@@ -23,6 +22,7 @@ WIDE = 0.3  # how far clients' dots spread to each side
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A panel for the global model, then one for each strategy."""
     known = [run for run in runs if run.personal]
     if not known:
         return []
@@ -34,7 +34,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     figure, places = panels(
         1 + len(strategies), columns=max(1, min(3, int(WIDEST / width))), width=width, height=height
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, strategy in zip(places, (GLOBAL, *strategies), strict=True):
         drawn = []
         for place, (run, look) in enumerate(found):
@@ -63,7 +63,7 @@ def _said(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list[dict[str, Any]]:
+def _column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list[Row]:
     """Clients side by side in a fixed order, so that one can be followed from panel to panel."""
     found = next((one for one in run.personal if strategy in (GLOBAL, one.name)), None)
     if found is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -11,7 +10,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import shared_legend
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import canvas, caption, label, mark
@@ -22,13 +21,14 @@ APART = 0.7  # share of a corruption's row that its dots spread over
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A row for each corruption, the worst at the bottom."""
     known = [run for run in runs if run.measured("robustness") is not None]
     if not known:
         return []
     names = _sorted(known)
     figure, (axes,) = canvas(width=6.4, height=1.2 + 0.36 * len(names))
     found = variants(known, everything)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, variant in enumerate(found):
         shift = APART * (0.5 - (place + 0.5) / len(found))
         rows += _dots(axes, variant, names, shift)
@@ -76,7 +76,7 @@ def _values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArra
     return 100 * data["mean_by_corruption"].values, 100 * error.values, 100 * float(data["clean_accuracy"])
 
 
-def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[dict[str, Any]]:
+def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[Row]:
     every = [_values(run, names) for run in variant.shown]
     values, clean = np.stack([one[0] for one in every]), float(mean_known(np.asarray([one[2] for one in every])))
     mean = mean_known(values)

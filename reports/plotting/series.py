@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from reports.figure import Row
 from reports.plotting.fitting import finite, fit, whole_rounds
 from reports.plotting.style import label, mark
 from reports.runs import Run
@@ -23,7 +24,7 @@ def panel(
     words: tuple[str, str],
     factor: float = 1.0,
     measure: str = "",
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Draw a variable over rounds, where runs have it; returns what is drawn.
 
     place: the study and the variable, whose standard error is called <variable>_error.
@@ -31,7 +32,7 @@ def panel(
     factor: what values are multiplied by.
     measure: what rows call it; the name of the variable by default.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for variant in variants:
         runs = [run for run in variant.shown if has(run, *place)]
         if runs:
@@ -48,7 +49,7 @@ def has(run: Run, study: str, name: str) -> bool:
     return data is not None and name in data and len(finite(data[name].values)) > 0
 
 
-def _line(axes: Axes, variant: Variant, runs: Sequence[Run], place: Place, factor: float) -> list[dict[str, Any]]:
+def _line(axes: Axes, variant: Variant, runs: Sequence[Run], place: Place, factor: float) -> list[Row]:
     """Mean over seeds at the rounds they share; the range as a band, or a single run's standard error as bars."""
     study, name = place
     look, names, error_name = variant.look, [run.name for run in runs], f"{name}_error"

@@ -12,6 +12,7 @@ from reports.plotting.heat import panels
 from reports.plotting.measured import REFERENCES, measured, of_study, reference, select_runs, setting
 from reports.plotting.series import has, panel
 from reports.plotting.style import caption
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import seeds_said, variants
 
@@ -35,7 +36,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         return []
     found = variants(looked, everything)
     figure, axes = panels(len(words), columns=4 if len(words) > 6 else 3, width=2.7, height=2.6)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (name, text) in zip(axes, words.items(), strict=True):
         rows += panel(place, found, ("drift", _over_rounds(name)), text, measure=name)
     shared_legend(figure)

@@ -17,6 +17,7 @@ from reports.plotting.fitting import fit
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
@@ -34,7 +35,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     chosen = assign_looks(run.algorithm for run in everything.runs)
     partitions = list(dict.fromkeys(run.heterogeneity for run in runs))
     fills = {partition: FILLS[place % len(FILLS)] for place, partition in enumerate(partitions)}
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, (name, found) in zip(places, points.items(), strict=True):
         rows += _panel(axes, MEASURES[name], found, chosen, fills)
     _legend(figure, chosen, fills)
@@ -69,7 +70,7 @@ def _panel(
     found: Sequence[tuple[Run, float, float]],
     chosen: dict[str, Look],
     fills: dict[str, Any],
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     x, y = np.asarray([one[1] for one in found]), np.asarray([one[2] for one in found])
     for run, across, up in found:
         look = chosen[run.algorithm]
@@ -80,7 +81,7 @@ def _panel(
     axes.set_title(said if np.isfinite(correlation) else f"n = {len(found)}: too few or all equal", fontsize=9, y=1.0)
     fit(axes, "x", x)
     label(axes, measure.label, "test accuracy (%)")
-    about = {"measure": measure.name, "spearman": correlation, "p": chance}
+    about: Row = {"measure": measure.name, "spearman": correlation, "p": chance}
     return [
         {
             "run": run.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +13,7 @@ from reports.measures import MEASURES, Measure
 from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.standing import counted
 from reports.variants import Variant, numeric_settings, settings_of, variants
@@ -38,7 +38,7 @@ def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawn | None:
         return None
     values = sorted({settings_of(run)[key] for line in lines for run in line.runs})
     figure, places = panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=4.2, height=3.2)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, (name, found) in zip(places, points.items(), strict=True):
         rows += _panel(axes, lines, found, values, key)
         label(axes, key, MEASURES[name].label)
@@ -55,7 +55,7 @@ def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawn | None:
     return Drawn(figure, rows, caption([runs[0].data, *said]), f"_{key.replace('.', '_')}")
 
 
-def _points(line: Variant, key: str, measure: Measure) -> list[dict[str, Any]]:
+def _points(line: Variant, key: str, measure: Measure) -> list[Row]:
     """Mean and spread over seeds at every value where it is known."""
     runs: dict[float, list[Run]] = {}
     for run in line.runs:
@@ -70,8 +70,8 @@ def _points(line: Variant, key: str, measure: Measure) -> list[dict[str, Any]]:
 
 
 def _panel(
-    axes: Axes, lines: Sequence[Variant], found: Sequence[list[dict[str, Any]]], values: Sequence[float], key: str
-) -> list[dict[str, Any]]:
+    axes: Axes, lines: Sequence[Variant], found: Sequence[list[Row]], values: Sequence[float], key: str
+) -> list[Row]:
     rows = []
     for number, (line, points) in enumerate(zip(lines, found, strict=True)):
         if not points:

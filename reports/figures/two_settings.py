@@ -13,6 +13,7 @@ from reports.figure import Drawn, Figure
 from reports.measures import MEASURES
 from reports.plotting.heat import colour_bar, heat, panels, span, write_in
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.standing import counted
 from reports.variants import Variant, numeric_settings, settings_of, variants
@@ -34,7 +35,7 @@ def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> D
     if limits is None:
         return None
     figure, places = panels(len(found), columns=3, width=3.4, height=3.0)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, one, (x, y, values) in zip(places, found, tables, strict=True):
         image = heat(axes, values, [f"{value:g}" for value in x], [f"{value:g}" for value in y], limits)
         write_in(axes, image, ".1f")

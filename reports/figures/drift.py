@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
@@ -48,7 +47,7 @@ def _over_rounds(name: str) -> str:
     return name if name == "norm" else f"mean_{name}"
 
 
-def _said(runs: Sequence[Run], shown: Mapping[str, Any]) -> list[str]:
+def _said(runs: Sequence[Run], shown: Mapping[str, object]) -> list[str]:
     stored, proximal = of_study(runs, "drift"), "proximal_loss" in shown
     missing = [title for name, (title, _) in PANELS.items() if name not in shown]
     return [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.typing import FillStyleType
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
@@ -21,7 +21,7 @@ from reports.rows import Row
 from reports.runs import Collection, Run
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
-FILLS = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
+FILLS: tuple[FillStyleType, ...] = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
 STUDIES = ("curvature", "incompatibility", "local_global", "sharpness")
 FEWEST = 3  # runs, for a rank correlation
 
@@ -69,13 +69,14 @@ def _panel(
     measure: Measure,
     found: Sequence[tuple[Run, float, float]],
     chosen: dict[str, Look],
-    fills: dict[str, Any],
+    fills: dict[str, FillStyleType],
 ) -> list[Row]:
     x, y = np.asarray([one[1] for one in found]), np.asarray([one[2] for one in found])
     for run, across, up in found:
         look = chosen[run.algorithm]
-        style: dict[str, Any] = {"fillstyle": fills[run.heterogeneity], "markersize": 7}
-        mark(axes.plot([across], [up], look.marker, color=look.color, **style), [run.name])
+        (point,) = axes.plot([across], [up], look.marker, color=look.color, markersize=7)
+        point.set_fillstyle(fills[run.heterogeneity])
+        mark(point, [run.name])
     correlation, chance = _spearman(x, y)
     said = f"r = {correlation:.2f}, p = {chance:.2g}, n = {len(found)}"
     axes.set_title(said if np.isfinite(correlation) else f"n = {len(found)}: too few or all equal", fontsize=9, y=1.0)
@@ -106,7 +107,7 @@ def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, fl
     return float(found.statistic), float(found.pvalue)
 
 
-def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, Any]) -> None:
+def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, FillStyleType]) -> None:
     """Methods by colour and shape, partitions by fill."""
     axes = figure.axes[0]
     handles = [axes.plot([], [], look.marker, color=look.color, label=name)[0] for name, look in chosen.items()]

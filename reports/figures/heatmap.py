@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.colors import LogNorm, Normalize
@@ -84,7 +83,7 @@ def _cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -
     return cells
 
 
-def _norm(maps: Any) -> tuple[Normalize, bool]:
+def _norm(maps: Iterable[NDArray[np.float64]]) -> tuple[Normalize, bool]:
     """One colour scale for all panels, and whether something lies below it."""
     values = finite(np.stack(list(maps)))
     positive = values[values > 0]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from analysis.runner import Plan
-from analysis.study import about
+from training import settings as settings_of
 
 LONG = 3600.0  # seconds: beyond them advice is given
 SOON = 900.0  # what is aimed at
@@ -30,7 +28,7 @@ class Advice:
 def advise(planned: Plan, rate: float) -> list[Advice]:
     """Ways to shorten a plan that takes longer than LONG.
 
-    rate: gradient evaluations of one example per second, as `work.rate` measures it.
+    rate: gradient evaluations of one example per second, as `runner.measure_rate` finds it.
     """
     now = planned.passes / rate
     if now < LONG:
@@ -39,7 +37,7 @@ def advise(planned: Plan, rate: float) -> list[Advice]:
 
 
 def _ways(planned: Plan, rate: float) -> Iterator[Advice]:
-    known, name = about(planned.study.settings), planned.study.name
+    known, name = settings_of.fields(planned.study.settings), planned.study.name
     if "limit" in known:
         limit, seconds = _fitting(planned, rate, "limit", LIMITS)
         yield Advice(f"{name}.limit={limit}", seconds, _cost_of_limit(planned, limit))
@@ -60,8 +58,8 @@ def _fitting(planned: Plan, rate: float, name: str, values: tuple[int, ...]) -> 
     return next(((value, seconds) for value, seconds in found if seconds <= SOON), found[-1])
 
 
-def _seconds(planned: Plan, rate: float, **changes: Any) -> float:
-    settings = dataclasses.replace(planned.settings, **changes)
+def _seconds(planned: Plan, rate: float, **changes: int | str) -> float:
+    settings = settings_of.replace(planned.settings, changes, planned.study.name)
     return sum(piece.passes for piece in planned.study.pieces(planned.subjects, settings)) / rate
 
 

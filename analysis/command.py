@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -16,13 +16,15 @@ from analysis import runner
 from analysis.advice import advise
 from analysis.catalog import STUDIES
 from analysis.runner import Plan
-from analysis.study import About, Study, about, choose_settings
+from analysis.study import Study
 from analysis.subjects import Limits, Run, Subject
 from landscape.errors import choose
 from landscape.runtime.memory import allowance, parse_bytes
 from training.console import messages
 from training.console.progress import bars
 from training.console.tables import make_table
+from training.run_names import make_slug
+from training.settings import build, describe, fields, values
 from training.storage import lease, toml
 from training.storage.atomic_files import remove_temporary_files
 from training.storage.run_directory import find_runs
@@ -37,27 +39,31 @@ def analyze(
     *,
     console: Console,
     out: Path | None = None,
+    name: str = "",
     dry_run: bool = False,
 ) -> list[Path]:
     """Plan every study, say what it takes, and carry it out; a study that cannot be done is named and left out.
 
-    subjects: runs, or models of one's own. studies: their names, all if there are none. settings: STUDY.KEY=VALUE.
-    out: folder for the results, instead of analysis/ beside each subject's checkpoints.
+    subjects: runs, or models of one's own.
+    studies: their names; all of them if there are none.
+    settings: changed settings, as STUDY.KEY=VALUE.
+    out: folder for the answers, instead of analysis/ beside each subject's checkpoints.
+    name: what to call the questions; by default their changed settings.
     dry_run: only plan. Nothing is written then, and nothing is locked.
     """
     chosen = parse(settings, studies or list(STUDIES))
     if dry_run:
-        show_plans(make_plans(subjects, studies, chosen, console=console, out=out), console)
+        show_plans(make_plans(subjects, studies, chosen, console=console, out=out, name=name), console)
         return []
-    with writing(subjects, studies, out):
-        plans = make_plans(subjects, studies, chosen, console=console, out=out)
+    with hold_folders(subjects, studies, out):
+        plans = make_plans(subjects, studies, chosen, console=console, out=out, name=name)
         show_plans(plans, console)
         return carry_out(plans, console) if plans else []
 
 
 @contextmanager
-def writing(subjects: Sequence[Subject], studies: Sequence[str], out: Path | None) -> Iterator[None]:
-    """Be the only one that writes results there, and clear away what killed processes left half-written."""
+def hold_folders(subjects: Sequence[Subject], studies: Sequence[str], out: Path | None) -> Iterator[None]:
+    """Lock the folders of the answers, and clear away what killed processes left half-written."""
     places: dict[Path, Path] = {}  # folder of results -> what is locked: a run as a whole, so that nobody trains it
     for study in selected(studies):
         for group in groups_of(study, subjects):
@@ -68,7 +74,8 @@ def writing(subjects: Sequence[Subject], studies: Sequence[str], out: Path | Non
         for directory in sorted(set(places.values())):
             leases.enter_context(lease.hold(directory, "analyze"))
         for folder in places:
-            remove_temporary_files(folder)
+            for one in (folder, *(folder / study.name for study in selected(studies))):
+                remove_temporary_files(one)
         yield
 
 
@@ -118,11 +125,17 @@ def make_plans(
     *,
     console: Console,
     out: Path | None = None,
+    name: str = "",
 ) -> list[Plan]:
-    """One plan per study and run, one per study for those that compare runs."""
+    """One plan per study and run, one per study for those that compare runs.
+
+    settings: study -> changed settings. The other arguments are those of `analyze`.
+    """
+    if name != make_slug(name):
+        raise ValueError(f"--name must be letters, digits and . + - _ only, at most 32; got '{name}'")
     plans = []
     for study in selected(studies):
-        own = choose_settings(study, settings.get(study.name, {}))
+        own = build(study.settings, settings.get(study.name, {}), study.name)
         groups = groups_of(study, subjects)
         if out is not None and len(groups) > 1:
             raise ValueError(
@@ -132,7 +145,7 @@ def make_plans(
         refused: list[ValueError] = []
         for group in groups:
             try:
-                plans.append(runner.plan(study, own, group, folder_of(group, out)))
+                plans.append(runner.plan(study, own, group, folder_of(group, out), name))
             except ValueError as error:
                 refused.append(error)
         if studies and len(refused) == len(groups):  # asked for by name, and nobody has it
@@ -172,7 +185,7 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
         subject = planned.subjects[0]
         seconds = 0.0
         if left:
-            rates.setdefault(id(subject), runner.rate(subject))
+            rates.setdefault(id(subject), runner.measure_rate(subject))
             seconds = sum(piece.passes for piece in left) / rates[id(subject)]
             advice += [f"{planned.study.name}, {of_whom(planned)}: {line}" for line in shortening(planned, rates)]
         vectors = max((piece.vectors for piece in left), default=0)
@@ -250,40 +263,28 @@ def open_subjects(
 
 
 def with_rounds(studies: Sequence[str]) -> list[str]:
-    """Of these studies (or of all) those that can be told which rounds to look at."""
-    with_them = [one for one in selected(studies) if "rounds" in {f.name for f in dataclasses.fields(one.settings)}]
-    return [one.name for one in with_them]
+    """Of these studies (or of all) those that can be told which rounds to measure."""
+    return [one.name for one in selected(studies) if "rounds" in fields(one.settings)]
 
 
-def studies_listed() -> RenderableType:
+def list_studies() -> RenderableType:
     """Every study, what it measures, and its settings."""
     table = make_table("name", "what it measures", "settings", "in the papers")
     for study in STUDIES.values():
-        table.add_row(study.name, study.about, escape(runner.described(study.settings())), study.papers)
+        table.add_row(study.name, study.about, escape(write_settings(study.settings())), study.papers)
     return table
 
 
-def settings_listed(name: str) -> RenderableType:
-    """Every setting of one study: what it is by default, what it means, and what it may be."""
+def write_settings(settings: object) -> str:
+    """Settings as they are written after --set."""
+    return " ".join(f"{key}={json.dumps(value)}" for key, value in values(settings).items())
+
+
+def list_settings(name: str) -> RenderableType:
+    """Every setting of one study: its default, what it means, and what it may be."""
     study = STUDIES[choose("study", name, STUDIES)]
     table = make_table(f"{study.name}.", "default", "what it means", "allowed")
-    defaults, hints = dataclasses.asdict(study.settings()), get_type_hints(study.settings)
-    for key, said in about(study.settings).items():
-        default = said.absent if defaults[key] is None else toml.show(defaults[key])
-        table.add_row(key, escape(default), escape(said.text), escape(allowed(said, hints[key])))
+    for about in describe(study.settings):
+        default = "none" if about.default is None else toml.show(about.default)
+        table.add_row(about.name, escape(default), escape(about.description), escape(about.allowed))
     return table
-
-
-def allowed(said: About, hint: Any) -> str:
-    """What a setting may be, in words."""
-    kinds = {bool: "true or false", str: "a word", float: "a number", int: "a whole number"}
-    kind = next(one for one in (hint, *get_args(hint)) if one in kinds or get_origin(one) is tuple)
-    several = get_origin(kind) is tuple
-    if several:
-        kind = get_args(kind)[0]
-    words = ", ".join(said.choices) if said.choices else kinds[kind]
-    if said.least is not None:
-        words += f" from {said.least}" + (f" to {said.most}" if said.most is not None else "")
-    if said.positive:
-        words += " above 0"
-    return f"a list of: {words}" if several else words

@@ -1,4 +1,4 @@
-"""Running studies: planned, estimated, kept piece by piece, and finished after whatever stopped them."""
+"""Running studies: planned, estimated, kept piece by piece, and resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,21 +15,32 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import h5py
+import xarray as xr
 
 from analysis import store
-from analysis.store import Stored
-from analysis.study import Arrays, Piece, Study
+from analysis.hdf5_checks import check_file
+from analysis.store import Answer
+from analysis.study import Piece, Study, combine, expand
 from analysis.subjects import Subject
+from training import settings as settings_of
+from training.storage.atomic_files import DamagedError, write_atomically
 
 SEAL_SIZE = hashlib.sha256().digest_size
+LONGEST_NAME = 60  # characters of a question's name
 Say = Callable[[str], object]
 Step = Callable[[int, int, str], object]  # (pieces done, pieces in all, name of the next)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One study of one subject (or of several together), and what it will take."""
+    """One question about one subject (or about several together), and what it will take.
+
+    path: the file of the answer.
+    kept: whether the answer is there already.
+    done: pieces kept from an interrupted attempt.
+    damage: what is wrong with the file that is there.
+    """
 
     study: Study
     settings: Any
@@ -37,123 +49,196 @@ class Plan:
     pieces: Sequence[Piece]
     digest: str
     inputs: Any
-    kept: bool  # the answer is there already
-    done: int  # pieces kept from an interrupted attempt
-    damage: str = ""  # what is wrong with the file that is there, in words
+    kept: bool
+    done: int
+    damage: str = ""
 
     @property
     def passes(self) -> float:
+        """Gradient evaluations of one example that are left."""
         return 0.0 if self.kept else sum(piece.passes for piece in self.pieces)
 
     @property
-    def parts(self) -> Path:
+    def folder(self) -> Path:
+        """Where finished pieces are kept until all are done."""
         return self.path.with_name(f".{self.path.stem}-{self.digest[:16]}")
 
 
-def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path) -> Plan:
-    """See what there is to do; changes nothing. A damaged file, or one of another question, will be replaced."""
-    path = out / f"{study.name}.h5"
+def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path, name: str = "") -> Plan:
+    """See what there is to do; changes nothing. A damaged file will be moved aside, an outdated answer replaced.
+
+    study, settings: the question.
+    subjects: what it is asked of.
+    out: the `analysis` folder that answers go to.
+    name: what to call the question; by default the settings that were changed.
+    """
     inputs = [subject.inputs(study.rounds(subject, settings)) for subject in subjects]
-    digest = store.digest_of(study.name, dataclasses.asdict(settings), inputs)
-    kept, damage = False, ""
-    if path.exists():
-        try:
-            kept = store.read(path).digest == digest
-        except store.DamagedError as error:
-            damage = str(error)
-    pieces = [] if kept else study.pieces(subjects, settings)
+    digest = store.digest_of(study.name, settings_of.values(settings), inputs)
+    path, kept, damage = _find_file(study, settings, out / study.name, name, digest)
+    pieces = [] if kept else in_order(study.pieces(subjects, settings))
     planned = Plan(study, settings, subjects, path, pieces, digest, inputs, kept, 0, damage)
-    done = sum(_part(planned, piece).exists() for piece in pieces)
+    done = sum(file_of(planned, piece).exists() for piece in pieces)
     return dataclasses.replace(planned, done=done)
 
 
+def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str) -> tuple[Path, bool, str]:
+    """The file of a question, whether it holds the answer, and what is wrong with it."""
+    path = folder / f"{name or name_question(study, settings)}.h5"
+    if not path.exists():
+        return path, False, ""
+    try:
+        found = store.read(path)
+    except DamagedError as error:
+        return path, False, str(error)
+    if found.digest == digest or _same(found.settings, settings_of.values(settings)):
+        return path, found.digest == digest, ""
+    if name:
+        raise ValueError(f"{path}: '{name}' already names a question with other settings; choose another --name")
+    return path.with_name(f"{path.stem}-{digest[:8]}.h5"), False, ""
+
+
+def _same(stored: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    return bool(stored == json.loads(json.dumps(given, default=str)))
+
+
+def name_question(study: Study, settings: Any) -> str:
+    """A name for a question: the settings that differ from their defaults, such as "top10-limit2000"."""
+    usual = settings_of.values(study.settings())
+    changed = {key: value for key, value in settings_of.values(settings).items() if value != usual[key]}
+    words = [_spell(key, value) for key, value in changed.items()]
+    name = re.sub(r"[^\w.+-]+", "-", "-".join(words), flags=re.ASCII).strip(".-")
+    if len(name) > LONGEST_NAME:
+        name = f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name or store.DEFAULT
+
+
+def _spell(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return key if value else f"no-{key}"
+    if isinstance(value, (tuple, list)):
+        return "-".join([key, *map(str, value)])
+    return f"{key}-{value}" if isinstance(value, str) else f"{key}{value}"
+
+
+def in_order(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces, each behind those it comes after."""
+    placed: dict[Piece, None] = {}
+
+    def place(piece: Piece) -> None:
+        for earlier in piece.after:
+            place(earlier)
+        placed.setdefault(piece)
+
+    for piece in pieces:
+        place(piece)
+    return list(placed)
+
+
 def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path:
-    """Do what is left of a plan and write its file."""
+    """Measure what is left of a plan and write its answer.
+
+    step: called before each piece, and once at the end.
+    say: called with every line that a person should see.
+    """
     if planned.kept:
         return planned.path
     if planned.damage:
         say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and made anew")
-    found: dict[str, Arrays] = {}
+    found: dict[Piece, xr.Dataset] = {}
     for place, piece in enumerate(planned.pieces):
         if step is not None:
-            step(place, len(planned.pieces), piece.key)
-        arrays = _load(planned, piece)
-        if arrays is None:
-            arrays = _measured(planned, piece, found, say)
-            _save(planned, piece, arrays)
-        found[piece.key] = arrays
+            step(place, len(planned.pieces), piece.name)
+        data = load_piece(planned, piece)
+        if data is None:
+            data = _measure(planned, piece, [found[earlier] for earlier in piece.after], say)
+            save_piece(planned, piece, data)
+        found[piece] = data
     if step is not None:
         step(len(planned.pieces), len(planned.pieces), "")
-    study, settings = planned.study, planned.settings
-    public = {key: {n: a for n, a in arrays.items() if not n.startswith("_")} for key, arrays in found.items()}
-    tables = study.tables(planned.subjects, settings, public)
-    stored = Stored(study.name, dataclasses.asdict(settings), provenance(planned), tables)
-    store.write(planned.path, stored)
+    store.write(planned.path, finish(planned, found))
     for leftover in planned.path.parent.glob(f".{planned.path.stem}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     return planned.path
 
 
-def _measured(planned: Plan, piece: Piece, found: Mapping[str, Arrays], say: Say) -> Arrays:
-    """One piece; what does not fit into memory is tried again in smaller chunks."""
+def finish(planned: Plan, found: Mapping[Piece, xr.Dataset]) -> Answer:
+    """The answer, from the Datasets of all pieces."""
+    study, settings = planned.study, planned.settings
+    data = combine(expand(piece, _without_private(found[piece])) for piece in planned.pieces)
+    if study.derive is not None:
+        data = study.derive(planned.subjects, settings, data)
+    question = planned.path.stem
+    return Answer(study.name, question, settings_of.values(settings), describe_origin(planned), data)
+
+
+def _without_private(data: xr.Dataset) -> xr.Dataset:
+    return data.drop_vars([name for name in data.variables if str(name).startswith("_")])
+
+
+def _measure(planned: Plan, piece: Piece, earlier: Sequence[xr.Dataset], say: Say) -> xr.Dataset:
+    """Measure one piece; what does not fit into memory is tried again in smaller chunks."""
     while True:
         try:
-            return planned.study.measure(planned.subjects, planned.settings, piece, found)
+            return planned.study.measure(planned.subjects, planned.settings, piece, earlier)
         except (MemoryError, RuntimeError) as error:
             sizes = [subject.limits.chunk_size for subject in planned.subjects]
-            if not _out_of_memory(error) or all(size == 1 for size in sizes):
+            if not _is_out_of_memory(error) or all(size == 1 for size in sizes):
                 raise
             for subject in planned.subjects:
                 subject.limits = subject.limits.halved()
             size = planned.subjects[0].limits.chunk_size
-            say(f"{piece.key}: out of memory; trying again with {size} examples at once")
+            say(f"{piece.name}: out of memory; trying again with {size} examples at once")
 
 
-def _out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
-def provenance(planned: Plan) -> dict[str, Any]:
-    """Where an answer comes from."""
+def describe_origin(planned: Plan) -> dict[str, Any]:
+    """Where an answer comes from: subjects, fingerprints of what was measured, versions."""
     return {
         "inputs": planned.inputs,
         "subjects": [subject.name for subject in planned.subjects],
         "seed": [getattr(getattr(subject, "recipe", None), "seed", None) for subject in planned.subjects],
         "dtype": [str(subject.limits.dtype).removeprefix("torch.") for subject in planned.subjects],
         "batchnorm": [subject.policy for subject in planned.subjects],
-        "packages": {name: version(name) for name in ("fl-landscape", "torch", "numpy", "h5py")},
+        "packages": {name: version(name) for name in ("fl-landscape", "torch", "numpy", "h5py", "xarray")},
     }
 
 
-def _part(planned: Plan, piece: Piece) -> Path:
-    name = hashlib.sha256(piece.key.encode()).hexdigest()[:16]
-    return planned.parts / f"{name}.npz"
+def file_of(planned: Plan, piece: Piece) -> Path:
+    """Where a piece is kept until all are done."""
+    name = hashlib.sha256(piece.name.encode()).hexdigest()[:16]
+    return planned.folder / f"{name}.nc"
 
 
-def _save(planned: Plan, piece: Piece, arrays: Arrays) -> None:
+def save_piece(planned: Plan, piece: Piece, data: xr.Dataset) -> None:
+    """Keep a piece until all are done."""
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    store.replace(_part(planned, piece), _piece_seal(planned, piece, buffer.getvalue()), buffer.getvalue())
+    data.to_netcdf(buffer, engine="h5netcdf")
+    content = buffer.getvalue()
+    write_atomically(file_of(planned, piece), seal_piece(planned, piece, content), content)
 
 
-def _load(planned: Plan, piece: Piece) -> Arrays | None:
+def load_piece(planned: Plan, piece: Piece) -> xr.Dataset | None:
     """A piece that was kept; None if there is none, or if it is not what was written: it is measured again."""
     try:
-        content = _part(planned, piece).read_bytes()
-        if _piece_seal(planned, piece, content[SEAL_SIZE:]) != content[:SEAL_SIZE]:
+        content = file_of(planned, piece).read_bytes()
+        if seal_piece(planned, piece, content[SEAL_SIZE:]) != content[:SEAL_SIZE]:
             return None
-        with np.load(io.BytesIO(content[SEAL_SIZE:]), allow_pickle=False) as found:
-            return dict(found)
-    except Exception:  # what is not readable for whatever reason is worth no more than what is not there
+        with h5py.File(io.BytesIO(content[SEAL_SIZE:]), "r") as file:
+            check_file(file, len(content))
+        return xr.load_dataset(io.BytesIO(content[SEAL_SIZE:]), engine="h5netcdf", decode_times=False)
+    except Exception:  # a piece that cannot be read is measured again, like one that is missing
         return None
 
 
-def _piece_seal(planned: Plan, piece: Piece, content: bytes) -> bytes:
-    """The hash of a piece and of what it is: a file under another's name is no answer."""
-    return hashlib.sha256(f"{planned.digest} {piece.key}\n".encode() + content).digest()
+def seal_piece(planned: Plan, piece: Piece, content: bytes) -> bytes:
+    """The hash of a piece and of its name: a file under another's name is no answer."""
+    return hashlib.sha256(f"{planned.digest} {piece.name}\n".encode() + content).digest()
 
 
-def rate(subject: Subject) -> float:
+def measure_rate(subject: Subject) -> float:
     """Gradient evaluations of one example per second, measured on a few hundred of them."""
     objective = subject.objective("train", limit=256)
     theta = subject.point(subject.rounds[-1]).to(objective.dtype)
@@ -161,8 +246,3 @@ def rate(subject: Subject) -> float:
     start = time.perf_counter()
     objective.loss_and_gradient(theta)
     return objective.count / max(time.perf_counter() - start, 1e-9)
-
-
-def described(settings: Any) -> str:
-    """Settings as they are written after --set."""
-    return " ".join(f"{key}={json.dumps(value)}" for key, value in dataclasses.asdict(settings).items())

@@ -1,165 +1,244 @@
-"""What a study is: settings, a list of pieces of work, how one is measured, and how they make a table."""
+"""What a study is: settings, pieces of work, and how one piece is measured into a Dataset."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
-from analysis.store import Table, Variable
-from analysis.subjects import GLOBAL_MODELS, Subject
-from landscape.errors import choose, positive, whole
+from analysis.subjects import Subject
+from landscape.errors import choose
+from training.settings import Count, Names, Whole
 
-Arrays = dict[str, NDArray[Any]]  # what one piece of work found; names with a leading underscore do not reach the file
+Array = NDArray[Any]
+Split = Literal["train", "test"]
+GlobalModel = Literal["final", "server", "mean", "swa"]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of work that is done whole or not at all, and kept if the rest is interrupted."""
+    """One unit of a study's work: it is measured whole or not at all, and kept if the rest is interrupted.
 
-    key: str  # names it within its study
-    passes: float  # gradient evaluations of one example that it takes, for the estimate of time
-    vectors: int = 2  # vectors of the model's size that it holds, for the estimate of memory
-    round: int = -1
-    client: int = -1
+    A study with other coordinates than round and client makes a subclass with a field for each of them.
 
+    round: the communication round that is measured.
+    client: the client whose model or data are measured; None: the global model, or everyone's data.
+    passes: gradient evaluations of one example that it takes, for the estimate of time.
+    vectors: vectors of the model's size that it holds, for the estimate of memory.
+    after: pieces whose Datasets `measure` is given, in this order; they are measured first.
+    """
 
-@dataclass(frozen=True)
-class About:
-    """What a setting means, and what it may be."""
+    dims: ClassVar[tuple[str, ...]] = ("round", "client")  # fields that become dimensions of the answer
+    round: int | None = None
+    client: int | None = None
+    passes: float = field(default=0.0, compare=False, kw_only=True)
+    vectors: int = field(default=2, compare=False, kw_only=True)
+    after: tuple[Piece, ...] = field(default=(), compare=False, kw_only=True)
 
-    text: str
-    choices: tuple[str, ...] = ()  # a word, or every word of a list, is one of these
-    least: int | None = None  # of a whole number
-    most: int | None = None
-    positive: bool = False  # a number above zero
-    absent: str = ""  # what none means, where none is allowed
+    @property
+    def coordinates(self) -> dict[str, int | str | float]:
+        """Where the piece stands, by the names of its coordinates; those that are None are left out."""
+        known = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.compare}
+        return {name: value for name, value in known.items() if value is not None}
 
-
-def setting(
-    default: Any,
-    text: str,
-    *,
-    choices: Iterable[str] = (),
-    least: int | None = None,
-    most: int | None = None,
-    positive: bool = False,
-    absent: str = "",
-) -> Any:
-    """A field of a study's settings, with what `landscape list studies NAME` says of it; see `About`."""
-    return dataclasses.field(
-        default=default, metadata={"about": About(text, tuple(choices), least, most, positive, absent)}
-    )
-
-
-def about(settings: type[Any]) -> dict[str, About]:
-    """What every setting means."""
-    return {field.name: field.metadata["about"] for field in dataclasses.fields(settings)}
-
-
-class Checked:
-    """Settings whose values are what `setting` said they may be."""
-
-    def __post_init__(self) -> None:
-        for name, said in about(type(self)).items():
-            value = getattr(self, name)
-            if value is None:
-                continue
-            for one in value if isinstance(value, tuple) else (value,):
-                if said.choices:
-                    choose(name, one, said.choices)
-                if said.least is not None:
-                    whole(name, one, said.least, said.most)
-                if said.positive:
-                    positive(name, one)
-
-
-def limit_setting() -> Any:
-    """How many examples a study looks at; the same in every study."""
-    text = "most examples of each data set that is looked at (everyone's, or one client's), drawn by class"
-    return setting(None, text, least=1, absent="all of them")
-
-
-def seed_setting() -> Any:
-    return setting(0, "of whatever is drawn at random", least=0)
-
-
-def rounds_setting(default: str) -> Any:
-    """The rounds a study looks at."""
-    return setting(default, 'rounds that have a checkpoint: last, all, "every 10", or numbers like 0,50,100')
-
-
-def model_setting(default: str = "final", choices: Iterable[str] = GLOBAL_MODELS) -> Any:
-    """Which of a checkpoint's global models a study looks at."""
-    text = (
-        "the server's model, the plain mean of the participants, or the average of rounds; final: the one that counts"
-    )
-    return setting(default, text, choices=choices)
+    @property
+    def name(self) -> str:
+        """The coordinates for a person, and for the name of its file; never parsed."""
+        return ", ".join(f"{name} {value}" for name, value in self.coordinates.items())
 
 
 @dataclass(frozen=True)
 class Study:
-    """One study. `subjects` has one entry, unless the study compares runs (`together`)."""
+    """One study. `subjects` has one entry, unless the study compares runs (`together`).
+
+    name: as on the command line and in the names of files.
+    about: what it measures, in one line.
+    settings: a class made by `training.settings.settings`, with defaults for all fields.
+    rounds: the rounds of a subject that the answer depends on.
+    pieces: the work there is.
+    measure: (subjects, settings, piece, Datasets of the pieces in `piece.after`) -> what the piece finds. The runner
+        adds the coordinates of the piece as leading dimensions of every data variable, and joins pieces by their
+        coordinates. Variables whose names begin with an underscore are for later pieces and do not reach the answer.
+    derive: adds what only all pieces together tell, such as means over clients: (subjects, settings, answer) -> answer.
+    together: whether it compares runs.
+    papers: the tables and figures of the papers that it answers.
+    """
 
     name: str
     about: str
-    settings: type[Any]  # a frozen dataclass with defaults
-    rounds: Callable[[Subject, Any], Sequence[int]]  # the rounds that the answer depends on
+    settings: type[Any]
+    rounds: Callable[[Subject, Any], Sequence[int]]
     pieces: Callable[[Sequence[Subject], Any], Sequence[Piece]]
-    # (subjects, settings, piece, what earlier pieces found) -> what this one finds
-    measure: Callable[[Sequence[Subject], Any, Piece, Mapping[str, Arrays]], Arrays]
-    tables: Callable[[Sequence[Subject], Any, Mapping[str, Arrays]], dict[str, Table]]
+    measure: Callable[[Sequence[Subject], Any, Any, Sequence[xr.Dataset]], xr.Dataset]
+    derive: Callable[[Sequence[Subject], Any, xr.Dataset], xr.Dataset] | None = None
     together: bool = False
-    papers: str = ""  # the seeds' tables and figures that it answers
+    papers: str = ""
 
 
-def choose_settings(study: Study, given: Mapping[str, Any]) -> Any:
-    """The study's settings with some changed; each keeps the type of its default."""
-    fields = {field.name: field.default for field in dataclasses.fields(study.settings)}
-    hints = get_type_hints(study.settings)
-    changes = {}
-    for key, value in given.items():
-        if not fields:
-            raise ValueError(f"{study.name} has no settings, got '{key}'")
-        default = fields[choose(f"setting of {study.name}", key, fields)]
-        changes[key] = _like(f"{study.name}.{key}", value, default, hints[key])
-    return study.settings(**changes)
+def variable(dims: str | Sequence[str], values: ArrayLike, long_name: str, units: str = "1") -> xr.Variable:
+    """An array with named axes, a description and units.
+
+    >>> variable("rank", [3.0, 1.0], "eigenvalue of the Hessian").dims
+    ('rank',)
+    """
+    return xr.Variable(dims, np.asarray(values), {"long_name": long_name, "units": units})
 
 
-def _like(what: str, value: Any, default: Any, hint: Any) -> Any:
-    """The value in the type of its default; where that is None, in the other type of the annotation."""
-    if default is None and value is not None:
-        default = next((kind() for kind in get_args(hint) if kind is not type(None)), value)
-    if value is None or type(value) is type(default):
+def scalar(value: float, long_name: str, units: str = "1") -> xr.Variable:
+    """A single number; the runner gives it the dimensions of its piece."""
+    return variable((), value, long_name, units)
+
+
+COORDINATES = {  # what the coordinates that studies share mean
+    "round": "communication round",
+    "client": "client",
+    "rank": "rank of the eigenvalue, largest first",
+    "class": "class",
+    "layer": "parameter tensor",
+    "split": "data that were evaluated",
+}
+
+
+def expand(piece: Piece, found: xr.Dataset) -> xr.Dataset:
+    """Give every data variable of a piece its coordinates as leading dimensions."""
+    coordinates = {name: value for name, value in piece.coordinates.items() if name in piece.dims}
+    there = {dim for one in found.data_vars.values() for dim in one.dims}
+    leading = [name for name in piece.dims if name in coordinates and name not in there]
+    expanded = {
+        name: xr.Variable((*leading, *one.dims), np.asarray(one.values)[(None,) * len(leading)], one.attrs)
+        for name, one in found.data_vars.items()
+    }
+    return xr.Dataset(expanded, {**found.coords, **{name: [coordinates[name]] for name in leading}}, found.attrs)
+
+
+def combine(found: Iterable[xr.Dataset]) -> xr.Dataset:
+    """Join Datasets by their coordinates; what no piece has measured is NaN, or "" among texts.
+
+    `xarray.merge` does the same, but takes four times as long and turns whole numbers into floats.
+
+    found: Datasets whose variables have the same dimensions wherever they occur. A dimension without coordinates is as
+        long as the longest of its kind.
+    """
+    datasets = list(found)
+    pieces = [{str(name): one.variables[name] for name in one.variables} for one in datasets]
+    axes = _join_axes(datasets, pieces)
+    sizes = {dim: max(one.sizes.get(dim, 0) for one in datasets) for one in datasets for dim in one.sizes}
+    sizes |= {dim: len(values) for dim, values in axes.items()}
+    first: dict[str, xr.Variable] = {name: one for piece in reversed(pieces) for name, one in piece.items()}
+    cells, filled = {}, {}
+    for name in first:
+        if name not in axes:
+            cells[name] = _make_room(name, [piece[name] for piece in pieces if name in piece], sizes)
+            filled[name] = np.zeros(cells[name].shape, dtype=bool)
+    positions = {dim: {value: place for place, value in enumerate(values.tolist())} for dim, values in axes.items()}
+    for one, piece in zip(datasets, pieces, strict=True):
+        places = {dim: _places(one.sizes[dim], piece.get(str(dim)), positions.get(str(dim))) for dim in one.sizes}
+        for name in piece:
+            if name in cells:
+                index = np.ix_(*(places[dim] for dim in piece[name].dims))
+                cells[name][index], filled[name][index] = piece[name].values, True
+    variables = {
+        name: xr.Variable(first[name].dims, _mark_missing(cells[name], filled[name]), first[name].attrs)
+        for name in cells
+    }
+    coords = {dim: xr.Variable(dim, values, first[dim].attrs or _about(dim)) for dim, values in axes.items()}
+    joined = xr.Dataset(variables, coords, datasets[0].attrs if datasets else None)
+    return joined.set_coords([name for name in variables if any(name in one.coords for one in datasets)])
+
+
+def _about(dim: str) -> dict[str, str]:
+    return {"long_name": COORDINATES.get(dim, dim.replace("_", " ")), "units": "1"}
+
+
+def _join_axes(datasets: Sequence[xr.Dataset], pieces: Sequence[Mapping[str, xr.Variable]]) -> dict[str, Array]:
+    """The values of every dimension that has coordinates: numbers in ascending order, texts as they come."""
+    axes: dict[str, Array] = {}
+    for dim in dict.fromkeys(str(dim) for one in datasets for dim in one.sizes if dim in one.variables):
+        values = np.concatenate([piece[dim].values for piece in pieces if dim in piece])
+        unique, first = np.unique(values, return_index=True)
+        axes[dim] = unique if values.dtype.kind in "iuf" else values[np.sort(first)]
+    return axes
+
+
+def _places(size: int, coordinate: xr.Variable | None, positions: Mapping[object, int] | None) -> Array:
+    """Where the entries of a dimension go in the joined one."""
+    if coordinate is None or positions is None:
+        return np.arange(size)
+    return np.asarray([positions[value] for value in coordinate.values.tolist()], dtype=np.intp)
+
+
+def _make_room(name: str, parts: Sequence[xr.Variable], sizes: Mapping[Hashable, int]) -> Array:
+    """An array for a variable of all pieces."""
+    if any(part.dims != parts[0].dims for part in parts):
+        raise AssertionError(f"{name} has dimensions {sorted({part.dims for part in parts})}: expected one kind")
+    shape = [sizes[dim] for dim in parts[0].dims]
+    return np.zeros(shape, dtype=np.result_type(*(part.dtype for part in parts)))
+
+
+def _mark_missing(cells: Array, filled: NDArray[np.bool_]) -> Array:
+    """NaN for what was not measured; texts stay empty."""
+    if filled.all() or cells.dtype.kind in "US":
+        return cells
+    return np.where(filled, cells.astype(np.float64), np.nan)
+
+
+def _check_rounds(value: str) -> str:
+    """Refuse words that no rounds can mean; whether a run has them is seen later."""
+    word, _, number = value.partition(" ")
+    numbers = all(part.strip().isdecimal() for part in value.split(","))
+    if value in ("last", "all") or (word == "every" and number.isdecimal() and int(number) > 0) or numbers:
         return value
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    if isinstance(default, tuple) and isinstance(value, list):
-        return tuple(value)
-    if isinstance(default, str) and type(value) in (int, float):
-        return str(value)  # rounds = 10
-    words = {bool: "true or false", str: "a word", float: "a number", int: "a whole number", tuple: "a list"}
-    raise ValueError(f"{what} must be {words[type(default)]}, got {value!r}")
+    raise ValueError(f'rounds must be "last", "all", "every 10" or numbers like 0,50,100; got "{value}"')
 
 
-def variable(
-    found: Mapping[str, Arrays], keys: Sequence[str], name: str, dims: tuple[str, ...], long_name: str, units: str = "1"
-) -> Variable:
-    """A variable whose first axis runs over pieces of work."""
-    return Variable(dims, stacked(found, keys, name), long_name, units)
+Rounds = Annotated[
+    str,
+    Field(description='rounds that have a checkpoint: last, all, "every 10", or numbers like 0,50,100'),
+    BeforeValidator(lambda given: str(given) if type(given) is int else given),  # rounds = 10
+    AfterValidator(_check_rounds),
+]
+Model = Annotated[
+    GlobalModel,
+    Field(
+        description="server: the server's model; mean: of the participants; swa: average of rounds; final: swa if any"
+    ),
+]
+Limit = Annotated[
+    Count | None,
+    Field(description="most examples of each data set (everyone's, or one client's), drawn by class; none: all"),
+]
+Seed = Annotated[Whole, Field(description="seed of whatever is drawn at random")]
 
 
-def stacked(found: Mapping[str, Arrays], keys: Sequence[str], name: str) -> NDArray[Any]:
-    """One array of every piece, in order; shorter ones are filled up with NaN."""
-    parts = [np.asarray(found[key][name]) for key in keys]
-    shape = tuple(max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)) if parts else ()
-    if all(part.shape == shape for part in parts):
-        return np.stack(parts)
-    whole = np.full((len(parts), *shape), np.nan)
-    for row, part in enumerate(parts):
-        whole[row][tuple(slice(0, size) for size in part.shape)] = part
-    return whole
+def check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse an empty list, an unknown name, and a name that is given twice.
+
+    what: the setting, for messages.
+    """
+    if not given or len(set(given)) < len(given):
+        raise ValueError(f"{what} must be a list of some of {', '.join(known)}, each once; got {list(given)!r}")
+    for one in given:
+        choose(what, one, known)
+
+
+def names_among(known: Sequence[str], *, empty: bool = False) -> AfterValidator:
+    """A check for a setting that lists some of a few known names: `Annotated[Names, names_among(("a", "b"))]`.
+
+    empty: whether the list may be empty.
+    """
+
+    def check(given: tuple[str, ...], about: ValidationInfo) -> tuple[str, ...]:
+        if given or not empty:
+            check_names(str(about.field_name), given, known)
+        return given
+
+    return AfterValidator(check)
+
+
+Splits = Annotated[Names, names_among(get_args(Split))]

@@ -1,7 +1,8 @@
 """Tidy tables over runs and seeds, from run directories and the results in them. This file imports no torch.
 
 A row is one run: what it was (data, algorithm, partition, seed, and the settings in which the runs differ), how well it
-ended, and the numbers of every study that is there, as study.table.variable of the last round that was looked at.
+ended, and the numbers of every study that is there, as study.variable of the last round that was measured. Numbers of
+a question other than the default one are called study[question].variable.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from analysis import store
-from analysis.store import Stored, Table
+from analysis.store import Answer
 from training.storage import toml
 from training.storage.atomic_files import write_atomically
 from training.storage.metrics import read as read_metrics
@@ -52,8 +54,8 @@ def collect(paths: Sequence[str | Path], *, last: int | None = None) -> list[Row
         row = {**_identity(run, own), **{key: own.get(key) for key in differing}}
         if own:
             row |= finals(metrics(run), last or int(own.get("evaluation.last", 10)))
-        for path in sorted(results):
-            row |= _numbers_in(path)
+        for path in sorted(results, key=lambda one: (one.parent, one.stem != store.DEFAULT, one.stem)):
+            row = {**_numbers_in(path), **row}  # of two questions that give the same number, the default one's counts
         rows.append(row)
     columns = dict.fromkeys(key for row in rows for key in row)
     return [{key: row.get(key) for key in columns} for row in rows]
@@ -62,7 +64,8 @@ def collect(paths: Sequence[str | Path], *, last: int | None = None) -> list[Row
 def _runs(path: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Run directories that a path means, with their results."""
     if path.suffix == ".h5":
-        yield (path.parent.parent if path.parent.name == FOLDER else path.parent), [path]
+        above = path.parents[2] if len(path.parents) > 2 and path.parents[1].name == FOLDER else path.parent
+        yield above, [path]
         return
     if (path / "config.toml").exists():
         yield path, _results(path)
@@ -75,7 +78,7 @@ def _runs(path: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 
 def _results(run: Path) -> list[Path]:
-    return [path for path in (run / FOLDER).glob("*.h5") if not path.name.startswith(".")]
+    return store.find_answers(run / FOLDER)
 
 
 def _settings(run: Path) -> Row:
@@ -149,41 +152,47 @@ def finals(records: Sequence[Row], last: int) -> Row:
 
 
 def _numbers_in(path: Path) -> Row:
-    stored = store.read(path)
+    answer = store.read(path)
     try:
-        return numbers(stored)
+        return numbers(answer)
     except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: not results of {stored.study} as this version writes them ({error})") from None
+        raise ValueError(f"{path}: not results of {answer.study} as this version writes them ({error})") from None
 
 
-def numbers(stored: Stored) -> Row:
-    """The numbers of a study: those that papers name, then every other by study.table.variable."""
-    row: Row = NAMED[stored.study](stored) if stored.study in NAMED else {}
-    for name, table in stored.tables.items():
-        for key, value in _last_numbers(table):
-            row[f"{stored.study}.{name}.{key}"] = value
+def numbers(answer: Answer) -> Row:
+    """The numbers of an answer: those that papers name, then every other as study.variable."""
+    row: Row = NAMED[answer.study](answer.data) if answer.study in NAMED else {}
+    prefix = answer.study if answer.question == store.DEFAULT else f"{answer.study}[{answer.question}]"
+    for key, value in _last_numbers(answer.data):
+        row[f"{prefix}.{key}"] = value
     return row
 
 
-def _last_numbers(table: Table) -> Iterator[tuple[str, float]]:
-    """Single numbers of a table: at its last round, by name along one axis of names, rows of a round by their mean."""
-    rounds = table["round_of"] if "round_of" in table.variables else None
-    for name, variable in table.variables.items():
-        values, dims = variable.values, variable.dims
-        if name in dims or values.dtype.kind not in "fiu" or not values.size:
+def _last_numbers(data: xr.Dataset) -> Iterator[tuple[str, float]]:
+    """Single numbers of a Dataset: of the last round that has any, means over clients, one per label of an axis."""
+    for name, found in data.data_vars.items():
+        if found.dtype.kind not in "fiu" or not found.size or (found.dtype.kind != "f" and "round" not in found.dims):
             continue
-        if "round" in dims:
-            values = np.take(values, -1, axis=dims.index("round"))
-            dims = tuple(dim for dim in dims if dim != "round")
-        elif dims[:1] == ("row",) and rounds is not None and values.dtype.kind == "f":  # whole numbers name things
-            values, dims = mean_known(values[rounds == rounds.max()]), dims[1:]
-        elif values.dtype.kind != "f":
-            continue
-        if not dims:
-            yield name, float(values)
-        elif len(dims) == 1 and dims[0] in table.variables and table[dims[0]].dtype.kind in "OUS":
-            for label, value in zip(table[dims[0]], values, strict=True):
+        values = _last_round(found)
+        if "client" in values.dims and values.dtype.kind == "f":
+            axis = values.dims.index("client")
+            rest = tuple(dim for dim in values.dims if dim != "client")
+            values = xr.DataArray(
+                mean_known(np.moveaxis(values.values, axis, 0)), dims=rest, coords={d: values[d] for d in rest}
+            )
+        if not values.dims:
+            yield str(name), float(values)
+        elif len(values.dims) == 1 and values[values.dims[0]].dtype.kind in "OUS":
+            for label, value in zip(values[values.dims[0]].values, values.values, strict=True):
                 yield f"{name}[{label}]", float(value)
+
+
+def _last_round(values: xr.DataArray) -> xr.DataArray:
+    """The values of the last round that has any."""
+    if "round" not in values.dims:
+        return values
+    known = values.notnull().any([dim for dim in values.dims if dim != "round"]).values
+    return values.isel(round=int(np.flatnonzero(known)[-1]) if known.any() else -1)
 
 
 def mean_known(values: NDArray[Any]) -> NDArray[Any]:
@@ -194,32 +203,30 @@ def mean_known(values: NDArray[Any]) -> NDArray[Any]:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def _curvature(stored: Stored) -> Row:
+def _curvature(data: xr.Dataset) -> Row:
     """lambda_1 of the last round, and lambda_1 / lambda_5 where five were found."""
-    table = stored.tables["spectrum"]
-    values = table["eigenvalue"][-1]
-    row: Row = {"lambda_1": float(values[0]), "lambda_1_residual": float(table["residual"][-1][0])}
-    if f"eigenvalue{ERROR}" in table.variables:
-        row[f"lambda_1{ERROR}"] = float(table[f"eigenvalue{ERROR}"][-1][0])
+    last = data.isel(round=-1)
+    values = last["eigenvalue"].values
+    row: Row = {"lambda_1": float(values[0]), "lambda_1_residual": float(last["residual"].values[0])}
+    if f"eigenvalue{ERROR}" in last:
+        row[f"lambda_1{ERROR}"] = float(last[f"eigenvalue{ERROR}"].values[0])
     if len(values) >= 5:
         row["lambda_1_over_lambda_5"] = float(values[0] / values[4]) if values[4] else math.nan
     return row
 
 
-def _local_global(stored: Stored) -> Row:
-    """lambda_1 of participants' models on their own data and on everyone's, means of the last round with local models.
+def _local_global(data: xr.Dataset) -> Row:
+    """lambda_1 of participants' models on their own data and on everyone's, means over the last round.
 
     Of the global model: on everyone's data.
     """
-    local, shared = stored.tables["local_models"], stored.tables["global_model"]
-    row: Row = {"global_model_lambda_1": float(shared["global_eigenvalue"][-1][0])}
-    if len(local["round_of"]):
-        last = local["round_of"] == local["round_of"].max()
+    last = data.isel(round=-1, rank=0)
+    row: Row = {"global_model_lambda_1": float(last["global_model_eigenvalue"])}
+    if "local_eigenvalue" in last:
         for name in ("local", "global"):
-            row[f"{name}_lambda_1"] = float(mean_known(local[f"{name}_eigenvalue"][last][:, 0]))
-            if f"{name}{ERROR}" in local.variables:
-                errors = local[f"{name}{ERROR}"][last][:, 0]
-                row[f"{name}_lambda_1{ERROR}"] = _of_mean(errors, independent=name == "local")
+            row[f"{name}_lambda_1"] = float(mean_known(last[f"{name}_eigenvalue"].values))
+            if f"{name}{ERROR}" in last:
+                row[f"{name}_lambda_1{ERROR}"] = _of_mean(last[f"{name}{ERROR}"].values, independent=name == "local")
     return row
 
 
@@ -232,34 +239,32 @@ def _of_mean(errors: NDArray[Any], *, independent: bool) -> float:
     return size / math.sqrt(len(known)) if independent else size
 
 
-def _interpolation(stored: Stored) -> Row:
+def _interpolation(data: xr.Dataset) -> Row:
     """Barriers of the loss above the straight chord, means over the pairs of each kind, one column per kind and split.
 
     Of several treatments of norm layers the first counts: as the models are stored.
     """
-    table = stored.tables["lines"]
-    linear = list(table["definition"]).index("linear")
+    kinds = data["kind"].values
+    heights = data["loss_barrier"].sel(definition="linear").isel(batchnorm=0)
     row: Row = {}
-    for kind in dict.fromkeys(table["kind"]):
-        chosen = (table["kind"] == kind) & (table["batchnorm"] == table["batchnorm"][0])
-        for split, value in zip(table["split"], mean_known(table["loss_barrier"][chosen][..., linear]), strict=True):
-            row[f"{split}_barrier[{kind}]"] = float(value)
+    for kind in dict.fromkeys(kinds.tolist()):
+        for split in data["split"].values:
+            row[f"{split}_barrier[{kind}]"] = float(mean_known(heights.sel(split=split).values[kinds == kind]))
     return row
 
 
-def _incompatibility(stored: Stored) -> Row:
+def _incompatibility(data: xr.Dataset) -> Row:
     """Variance of R_k over clients without the noise of sub-samples (FedVSSAM), mean R_k, and data heterogeneity."""
-    table = stored.tables["rounds"]
     names = {
         "incompatibility": "rise_dispersion_corrected",
         "mean_rise": "rise_mean",
         "heterogeneity": "heterogeneity",
     }
     names |= {f"{name}{ERROR}": f"{variable}{ERROR}" for name, variable in names.items()}
-    return {name: float(table[variable][-1]) for name, variable in names.items() if variable in table.variables}
+    return {name: float(data[variable].values[-1]) for name, variable in names.items() if variable in data}
 
 
-NAMED: dict[str, Callable[[Stored], Row]] = {
+NAMED: dict[str, Callable[[xr.Dataset], Row]] = {
     "curvature": _curvature,
     "incompatibility": _incompatibility,
     "interpolation": _interpolation,

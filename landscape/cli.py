@@ -105,6 +105,9 @@ def analyze(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results (default: analysis/ in the run).", show_default=False)
     ] = None,
+    name: Annotated[
+        str, typer.Option(help="What to call these questions (default: their changed settings).", show_default=False)
+    ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be done, and what it takes.")
     ] = False,
@@ -125,7 +128,9 @@ def analyze(
         out=out,
     )
     wanted = [f"{name}.rounds={rounds}" for name in command.with_rounds(study or [])] if rounds is not None else []
-    command.analyze(subjects, study or [], [*wanted, *(settings or [])], console=_console(), out=out, dry_run=dry_run)
+    command.analyze(
+        subjects, study or [], [*wanted, *(settings or [])], console=_console(), out=out, name=name, dry_run=dry_run
+    )
 
 
 @app.command()
@@ -144,40 +149,58 @@ def report(
     bold: Annotated[
         str, typer.Option(help="In tables: clear (best by more than its error) or plain (best, as papers print it).")
     ] = "clear",
+    question: Annotated[
+        list[str] | None,
+        typer.Option(help="Show only answers of this name where a study has one (analyze --name); may be repeated."),
+    ] = None,
 ) -> None:
     """Figures, tables and one web page from what analyze has measured. Needs no torch."""
     from reports import command
     from reports.figure import USUAL
 
-    command.report(runs, out, formats=kind or USUAL, console=_console(), animate=animate, bold=bold)
+    command.report(
+        runs,
+        out,
+        formats=kind or USUAL,
+        console=_console(),
+        animate=animate,
+        bold=bold,
+        questions=question or [],
+    )
 
 
 @app.command()
 def export(
-    results: Annotated[Path, typer.Argument(metavar="FILE", help="A surface.h5 or plane.h5 of landscape analyze.")],
+    results: Annotated[Path, typer.Argument(metavar="FILE", help="An answer of the study surface or plane (.h5).")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="NAME.vts for ParaView, NAME.h5 in Goldstein's layout.")],
-    group: Annotated[str | None, typer.Option(help="Which table of the file.", show_default=False)] = None,
-    row: Annotated[int, typer.Option(help="Which surface of the table.")] = 0,
+    run: Annotated[str | None, typer.Option(help="Run of the model at its centre.", show_default="first")] = None,
+    round: Annotated[int | None, typer.Option(help="Round of that model.", show_default="first")] = None,
+    client: Annotated[
+        int | None, typer.Option(help="Client whose model it is; -1: a global model.", show_default="first")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Data whose loss is the height (.vts): train, test, own.", show_default="first")
+    ] = None,
 ) -> None:
-    """Hand a stored surface to another program."""
+    """Write a stored surface for another program. Of a plane, the model may be any of those it goes through."""
     from analysis.exports import export
 
-    export(results, out, group=group, row=row)
+    export(results, out, run=run, round=round, client=client, split=split)
     print(out)
 
 
 @app.command(name="import")
 def import_(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="A surface in Goldstein's HDF5 layout.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to store it, e.g. analysis/surface.h5.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to store it, e.g. analysis/surface/NAME.h5.")],
 ) -> None:
-    """Take over a surface that was made with Goldstein's loss-landscape code."""
+    """Import a surface that was made with Goldstein's loss-landscape code."""
     from analysis import store
     from analysis.exports import import_goldstein
 
     if out.exists():
         raise ValueError(f"{out} is there already: choose another name")
-    store.write(out, import_goldstein(source))
+    store.write(out, import_goldstein(source, out.stem))
     print(out)
 
 
@@ -195,15 +218,15 @@ def list_(
     from landscape.errors import choose
 
     if choose("list", kind, LISTS) == "studies":
-        from analysis.command import settings_listed, studies_listed
+        from analysis.command import list_settings, list_studies
 
-        table = studies_listed() if name is None else settings_listed(name)
+        table = list_studies() if name is None else list_settings(name)
     elif name is not None:
         raise ValueError(f"only studies have a list of settings each; write: landscape list {kind}")
     elif kind == "figures":
-        from reports.command import figures_listed
+        from reports.command import list_figures
 
-        table = figures_listed()
+        table = list_figures()
     else:
         from training.console.listings import make_listing
 
@@ -236,7 +259,7 @@ def check(runs: Runs) -> None:
     shared = [path for path in runs if path.is_dir() and path not in found]  # results that compare their runs
     unsound = False
     for folder in [*found, *shared]:
-        results = sorted(folder.glob("analysis/**/[!.]*.h5"))
+        results = store.find_answers(folder / "analysis")
         problems = verification.check_run(folder) if folder in found else []
         problems += [text for text in map(store.verify, results) if text]
         for problem in problems:

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from analysis.summary import FOLDER
+from landscape.errors import choose
 from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
-from reports.figure import FORMATS, QUESTIONS, USUAL, Figure
+from reports.figure import FORMATS, TOPICS, USUAL, Figure
 from reports.page.page import counted, write_page
 from reports.runs import Collection, read_runs
 from reports.tables import catalog as tables
@@ -35,11 +36,22 @@ def report(
     workers: int | None = None,
     strict: bool = False,
     bold: str = "clear",
+    questions: Sequence[str] = (),
 ) -> Path:
-    """Figures, tables and the page of these runs, in a folder.
+    """Write figures, tables and the page of some runs into a folder.
 
     paths: run directories, folders of them, folders of answers (`analyze --model`, `--out`), or patterns of these.
-    strict: a figure that fails is an error, not a line. bold: what tables set bold, "clear" or, as papers do, "plain".
+    out: the folder; by default `report` in the run, or beside several runs.
+    formats: of the figures, some of png, pdf and svg.
+    console: where to print; by default the terminal.
+    animate: turning surfaces too.
+    figures: those to draw; by default all.
+    workers: processes that draw; by default one a core.
+    strict: a figure that fails is an error, not a line.
+    bold: what tables set bold: "clear", the best where it leads by more than its error; "plain", the best.
+    questions: names of questions; of a study that has answers of these names, only they are shown.
+
+    Returns the path of the page.
     """
     console = console or Console()
     unknown = [kind for kind in formats if kind not in FORMATS]
@@ -48,7 +60,7 @@ def report(
     if bold not in BOLD:
         raise ValueError(f"bold must be one of {', '.join(BOLD)}; got '{bold}'")
     runs = find_runs(paths)
-    everything = read_runs(runs)
+    everything = keep_questions(read_runs(runs), questions)
     if not everything.runs:
         said = "; ".join(everything.problems) or "no run directory was given"
         raise ValueError(f"no runs to report on ({said}). Write landscape report RUN..., runs as landscape train makes")
@@ -78,11 +90,26 @@ def report(
     return page
 
 
-def figures_listed() -> Table:
-    """Every figure, the question it answers, and the studies it is drawn from."""
-    listed = Table("name", "question", "what it shows", "studies", box=box.SIMPLE_HEAD, show_edge=False)
+def keep_questions(everything: Collection, names: Sequence[str]) -> Collection:
+    """Of every study that has answers to the named questions, keep only those.
+
+    names: of questions; a name that no answer has is an error.
+    """
+    studies = dict.fromkeys(study for run in everything.runs for study in run.answers) | dict.fromkeys(
+        everything.together
+    )
+    known = {study: everything.questions(study) for study in studies}
+    for name in names:
+        choose("question", name, {one for some in known.values() for one in some})
+    chosen = {study: [one for one in some if one in names] for study, some in known.items()}
+    return everything.keep({study: some for study, some in chosen.items() if some})
+
+
+def list_figures() -> Table:
+    """Every figure, its topic, and the studies it is drawn from."""
+    listed = Table("name", "topic", "what it shows", "studies", box=box.SIMPLE_HEAD, show_edge=False)
     for figure in FIGURES.values():
-        listed.add_row(figure.name, QUESTIONS[figure.question], figure.title, ", ".join(figure.needs) or "-")
+        listed.add_row(figure.name, TOPICS[figure.topic], figure.title, ", ".join(figure.needs) or "-")
     return listed
 
 
@@ -134,7 +161,7 @@ def _command(figure: Figure, everything: Collection, empty: Sequence[Outcome]) -
     absent = [
         study
         for study in figure.needs
-        if study not in everything.together and not all(study in run.results for run in runs)
+        if study not in everything.together and not all(run.answers.get(study) for run in runs)
     ]
     option = figure.wants if figure.wants.startswith("--") else ""
     if not absent and not option:
@@ -149,7 +176,7 @@ def _unmeasured(everything: Collection, outcomes: Sequence[Outcome]) -> list[str
     needed = dict.fromkeys(study for outcome in outcomes for study in outcome.figure.needs)
     for study in needed:
         trained = [run for run in everything.runs if run.standing.state != "given"]
-        lacking = [run.name for run in trained if study not in run.results]
+        lacking = [run.name for run in trained if not run.answers.get(study)]
         if 0 < len(lacking) < len(trained) and study not in everything.together:
             lines.append(f"{study} is not there for {', '.join(lacking)}: `landscape analyze RUN --study {study}`")
     return lines

@@ -87,7 +87,7 @@ def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, Any]], con
     from training.console.progress import bars
 
     subjects = command.open_subjects(paths)
-    with command.writing(subjects, list(studies), None), bars(console) as bar:
+    with command.hold_folders(subjects, list(studies), None), bars(console) as bar:
         plans = command.make_plans(subjects, list(studies), studies, console=console)
         for name in studies:
             own = [plan for plan in plans if plan.study.name == name and not plan.kept]

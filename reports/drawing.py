@@ -19,6 +19,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
+from analysis.store import DEFAULT
 from reports.figure import Drawn, Figure, save
 from reports.files import slug, slugs
 from reports.page.svg import inline
@@ -45,9 +46,14 @@ class Section:
         return ", ".join(one for one in named if one)
 
     def of(self, everything: Collection) -> list[Run]:
+        """Its runs."""
         if self.heterogeneity is not None:
             return everything.of(self.data, self.heterogeneity)
         return [run for run in everything.runs if run.data == self.data]
+
+    def narrow(self, everything: Collection) -> Collection:
+        """Its runs, with the answers that compare runs."""
+        return Collection(self.of(everything), everything.together, everything.problems)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,44 @@ class Outcome:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class Job:
+    """One figure of one section, and which question it shows of each study: study -> question."""
+
+    figure: Figure
+    section: Section
+    questions: Mapping[str, str]
+
+    @property
+    def named(self) -> list[str]:
+        """The questions that are not the default one."""
+        return [name for name in dict.fromkeys(self.questions.values()) if name != DEFAULT]
+
+    @property
+    def suffix(self) -> str:
+        """What tells its files from those of other questions."""
+        return "".join(f"-{name}" for name in self.named)
+
+    @property
+    def described(self) -> str:
+        """Which question it shows, for the caption."""
+        return f"question {', '.join(self.named)}" if self.named else ""
+
+
+def choose_questions(figure: Figure, everything: Collection) -> list[dict[str, str]]:
+    """Which questions a figure is drawn for: each that its study has.
+
+    A figure of several studies is drawn once, from the default question of each, or else from the first.
+
+    everything: what the figure may show.
+    """
+    known = {study: some for study in figure.needs if (some := everything.questions(study))}
+    if len(figure.needs) != 1 or not known:
+        return [{study: some[0] for study, some in known.items()}]
+    ((study, names),) = known.items()
+    return [{study: name} for name in names]
+
+
 def sections(everything: Collection) -> list[Section]:
     """Data set by data set: its partitions, then all of them together."""
     found = []
@@ -97,26 +141,27 @@ def draw_all(
     """Outcomes in the order of sections and figures, whatever is done first. strict: a figure's error is an error."""
     figures = list(figures)
     jobs = [
-        (figure, section)
+        Job(figure, section, questions)
         for section in sections(everything)
         for figure in figures
         if figure.across == (section.heterogeneity is None)
+        for questions in choose_questions(figure, section.narrow(everything))
     ]
-    desk = Renderer(everything, out, tuple(formats), strict)
+    renderer = Renderer(everything, out, tuple(formats), strict)
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     if workers < 2 or len(jobs) <= FEW:
-        yield from map(desk.draw, jobs)
+        yield from map(renderer.draw, jobs)
         return
     done = 0
     try:
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _sit_down, (desk,)) as pool:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker, (renderer,)) as pool:
             with without_main():  # a pool that spawns starts all its processes at the first call
                 outcomes = pool.map(_draw, jobs)
             for outcome in outcomes:
                 done += 1
                 yield outcome
     except BrokenProcessPool:  # killed from outside, mostly for memory: the rest is drawn one after another
-        yield from map(desk.draw, jobs[done:])
+        yield from map(renderer.draw, jobs[done:])
 
 
 @dataclass(frozen=True)
@@ -128,16 +173,19 @@ class Renderer:
     formats: tuple[str, ...]
     strict: bool
 
-    def draw(self, job: tuple[Figure, Section]) -> Outcome:
-        figure, section = job
+    def draw(self, job: Job) -> Outcome:
+        """Draw a figure, save it, and return what the page needs of it."""
+        figure, section = job.figure, job.section
+        everything = self.everything.narrow(job.questions)
         try:
-            runs = section.of(self.everything)
-            drawn = figure.draw(runs, self.everything)
-            stems = slugs(f"{figure.name}{one.suffix}" for one in drawn)
+            runs = section.of(everything)
+            drawn = figure.draw(runs, everything)
+            stems = slugs(f"{figure.name}{one.suffix}{job.suffix}" for one in drawn)
             pictures = []
             for one, stem in zip(drawn, stems, strict=True):
-                _mark_legends(one.canvas, {variant.label: variant.names for variant in variants(runs, self.everything)})
-                final = replace(one, caption=_with_standing(one, runs, self.everything))
+                _mark_legends(one.canvas, {variant.label: variant.names for variant in variants(runs, everything)})
+                named = replace(one, caption=caption([one.caption, job.described]))
+                final = replace(named, caption=_with_standing(named, runs, everything))
                 pictures.append(self._keep(final, figure, section, stem))
             return Outcome(figure, section, pictures)
         except OSError:  # a full disk is full for all figures
@@ -218,17 +266,17 @@ def _image(png: bytes, label: str) -> str:
     return f'<img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{escape(label)}">'
 
 
-_desk: Renderer | None = None  # of a worker process
+_renderer: Renderer | None = None  # of a worker process
 
 
-def _sit_down(desk: Renderer) -> None:
-    global _desk
-    _desk = desk
+def _start_worker(renderer: Renderer) -> None:
+    global _renderer
+    _renderer = renderer
     end_with_parent()
     gc.freeze()
     gc.set_threshold(100_000)  # looking for garbage after every 700 objects took a quarter of the time
 
 
-def _draw(job: tuple[Figure, Section]) -> Outcome:
-    assert _desk is not None
-    return _desk.draw(job)
+def _draw(job: Job) -> Outcome:
+    assert _renderer is not None
+    return _renderer.draw(job)

@@ -1,4 +1,4 @@
-"""What a figure is: a question it answers, a line on how to read it, and a function of stored numbers alone."""
+"""What a figure is: its topic, a line on how to read it, and a function of stored numbers alone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from reports.files import writing
 from reports.plotting.style import STYLE
 from reports.runs import Collection, Run
 
-QUESTIONS = {
+TOPICS = {
     "good": "How good is it?",
     "flat": "How flat is it?",
     "agree": "Do clients agree?",
     "connected": "Is it connected?",
 }
 FORMATS = ("png", "pdf", "svg")
+Row = dict[str, Any]  # column -> value: one row of the CSV beside a picture
 USUAL = ("png", "svg")  # PDF on request: cutting its fonts to size would take a third of the time of a report
 
 
@@ -32,7 +33,7 @@ class Drawn:
     """A picture, the numbers in it, and a caption with what they were measured on."""
 
     canvas: Canvas
-    rows: list[dict[str, Any]]  # as CSV beside the picture
+    rows: list[Row]  # as CSV beside the picture
     caption: str
     suffix: str = ""  # tells several pictures of one figure apart
     interactive: dict[str, Any] | None = None  # a plotly figure as JSON, for the page
@@ -43,7 +44,7 @@ class Figure:
     """One line of FIGURES."""
 
     name: str
-    question: str  # key of QUESTIONS
+    topic: str  # key of TOPICS: what it helps to answer
     title: str
     reading: str  # how to read it, in one sentence
     needs: tuple[str, ...]  # studies; none for metrics alone
@@ -71,7 +72,7 @@ def save(drawn: Drawn, folder: Path, stem: str, formats: Sequence[str] = FORMATS
     return [*paths, table]
 
 
-def numbers(rows: Sequence[dict[str, Any]]) -> str:
+def numbers(rows: Sequence[Row]) -> str:
     """Rows as CSV, in which no text can be taken for a formula."""
     text = io.StringIO()
     columns = list(dict.fromkeys(key for row in rows for key in row))

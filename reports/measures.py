@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
-from analysis import summary
-from analysis.store import Table
+from analysis import store, summary
 from analysis.summary import PREFIX
 from reports.personal import GLOBAL
 from reports.runs import Run
-from reports.subsets import Subset, seen
+from reports.subsets import Subset, find_subset
 
 NEVER = math.nan  # rounds and bytes to a target that was not reached
 
@@ -48,16 +47,16 @@ def final_accuracy(run: Run, model: str = "final") -> float:
 
 
 def number(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
-    """A number of a study by the name that analysis.summary gives it."""
+    """Look up a number of a study by the name that analysis.summary gives it, whatever the question is called."""
 
     def find(run: Run) -> float:
-        stored = run.results.get(study)
-        if stored is None:
+        answer = run.answer(study)
+        if answer is None:
             return math.nan
         try:
-            value = summary.numbers(stored).get(key)
+            value = summary.numbers(replace(answer, question=store.DEFAULT)).get(key)
             return math.nan if value is None else factor * float(value)
-        except (KeyError, IndexError, TypeError, ValueError):  # what another version, or nobody of ours, has written
+        except (KeyError, IndexError, TypeError, ValueError):  # another version has written other variables
             return math.nan
 
     return find
@@ -70,7 +69,6 @@ def studied(
     key: str,
     *,
     study: str,
-    table: str,
     each: bool = False,
     error: str | None = None,
     factor: float = 1.0,
@@ -78,8 +76,8 @@ def studied(
 ) -> Measure:
     """A number of a study with its standard error and the examples that it was measured on, where these are on record.
 
-    key, error: as analysis.summary names the number and its standard error. table: of the study, that says on how
-    many examples. each: these are the examples of single clients.
+    key, error: as analysis.summary names the number and its standard error.
+    each: it was measured on the examples of single clients.
     """
     return Measure(
         name,
@@ -89,7 +87,7 @@ def studied(
         decimals,
         study,
         number(study, error or f"{key}{summary.ERROR}", factor),
-        lambda run: seen(run.results.get(study), table, each=each),
+        lambda run: find_subset(run.answer(study), each=each),
     )
 
 
@@ -97,26 +95,22 @@ MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure("accuracy", "test accuracy (%)", "higher", final_accuracy, 1),
-        studied("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature", table="spectrum"),
+        studied("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature"),
         studied(
             "ratio",
             "λ₁/λ₅ of the global model",
             "lower",
             "lambda_1_over_lambda_5",
             study="curvature",
-            table="spectrum",
             decimals=2,
         ),
-        studied(
-            "trace", "trace of the Hessian", "lower", "curvature.spectrum.trace", study="curvature", table="spectrum"
-        ),
+        studied("trace", "trace of the Hessian", "lower", "curvature.trace", study="curvature"),
         studied(
             "local",
             "λ₁ of local models, own data",
             "lower",
             "local_lambda_1",
             study="local_global",
-            table="local_models",
             each=True,
         ),
         studied(
@@ -125,16 +119,14 @@ MEASURES: dict[str, Measure] = {
             "lower",
             "global_lambda_1",
             study="local_global",
-            table="local_models",
         ),
         studied(
             "sam",
             "SAM sharpness of the global model",
             "lower",
-            "sharpness.global_model.global_value[sam]",
+            "sharpness.global_model_value[sam]",
             study="sharpness",
-            table="global_model",
-            error="sharpness.global_model.global_standard_error[sam]",
+            error="sharpness.global_model_standard_error[sam]",
         ),
         studied(
             "incompatibility",
@@ -142,15 +134,13 @@ MEASURES: dict[str, Measure] = {
             "lower",
             "incompatibility",
             study="incompatibility",
-            table="rounds",
         ),
         studied(
             "robust",
             "accuracy under corruptions (%)",
             "higher",
-            "robustness.robustness.mean_accuracy",
+            "robustness.mean_accuracy",
             study="robustness",
-            table="robustness",
             factor=100.0,
             decimals=1,
         ),
@@ -158,9 +148,8 @@ MEASURES: dict[str, Measure] = {
             "forgetting",
             "forgetting of classes (points)",
             "lower",
-            "forgetting.global_model.forgetting",
+            "forgetting.forgetting",
             study="forgetting",
-            table="global_model",
             factor=100.0,
             decimals=1,
         ),
@@ -168,41 +157,33 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def personal_scores(run: Run, way: str | None) -> NDArray[np.float64]:
-    """Per cent for each client that was tested: of models made in this way, of the global model for None."""
-    found = [one for one in run.personal if way in (None, one.name)]
+def personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
+    """Per cent for each client that was tested: of models made by this strategy, of the global model for None."""
+    found = [one for one in run.personal if strategy in (None, one.name)]
     if not found:
         return np.empty(0)
-    values = found[0].before if way is None else found[0].after
+    values = found[0].before if strategy is None else found[0].after
     return 100.0 * values[np.isfinite(values)]
 
 
-def personal_ways(runs: Sequence[Run]) -> list[str]:
-    """Ways of making models for clients that were gone, but for that of leaving the global model as it is."""
-    return list(dict.fromkeys(one.name for run in runs for one in run.personal if one.way != GLOBAL))
+def personal_strategies(runs: Sequence[Run]) -> list[str]:
+    """Strategies of making models for clients that were measured, without the one that keeps the global model."""
+    return list(dict.fromkeys(one.name for run in runs for one in run.personal if one.strategy != GLOBAL))
 
 
 def targets(runs: Sequence[Run]) -> list[float]:
     """Accuracies to reach that were looked at, as fractions."""
-    tables = [run.table("training", "models") for run in runs]
-    return sorted({float(target) for table in tables if table is not None for target in table["target"]})
+    found = [run.measured("training") for run in runs]
+    return sorted({float(one) for data in found if data is not None and "target" in data for one in data["target"]})
 
 
 def to_target(run: Run, target: float) -> tuple[float, float]:
     """Rounds and bytes until the server's model or its SWA average first had this accuracy; NaN: never, or unknown."""
-    table = run.table("training", "models")
-    found: Any = [] if table is None else np.flatnonzero(np.isclose(table["target"], target))
-    if table is None or not len(found):
+    data = run.measured("training")
+    if data is None or "rounds_to_target" not in data or not np.isclose(data["target"], target).any():
         return NEVER, NEVER
-    rounds, sent = (_first(table, name, int(found[0])) for name in ("rounds_to_target", "bytes_to_target"))
-    return rounds, sent
-
-
-def _first(table: Table, name: str, target: int) -> float:
-    rows = [place for place, model in enumerate(table["model"]) if model in ("server", "swa")]
-    values: Any = table[name][rows, target]
-    known = values[np.isfinite(values)]
-    return float(known.min()) if len(known) else NEVER
+    here = data.sel(target=target, method="nearest").isel(model=data["model"].isin(["server", "swa"]))
+    return float(here["rounds_to_target"].min()), float(here["bytes_to_target"].min())
 
 
 def bytes_per_round(run: Run) -> float:
@@ -210,3 +191,16 @@ def bytes_per_round(run: Run) -> float:
     sent = [(record.get("bytes_down"), record.get("bytes_up")) for record in run.metrics]
     known = [down + up for down, up in sent if down is not None and up is not None]
     return float(np.mean(known)) if known else math.nan
+
+
+def last_participants(data: xr.Dataset, name: str) -> xr.Dataset:
+    """The last round in which somebody took part, and of the clients only those who did.
+
+    data: an answer with dimensions round and client.
+    name: a variable that is known of everyone who took part.
+    """
+    took_part = data[name].notnull()
+    took_part = took_part.any([dim for dim in took_part.dims if dim not in ("round", "client")])
+    rounds = np.flatnonzero(took_part.any("client"))
+    last = int(rounds[-1]) if len(rounds) else -1
+    return data.isel(round=last, client=np.flatnonzero(took_part.isel(round=last)))

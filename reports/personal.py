@@ -10,39 +10,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.store import Stored
+from analysis.store import Answer
 
 FORMAT = "personal 1"  # of the files of `landscape personal`; see training/personal/scores.py
-GLOBAL = "global"  # the way that makes no model: the global one as it is
+GLOBAL = "global"  # the strategy that makes no model: the global one as it is
 
 
 @dataclass(frozen=True, eq=False)
 class Personal:
-    """One way of making models, tested on each client's own data; fractions, NaN for clients that were left out."""
+    """One strategy of making models, tested on each client's own data; fractions, NaN for clients left out."""
 
-    way: str
+    strategy: str
     round: int
-    about: dict[str, Any]  # which global model, how many clients were drawn, options of the way
+    about: dict[str, Any]  # which global model, how many clients were drawn, options of the strategy
     client: NDArray[np.int64]
     before: NDArray[np.float64]  # of the global model
     after: NDArray[np.float64]  # of the client's own
-    name: str = ""  # in figures and tables: the way, and what tells it from others of the same way
+    name: str = ""  # in figures and tables: the strategy, and what tells it from others of the same strategy
 
     @property
     def question(self) -> str:
-        return json.dumps([self.way, self.about], sort_keys=True, default=str)
+        return json.dumps([self.strategy, self.about], sort_keys=True, default=str)
 
 
-def from_table(stored: Stored) -> list[Personal]:
+def from_answer(answer: Answer) -> list[Personal]:
     """What the study `personal` found at its last round."""
-    table = stored.tables["personal"]
-    about = {"model": stored.settings.get("model", "server"), "clients": stored.settings.get("clients")}
+    last = answer.data.isel(round=-1)
+    about = {"model": answer.settings.get("model", "server"), "clients": answer.settings.get("clients")}
     found = []
-    for place, way in enumerate(map(str, table["way"])):
-        options = json.loads(str(table["options"][place, -1])) if "options" in table.variables else {}
-        before, after = (np.asarray(table[key][place, -1], dtype=np.float64) for key in ("before", "after"))
-        client = np.asarray(table["client"], dtype=np.int64)
-        found.append(Personal(way, int(table["round"][-1]), {**about, **options}, client, before, after))
+    for name in map(str, last["strategy"].values):
+        one = last.sel(strategy=name)
+        options = json.loads(str(one["options"].item())) if "options" in one else {}
+        before, after = (np.asarray(one[key].values, dtype=np.float64) for key in ("before", "after"))
+        client = np.asarray(one["client"].values, dtype=np.int64)
+        found.append(Personal(name, int(last["round"]), {**about, **options}, client, before, after))
     return found
 
 
@@ -64,11 +65,11 @@ def named_apart(found: Sequence[Personal]) -> tuple[Personal, ...]:
             latest[one.question] = one
     named = []
     for one in latest.values():
-        same = [other for other in latest.values() if other.way == one.way]
+        same = [other for other in latest.values() if other.strategy == one.strategy]
         told = [
             f"{key} {one.about.get(key)}"
             for key in dict.fromkeys(key for other in same for key in other.about)
             if len({json.dumps(other.about.get(key), default=str) for other in same}) > 1
         ]
-        named.append(replace(one, name=f"{one.way} ({', '.join(told)})" if told else one.way))
+        named.append(replace(one, name=f"{one.strategy} ({', '.join(told)})" if told else one.strategy))
     return tuple(named)

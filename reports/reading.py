@@ -6,7 +6,7 @@ Every reader returns what is sound, and adds a line to `problems` for what is no
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis import store, summary
-from analysis.store import Stored
+from analysis.store import Answer
 from analysis.summary import SKEWS
-from reports.personal import Personal, from_json, from_table, named_apart
+from reports.personal import Personal, from_answer, from_json, named_apart
 from reports.standing import Standing, standing
 from training.storage import toml
 from training.storage.npz import read_npz
@@ -105,30 +105,18 @@ def _partition(path: Path) -> NDArray[np.int64] | None:
     return np.bincount(cells, minlength=len(sizes) * classes).reshape(-1, classes)
 
 
-def read_results(folder: Path, problems: list[str]) -> dict[str, Stored]:
-    """Answers of studies in a folder, by the names of their files."""
-    found = {}
-    for path in sorted(folder.glob("[!.]*.h5")):
-        stored = attempt(problems, path, _answer, path)
-        if stored is not None:
-            found[path.stem] = stored
-    return found
+def read_answers(folder: Path, problems: list[str]) -> dict[Path, Answer]:
+    """The answers of studies in a folder, by their files."""
+    found = {path: attempt(problems, path, store.read, path) for path in store.find_answers(folder)}
+    return {path: answer for path, answer in found.items() if answer is not None}
 
 
-def _answer(path: Path) -> Stored:
-    stored = store.read(path)
-    for name, value in (("settings", stored.settings), ("provenance", stored.provenance)):
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{path}: its {name} must be a JSON object, got {type(value).__name__}")
-    return stored
-
-
-def read_personal(run: Path, results: Mapping[str, Stored], problems: list[str]) -> tuple[Personal, ...]:
+def read_personal(run: Path, answers: Mapping[str, Sequence[Answer]], problems: list[str]) -> tuple[Personal, ...]:
     """Scores of models made for clients: of the study `personal`, and of `landscape personal` (personal/*.json)."""
     found: list[Personal] = []
-    if "personal" in results:
-        path = run / summary.FOLDER / "personal.h5"
-        found += attempt(problems, path, from_table, results["personal"]) or []
+    for answer in answers.get("personal", ()):
+        path = run / summary.FOLDER / "personal" / f"{answer.question}.h5"
+        found += attempt(problems, path, from_answer, answer) or []
     for path in sorted((run / "personal").glob("[!.]*.json")):
         one = attempt(problems, path, _score, path)
         if one is not None:

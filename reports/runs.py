@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
-from analysis.store import Stored, Table
+from analysis.store import DEFAULT, Answer, find_answers
 from analysis.summary import FOLDER, SKEWS
 from reports.personal import Personal
 from reports.reading import (
     attempt,
+    read_answers,
     read_digest,
     read_metrics,
     read_partition,
     read_personal,
-    read_results,
     read_settings,
     read_standing,
 )
@@ -36,7 +37,7 @@ class Run:
     path: Path
     settings: dict[str, Any]  # nested, as in config.toml
     metrics: list[dict[str, Any]]  # one record per finished round
-    results: dict[str, Stored] = field(default_factory=dict)  # study -> what it found
+    answers: dict[str, tuple[Answer, ...]] = field(default_factory=dict)  # study -> one answer for each question
     dealt: NDArray[np.int64] | None = None  # training examples by client and class, where the partition is on disk
     standing: Standing = field(default_factory=Standing)  # how far it came
     personal: tuple[Personal, ...] = ()  # scores of models made for clients
@@ -83,9 +84,15 @@ class Run:
         rounds, values = zip(*known, strict=True) if known else ((), ())
         return np.asarray(rounds, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
-    def table(self, study: str, group: str) -> Table | None:
-        found = self.results.get(study)
-        return found.tables.get(group) if found is not None else None
+    def answer(self, study: str) -> Answer | None:
+        """The answer of a study: the one that a figure shows, see `Collection.narrow`, or else the first."""
+        found = self.answers.get(study, ())
+        return found[0] if found else None
+
+    def measured(self, study: str) -> xr.Dataset | None:
+        """What a study found, if it was run."""
+        found = self.answer(study)
+        return found.data if found is not None else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +100,7 @@ class Collection:
     """The runs of a report, results of runs that were compared with each other, and what could not be read."""
 
     runs: list[Run]
-    together: dict[str, list[Stored]]  # study -> files that compare runs
+    together: dict[str, list[Answer]]  # study -> answers that compare runs
     problems: list[str]
 
     @cached_property
@@ -102,22 +109,52 @@ class Collection:
         return list(dict.fromkeys((run.data, run.heterogeneity) for run in self.runs))
 
     def of(self, data: str, heterogeneity: str) -> list[Run]:
+        """The runs on a data set and a partition."""
         return [run for run in self.runs if (run.data, run.heterogeneity) == (data, heterogeneity)]
+
+    def questions(self, study: str) -> list[str]:
+        """The questions that have an answer of a study, the default one first."""
+        found = [answer for run in self.runs for answer in run.answers.get(study, ())]
+        names = {answer.question for answer in (*found, *self.together.get(study, ()))}
+        return sorted(names, key=lambda name: (name != DEFAULT, name))
+
+    def narrow(self, questions: Mapping[str, str]) -> Collection:
+        """The same with one question for some studies: a figure shows one at a time.
+
+        questions: study -> the question whose answers are kept.
+        """
+        return self.keep({study: [question] for study, question in questions.items()})
+
+    def keep(self, questions: Mapping[str, Sequence[str]]) -> Collection:
+        """The same with only some questions for some studies.
+
+        questions: study -> the questions whose answers are kept; other studies keep all.
+        """
+
+        def select(study: str, answers: Iterable[Answer]) -> list[Answer]:
+            return [one for one in answers if study not in questions or one.question in questions[study]]
+
+        runs = [
+            replace(run, answers={study: tuple(select(study, some)) for study, some in run.answers.items()})
+            for run in self.runs
+        ]
+        together = {study: select(study, some) for study, some in self.together.items()}
+        return Collection(runs, together, self.problems)
 
 
 def read_runs(paths: Sequence[Path]) -> Collection:
-    """Everything that is there; a file that cannot be read is one line among the problems, never the end.
+    """Read everything that is there; a file that cannot be read is one line among the problems, never the end.
 
-    A path is a run directory, or a folder of answers as `landscape analyze --model` and `--out` write them.
+    paths: run directories, or folders of answers as `landscape analyze --model` and `--out` write them.
     """
     problems: list[str] = []
     directories = [path for path in paths if has_recipe(path)]
     found = [attempt(problems, path, _read_run, path, problems) for path in directories]
     runs = [run for run in found if run is not None]
-    together: dict[str, list[Stored]] = {}
+    together: dict[str, list[Answer]] = {}
     for folder in dict.fromkeys(path.parent / FOLDER for path in directories):
-        for name, stored in read_results(folder, problems).items():
-            together.setdefault(name, []).append(stored)
+        for answer in read_answers(folder, problems).values():
+            together.setdefault(answer.study, []).append(answer)
     beside = {(path.parent / FOLDER).absolute() for path in directories}
     for path in paths:
         folder = path if holds_answers(path) else path / FOLDER
@@ -125,28 +162,36 @@ def read_runs(paths: Sequence[Path]) -> Collection:
             continue
         if not holds_answers(folder):
             problems.append(f"{path}: neither a run directory (no {CONFIG}) nor a folder of answers (no .h5)")
-        for name, stored in read_results(folder, problems).items():
-            _take_in(runs, together, folder / f"{name}.h5", stored, problems)
+        for file, answer in read_answers(folder, problems).items():
+            _take_in(runs, together, folder, file, answer, problems)
     return Collection(_without_copies(_named_apart(runs), problems), together, problems)
 
 
 def holds_answers(folder: Path) -> bool:
-    """Whether results of studies lie in a folder itself."""
-    return any(folder.glob("[!.]*.h5"))
+    """Whether answers of studies lie in a folder."""
+    return bool(find_answers(folder))
 
 
 def _read_run(path: Path, problems: list[str]) -> Run:
     settings = read_settings(path / CONFIG)
-    metrics, results = read_metrics(path, problems), read_results(path / FOLDER, problems)
+    metrics, answers = read_metrics(path, problems), by_study(read_answers(path / FOLDER, problems).values())
     return Run(
         path,
         settings,
         metrics or [],
-        results,
+        answers,
         read_partition(path / PARTITION, problems),
         read_standing(path, settings, None if metrics is None else len(metrics), problems),
-        read_personal(path, results, problems),
+        read_personal(path, answers, problems),
     )
+
+
+def by_study(answers: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
+    """Answers by their studies; of each study the default question first."""
+    found: dict[str, list[Answer]] = {}
+    for answer in sorted(answers, key=lambda one: (one.question != DEFAULT, one.question)):
+        found.setdefault(answer.study, []).append(answer)
+    return {study: tuple(some) for study, some in found.items()}
 
 
 def _named_apart(runs: Sequence[Run]) -> list[Run]:
@@ -178,35 +223,45 @@ def _recipe(run: Run) -> dict[str, Any]:
 
 
 def _take_in(
-    runs: list[Run], together: dict[str, list[Stored]], path: Path, stored: Stored, problems: list[str]
+    runs: list[Run],
+    together: dict[str, list[Answer]],
+    folder: Path,
+    file: Path,
+    answer: Answer,
+    problems: list[str],
 ) -> None:
-    """Give an answer from outside a run directory to whom it is about; a model that is no run here becomes one."""
-    given = stored.provenance.get("subjects")
+    """Give an answer from outside a run directory to the run it is about; a model that is no run here becomes one.
+
+    folder: the folder of answers. file: where in it the answer lies.
+    """
+    given = answer.provenance.get("subjects")
     subjects = [str(one) for one in given] if isinstance(given, list) else []
-    name, whose = path.stem, subjects[0] if subjects else path.absolute().parent.name
+    about = subjects[0] if subjects else folder.absolute().name
     if len(subjects) > 1:
-        together.setdefault(name, []).append(stored)
+        together.setdefault(answer.study, []).append(answer)
         return
-    places = [place for place, run in enumerate(runs) if _is_about(stored, whose, run, path.parent)]
+    places = [place for place, run in enumerate(runs) if _is_about(answer, about, run, folder)]
     if not places:
-        runs.append(Run(path.parent, {}, [], standing=Standing("given"), called=whose))
+        runs.append(Run(folder, {}, [], standing=Standing("given"), called=about))
         places = [len(runs) - 1]
     run = runs[places[0]]
-    if len(places) > 1 or name in run.results:
+    kept = [one for some in run.answers.values() for one in some]
+    if len(places) > 1 or any((one.study, one.question) == (answer.study, answer.question) for one in kept):
         why = "several runs have this name" if len(places) > 1 else "the run has an answer of its own"
-        problems.append(f"{path}: an answer about {whose} that is not shown ({why})")
+        problems.append(f"{file}: an answer about {about} that is not shown ({why})")
         return
-    results = {**run.results, name: stored}
-    runs[places[0]] = replace(run, results=results, personal=run.personal or read_personal(run.path, results, problems))
+    answers = by_study([*kept, answer])
+    personal = run.personal or read_personal(run.path, answers, problems)
+    runs[places[0]] = replace(run, answers=answers, personal=personal)
 
 
-def _is_about(stored: Stored, whose: str, run: Run, folder: Path) -> bool:
+def _is_about(answer: Answer, name: str, run: Run, folder: Path) -> bool:
     """Whether an answer is about a run: by the digest of its recipe, where both have one, else by its name."""
     if run.standing.state == "given":
-        return run.called == whose and run.path == folder
-    if run.path.absolute().name != whose:
+        return run.called == name and run.path == folder
+    if run.path.absolute().name != name:
         return False
-    inputs = stored.provenance.get("inputs")
+    inputs = answer.provenance.get("inputs")
     if not isinstance(inputs, list) or not inputs or not isinstance(inputs[0], Mapping):
         return True
     asked = inputs[0].get("run")

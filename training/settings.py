@@ -13,8 +13,10 @@ names and wrong types, and both tell a mistake in the same words.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin
 
@@ -158,7 +160,14 @@ def explain(problem: ErrorDetails, owner: object, what: str) -> str:
         return f"{what}: {message}" if place in message else f"{what}: {place}: {message}"
     context = {key: f"{part:g}" if isinstance(part, float) else part for key, part in problem.get("ctx", {}).items()}
     expected = EXPECTED[kind].format(**context) if kind in EXPECTED else problem["msg"]
-    return f"{what}: {place} must be {expected}, got {toml.show(problem['input'])}"
+    hint = _suggest(problem["input"], expected) if kind == "literal_error" else ""
+    return f"{what}: {place} must be {expected}, got {toml.show(problem['input'])}{hint}"
+
+
+def _suggest(given: object, expected: str) -> str:
+    """The nearest of the words that pydantic lists in quotes, if one is near."""
+    near = difflib.get_close_matches(str(given), re.findall(r"'([^']*)'", expected), n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _explain_unknown(path: Sequence[str], owner: object, what: str) -> str:

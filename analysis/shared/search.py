@@ -28,13 +28,18 @@ RADIUS = 0.05  # where the method has no radius of its own
 
 @dataclass(frozen=True)
 class Search:
-    """Where a method looks for a higher loss: v = (1 - a) d + a g, and how far."""
+    """Where a method looks for a higher loss: v = (1 - a) d + a g.
+
+    radius: how far it looks.
+    a: the share of the gradient g.
+    direction: d, as long as the weights; None: along the gradient alone.
+    """
 
     radius: float
     a: float = 1.0
-    direction: Tensor | None = None  # (d,)
+    direction: Tensor | None = None
 
-    def perturbation(self, gradient: Tensor) -> Tensor:
+    def perturb(self, gradient: Tensor) -> Tensor:
         """rho v / ||v||; running statistics, which a gradient ends with, are never perturbed."""
         if self.direction is None:
             return self.radius * unit(gradient)
@@ -42,8 +47,11 @@ class Search:
         return self.radius * unit((1 - self.a) * d + self.a * gradient)
 
 
-def search_of(subject: Subject, round: int, radius: float | None = None) -> Search:
-    """The search of the run's method at a round, within its own radius or a given one; else along the gradient."""
+def find_search(subject: Subject, round: int, radius: float | None = None) -> Search:
+    """The search of the run's method at a round; along the gradient for a subject that is no run.
+
+    radius: how far it goes; None: as far as the method does.
+    """
     if not isinstance(subject, Run):
         return Search(radius or RADIUS)
     rule = subject.federation.method.perturbation
@@ -60,18 +68,18 @@ def search_of(subject: Subject, round: int, radius: float | None = None) -> Sear
     return Search(radius or RADIUS)
 
 
-def server_rule(subject: Subject) -> ServerSharpness | None:
-    """The rule of a server that perturbs the model by itself: FedGloSS, NaiveFedGloSS."""
+def find_server_rule(subject: Subject) -> ServerSharpness | None:
+    """The rule of a server that perturbs the model by itself (FedGloSS, NaiveFedGloSS); None for others."""
     rule = subject.federation.method.server if isinstance(subject, Run) else None
     return rule if isinstance(rule, ServerSharpness) else None
 
 
-def delta_epsilon(subject: Subject, round: int) -> float:
+def measure_delta_epsilon(subject: Subject, round: int) -> float:
     """||e~ - e^||: the server's perturbation from the last pseudo-gradient, and from the true one (FedGloSS, eq. 6).
 
     For the true one the next cohort trains from w^t itself. NaN where the clients' duals are no longer on record.
     """
-    rule = server_rule(subject)
+    rule = find_server_rule(subject)
     assert rule is not None
     assert isinstance(subject, Run)
     found = subject.checkpoint(round)
@@ -82,9 +90,9 @@ def delta_epsilon(subject: Subject, round: int) -> float:
     still = ServerSharpness(rho_s=0.0, eta_s=rule.eta_s, dual_from=rule.dual_from)
     federation.method, federation.objective = replace(method, server=still), None  # nothing is tested on the way
     following, _, _ = federation.advance(restore_state(found), Serial(federation.trainer), keep_locals=False)
-    return gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
+    return perturbation_gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
 
 
-def gap(radius: float, last: Tensor, true: Tensor) -> float:
+def perturbation_gap(radius: float, last: Tensor, true: Tensor) -> float:
     """radius ||last / ||last|| - true / ||true|| ||, between 0 and 2 radius."""
     return radius * distance(unit(last.double()), unit(true.double()))

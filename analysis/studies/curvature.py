@@ -5,74 +5,61 @@ Each round warm-starts from the eigenvectors of the round before: they hardly tu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+import xarray as xr
+from pydantic import Field
 
 from analysis.shared.spread import quotient_errors
-from analysis.store import Table, Variable
-from analysis.study import (
-    Arrays,
-    Checked,
-    Piece,
-    Study,
-    limit_setting,
-    model_setting,
-    rounds_setting,
-    seed_setting,
-    setting,
-    variable,
-)
-from analysis.subjects import SPLITS, Subject
-from landscape import eigenpairs, spectral_density, trace
+from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, scalar, variable
+from analysis.subjects import Subject
+from landscape import Operator, eigenpairs, spectral_density, trace
+from training.settings import Count, Positive, Whole, settings
 
-DOUBT = "its standard error, as an estimate of that on all examples; 0 where all were seen"
 DENSITY_STEPS = 80  # Lanczos steps of each probe of the density, as Ghorbani et al. 2019 take
 
 
-@dataclass(frozen=True)
-class Settings(Checked):
+@settings
+class Settings:
     """What is measured of the Hessian, where, and how exactly."""
 
-    rounds: str = rounds_setting("all")
-    model: str = model_setting()
-    split: str = setting("train", "data of the loss", choices=SPLITS)
-    top: int = setting(5, "how many of the largest eigenvalues", least=1)
-    tol: float = setting(1e-3, "residual ||H v - lambda v|| / |lambda| to reach", positive=True)
-    smallest: bool = setting(False, "the smallest eigenvalue too")
-    density: int = setting(0, "probes of the spectral density, 10 or so; 0: no density", least=0)
-    density_rounds: str = setting("last", "rounds whose density is taken, which costs many times what eigenvalues do")
-    trace: int = setting(0, "probes of the trace, 100 or so; 0: no trace", least=0)
-    limit: int | None = limit_setting()
-    warm: bool = setting(True, "start each round from the eigenvectors of the round before")
-    seed: int = seed_setting()
+    rounds: Rounds = "all"
+    model: Model = "final"
+    split: Split = Field(default="train", description="data of the loss")
+    top: Count = Field(default=5, description="how many of the largest eigenvalues")
+    tol: Positive = Field(default=1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
+    smallest: bool = Field(default=False, description="the smallest eigenvalue too")
+    density: Whole = Field(default=0, description="probes of the spectral density, 10 or so; 0: no density")
+    density_rounds: Rounds = Field(
+        default="last", description="rounds whose density is taken, which costs many times what eigenvalues do"
+    )
+    trace: Whole = Field(default=0, description="probes of the trace, 100 or so; 0: no trace")
+    limit: Limit = None
+    warm: bool = Field(default=True, description="start each round from the eigenvectors of the round before")
+    seed: Seed = 0
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+    """One piece for each round; with a warm start each comes after the one before."""
     (subject,) = subjects
     everyone = len(subject.examples(settings.split)[1])
     count = min(everyone, settings.limit or everyone)
     # a product costs about 1.5 gradients; 10 + 4 k products find k pairs (measured on LeNet and ResNet), and k more
     # tell their standard errors on a subset
     products = 10 + 4 * settings.top + settings.top * (count < everyone) + settings.trace
-    more = DENSITY_STEPS * settings.density
-    dense = with_density(subject, settings)
-    return [
-        Piece(
-            f"round {round}",
-            1.5 * (products + more * (round in dense)) * count,
-            vectors=12 + 4 * settings.top,
-            round=round,
-        )
-        for round in subject.select(settings.rounds)
-    ]
+    more, dense = DENSITY_STEPS * settings.density, rounds_with_density(subject, settings)
+    planned: list[Piece] = []
+    for round in subject.select(settings.rounds):
+        passes = 1.5 * (products + more * (round in dense)) * count
+        after = tuple(planned[-1:]) if settings.warm else ()
+        planned.append(Piece(round, passes=passes, vectors=12 + 4 * settings.top, after=after))
+    return planned
 
 
-def with_density(subject: Subject, settings: Settings) -> list[int]:
-    """Of the rounds looked at those whose density is taken; "last" is the last of them."""
+def rounds_with_density(subject: Subject, settings: Settings) -> list[int]:
+    """The rounds whose density is taken; "last" is the last of those that are measured."""
     rounds = subject.select(settings.rounds)
     if not settings.density:
         return []
@@ -81,79 +68,56 @@ def with_density(subject: Subject, settings: Settings) -> list[int]:
     return [round for round in subject.select(settings.density_rounds) if round in rounds]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+    """The spectrum of one round."""
     (subject,) = subjects
+    assert piece.round is not None
     objective = subject.objective(settings.split, limit=settings.limit)
     theta = subject.point(piece.round, settings.model).to(objective.dtype)
     operator = objective.hessian(theta)
-    before = found[list(found)[-1]].get("_vectors") if found and settings.warm else None
-    start = torch.from_numpy(before) if before is not None else None
+    start = torch.from_numpy(earlier[0]["_vectors"].values) if earlier else None
     pairs = eigenpairs(operator, settings.top, tol=settings.tol, start=start, seed=settings.seed)
     loss, gradient = objective.loss_and_gradient(theta)
-    arrays: Arrays = {
-        "eigenvalue": pairs.values,
-        "eigenvalue_standard_error": quotient_errors(objective, theta, pairs.vectors),
-        "residual": pairs.residuals,
-        "converged": pairs.converged.astype(np.int8),
-        "verified": np.asarray(pairs.verified, dtype=np.int8),
-        "products": np.asarray(pairs.products),
-        "loss": np.asarray(loss),
-        "gradient_norm": np.asarray(float(gradient.double().norm())),
-        "norm": np.asarray(float(theta[: gradient.numel()].double().norm())),
-        "_vectors": pairs.vectors.cpu().numpy(),
+    data = f"{settings.split} loss"
+    found = {
+        "eigenvalue": variable("rank", pairs.values, f"eigenvalue of the Hessian, {data}"),
+        "eigenvalue_standard_error": variable(
+            "rank",
+            quotient_errors(objective, theta, pairs.vectors),
+            "its standard error, as an estimate of that on all examples; 0 where all were seen",
+        ),
+        "residual": variable("rank", pairs.residuals, "||H v - lambda v||: some eigenvalue is as near as this"),
+        "converged": variable("rank", pairs.converged, "whether the residual is below tol |lambda|"),
+        "verified": variable((), pairs.verified, "whether a missed larger eigenvalue is improbable (1 in 1000)"),
+        "products": scalar(pairs.products, "Hessian products spent"),
+        "loss": scalar(loss, data),
+        "gradient_norm": scalar(float(gradient.double().norm()), "norm of the gradient"),
+        "norm": scalar(float(theta[: gradient.numel()].double().norm()), "norm of the weights"),
+        "_vectors": variable(("_pair", "_parameter"), pairs.vectors.cpu().numpy(), "eigenvectors"),
     }
+    found |= _measure_more(operator, settings, density=piece.round in rounds_with_density(subject, settings))
+    population = len(subject.examples(settings.split)[1])
+    about = {"examples": min(population, settings.limit or population), "population": population}
+    return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1)}, about)
+
+
+def _measure_more(operator: Operator, settings: Settings, *, density: bool) -> dict[str, xr.Variable]:
+    """The smallest eigenvalue, the density and the trace, where they are asked for."""
+    found = {}
     if settings.smallest:
         low = eigenpairs(operator, 1, tol=settings.tol, which="smallest", seed=settings.seed)
-        arrays |= {"smallest": low.values[0], "smallest_residual": low.residuals[0]}
-    if piece.round in with_density(subject, settings):
+        found["smallest"] = scalar(low.values[0], "smallest eigenvalue of the Hessian")
+        found["smallest_residual"] = scalar(low.residuals[0], "its residual")
+    if density:
         spectrum = spectral_density(operator, probes=settings.density, steps=DENSITY_STEPS, seed=settings.seed)
-        arrays |= {"node": spectrum.nodes, "weight": spectrum.weights}
+        axes = ("probe", "step")
+        found["node"] = variable(axes, spectrum.nodes, "quadrature node of the spectral density")
+        found["weight"] = variable(axes, spectrum.weights, "its weight; those of a probe sum to one")
     if settings.trace:
         whole_trace = trace(operator, probes=settings.trace, seed=settings.seed)
-        arrays |= {"trace": np.asarray(whole_trace.value), "trace_error": np.asarray(whole_trace.standard_error)}
-    return arrays
-
-
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
-    (subject,) = subjects
-    rounds = subject.select(settings.rounds)
-    keys = [f"round {round}" for round in rounds]
-
-    every = partial(variable, found, keys)
-    variables = {
-        "round": Variable(("round",), np.asarray(rounds), "communication round"),
-        "rank": Variable(("rank",), np.arange(1, settings.top + 1), "place of the eigenvalue, largest first"),
-        "eigenvalue": every("eigenvalue", ("round", "rank"), f"eigenvalue of the Hessian, {settings.split} loss"),
-        "eigenvalue_standard_error": every("eigenvalue_standard_error", ("round", "rank"), DOUBT),
-        "residual": every("residual", ("round", "rank"), "||H v - lambda v||: some eigenvalue is as near as this"),
-        "converged": every("converged", ("round", "rank"), "1 where the residual is below tol |lambda|"),
-        "verified": every("verified", ("round",), "1 where a missed larger eigenvalue is improbable (1 in 1000)"),
-        "products": every("products", ("round",), "Hessian products spent"),
-        "loss": every("loss", ("round",), f"{settings.split} loss"),
-        "gradient_norm": every("gradient_norm", ("round",), "norm of the gradient"),
-        "norm": every("norm", ("round",), "norm of the weights"),
-    }
-    if settings.smallest:
-        variables["smallest"] = every("smallest", ("round",), "smallest eigenvalue of the Hessian")
-        variables["smallest_residual"] = every("smallest_residual", ("round",), "its residual")
-    if settings.trace:
-        variables["trace"] = every("trace", ("round",), "trace of the Hessian")
-        variables["trace_error"] = every("trace_error", ("round",), "standard error of the trace")
-    population = len(subject.examples(settings.split)[1])
-    seen = {"examples": min(population, settings.limit or population), "population": population}
-    result = {"spectrum": Table(variables, seen)}
-    dense = with_density(subject, settings)
-    if dense:
-        every = partial(variable, found, [f"round {round}" for round in dense])
-        result["density"] = Table(
-            {
-                "round": Variable(("round",), np.asarray(dense), "communication round"),
-                "node": every("node", ("round", "probe", "step"), "quadrature node of the spectral density"),
-                "weight": every("weight", ("round", "probe", "step"), "its weight; those of a probe sum to one"),
-            },
-            seen,
-        )
-    return result
+        found["trace"] = scalar(whole_trace.value, "trace of the Hessian")
+        found["trace_error"] = scalar(whole_trace.standard_error, "standard error of the trace")
+    return found
 
 
 STUDY = Study(
@@ -163,6 +127,5 @@ STUDY = Study(
     rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
-    tables=tables,
     papers="003 T1 F5, 002 T8 F7, 004 F4",
 )

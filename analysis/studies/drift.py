@@ -13,46 +13,59 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
+import xarray as xr
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 from torch.func import functional_call
 
-from analysis.shared.places import local_models, participants
-from analysis.store import Table, Variable
-from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_setting, setting, variable
+from analysis.shared.model_points import local_models, participants
+from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective, directions
 from landscape.layout import Layout
 from landscape.objectives.batches import join
 from landscape.results import standard_error
 from training.rules.loss_terms import divergence
+from training.settings import Positive, settings
 
-REFERENCES = ("sent", "global")
+Reference = Literal["sent", "global"]
+PROXIMAL_LOSS = "KL(softmax(z_ref / tau) || softmax(z_k / tau)) on the client's own data, tau = {tau:g}"
+ANGLE = "cosine of the proximal gradient at w_k and the whole way back, ref - w_k"
+AVERAGED = {  # variables whose mean over participants, or over pairs of them, is part of the answer
+    "distance": "||w_k - w||",
+    "update_norm": "||D_k||",
+    "update_cosine": "cosine of D_k and the mean update",
+    "pair_distance": "||w_k - w_j||",
+    "pair_cosine": "cosine of D_k and D_j",
+    "proximal_loss": PROXIMAL_LOSS,
+    "endpoint_cosine": ANGLE,
+}
 
 
-@dataclass(frozen=True)
-class Settings(Checked):
+@settings
+class Settings:
     """What local models are compared with."""
 
-    rounds: str = rounds_setting("all")
-    reference: str = setting(
-        "sent", "what the proximal loss compares with: the point that was sent, or the global model", choices=REFERENCES
+    rounds: Rounds = "all"
+    reference: Reference = Field(
+        default="sent",
+        description="what the proximal loss compares with: the point that was sent, or the global model",
     )
-    proximal: bool = setting(True, "measure the proximal loss")
-    tau: float = setting(3.0, "its temperature", positive=True)
-    limit: int | None = limit_setting()
+    proximal: bool = Field(default=True, description="measure the proximal loss")
+    tau: Positive = Field(default=3.0, description="its temperature")
+    limit: Limit = None
 
 
 def cosine(a: Tensor, b: Tensor) -> float:
-    """The cosine of two vectors; NaN with a zero vector."""
-    return directions.cosine(a, b) if bool(a.any()) and bool(b.any()) else math.nan
+    """The cosine of two vectors; NaN where one is zero or not known."""
+    defined = all(bool(one.any()) and not bool(one.isnan().any()) for one in (a, b))
+    return directions.cosine(a, b) if defined else math.nan
 
 
 def distance(a: Tensor, b: Tensor) -> float:
@@ -60,7 +73,7 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).norm())
 
 
-def reference_of(subject: Subject, wanted: str, round: int) -> Tensor:
+def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:
     """What local models are compared with.
 
     wanted: "sent", the point at which they began, which must be on record; or "global", the model made of them.
@@ -105,57 +118,102 @@ def _outputs(subject: Subject, theta: Tensor, inputs: Tensor) -> Tensor:
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+    """One piece for each round."""
     (subject,) = subjects
     rounds = subject.select(settings.rounds)
     kept, planned = local_models(subject, rounds), []
     for round in kept:
-        reference_of(subject, settings.reference, round)  # better now than after an hour
+        find_reference(subject, settings.reference, round)  # better now than after an hour
     for round in rounds:
         sizes = [len(subject.examples("train", client)[1]) for client in kept.get(round, ())]
         passes = 1.5 * sum(min(size, settings.limit or size) for size in sizes) if settings.proximal else 0.0
-        planned.append(Piece(f"round {round}", passes, vectors=4 + 2 * len(sizes), round=round))
+        planned.append(Piece(round, passes=passes, vectors=4 + 2 * len(sizes)))
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+    """The participants' models of one round, if there are any, beside the global model."""
     (subject,) = subjects
-    layout = Layout.of(subject.model)
-    w = subject.point(piece.round)[: layout.size]
-    points = participants(subject, piece.round)
-    clients, models = list(points), {client: point[: layout.size] for client, point in points.items()}
-    start = subject.sent_point(piece.round)
-    start = None if start is None else start[: layout.size]
-    updates = {client: math.nan * w if start is None else model - start for client, model in models.items()}
-    shares = subject.shares(clients) if clients else {}
-    mean = sum((shares[client] * update for client, update in updates.items()), torch.zeros_like(w))
-    pairs = list(itertools.combinations(clients, 2))
-    arrays: Arrays = {
-        "norm": np.asarray(float(w.double().norm())),
-        "moved_global": np.asarray(math.nan if start is None else distance(w, start)),
-        "client": np.asarray(clients, dtype=np.int64),
-        "distance": _each(distance(model, w) for model in models.values()),
-        "model_norm": _each(float(model.double().norm()) for model in models.values()),
-        "update_norm": _each(float(update.double().norm()) for update in updates.values()),
-        "update_cosine": _each(math.nan if start is None else cosine(update, mean) for update in updates.values()),
-        "layer_distance": _each(
-            [distance(layout.view(model, entry), layout.view(w, entry)) for entry in layout.entries]
-            for model in models.values()
-        ).reshape(len(models), len(layout.entries)),
-        "pair": np.asarray(pairs, dtype=np.int64).reshape(-1, 2),
-        "pair_distance": _each(distance(models[first], models[second]) for first, second in pairs),
-        "pair_cosine": _each(
-            math.nan if start is None else cosine(updates[first], updates[second]) for first, second in pairs
-        ),
+    assert piece.round is not None
+    layout, points = Layout.of(subject.model), participants(subject, piece.round)
+    w, sent = subject.point(piece.round)[: layout.size], subject.sent_point(piece.round)
+    start = None if sent is None else sent[: layout.size]
+    moved = math.nan if start is None else distance(w, start)
+    found = {
+        "norm": scalar(float(w.double().norm()), "norm of the global model's weights"),
+        "moved_global": scalar(moved, "||w - what was sent||"),
     }
-    return arrays | (_proximal(subject, settings, piece.round, points, layout.size) if settings.proximal else {})
+    about = {"reference": settings.reference}
+    if not points:
+        return xr.Dataset(found, attrs=about)
+    models = {client: point[: layout.size] for client, point in points.items()}
+    updates = {client: math.nan * w if start is None else model - start for client, model in models.items()}
+    found |= _compare_with_global(models, updates, subject.shares(list(points)), w, layout)
+    found |= _compare_pairs(models, updates)
+    if settings.proximal:
+        found |= _measure_proximal(subject, settings, piece.round, points, layout.size)
+    coords = {"client": list(points), "layer": [entry.name for entry in layout.entries]}
+    return xr.Dataset(found | _average(found, settings), coords, about)
 
 
-def _proximal(subject: Subject, settings: Settings, round: int, points: Mapping[int, Tensor], size: int) -> Arrays:
+def _compare_with_global(
+    models: Mapping[int, Tensor],
+    updates: Mapping[int, Tensor],
+    shares: Mapping[int, float],
+    w: Tensor,
+    layout: Layout,
+) -> dict[str, xr.Variable]:
+    """Every participant's model beside the global one, and its update beside the mean of all."""
+    mean = sum((shares[client] * update for client, update in updates.items()), torch.zeros_like(w))
+    by_layer = [
+        [distance(layout.view(model, entry), layout.view(w, entry)) for entry in layout.entries]
+        for model in models.values()
+    ]
+    angles = [cosine(update, mean) for update in updates.values()]
+    return {
+        "distance": _each(
+            (distance(model, w) for model in models.values()), "||w_k - w||, w the global model of the round"
+        ),
+        "layer_distance": variable(("client", "layer"), by_layer, "||w_k - w|| within the tensor"),
+        "model_norm": _each((float(model.double().norm()) for model in models.values()), "||w_k||"),
+        "update_norm": _each(
+            (float(update.double().norm()) for update in updates.values()),
+            "||D_k||, D_k = w_k - what was sent; NaN where that is not on record",
+        ),
+        "update_cosine": _each(angles, "cosine of D_k and the mean update sum p_k D_k"),
+    }
+
+
+def _compare_pairs(models: Mapping[int, Tensor], updates: Mapping[int, Tensor]) -> dict[str, xr.Variable]:
+    """Every two participants' models; nothing where there is only one."""
+    pairs = list(itertools.combinations(models, 2))
+    if not pairs:
+        return {}
+    first, second = np.asarray(pairs, dtype=np.int64).T
+    distances = (distance(models[a], models[b]) for a, b in pairs)
+    cosines = (cosine(updates[a], updates[b]) for a, b in pairs)
+    return {
+        "first": variable("pair", first, "participant"),
+        "second": variable("pair", second, "another participant"),
+        "pair_distance": _each(distances, "||w_k - w_j||", "pair"),
+        "pair_cosine": _each(cosines, "cosine of the updates D_k and D_j", "pair"),
+    }
+
+
+def _measure_proximal(
+    subject: Subject, settings: Settings, round: int, points: Mapping[int, Tensor], size: int
+) -> dict[str, xr.Variable]:
     """L_p of every participant's model, and the angle of its whole update with the proximal gradient there."""
-    names = ("proximal_loss", "proximal_error", "proximal_gradient_norm", "endpoint_cosine", "half_square")
+    about = {
+        "proximal_loss": PROXIMAL_LOSS.format(tau=settings.tau),
+        "proximal_error": "its standard error, where a subset of the data was seen",
+        "proximal_gradient_norm": "norm of its gradient at w_k",
+        "endpoint_cosine": ANGLE,
+        "half_square": "||w_k - ref||^2 / 2, FedProx's proximal loss",
+    }
     rows = []
     for client, point in points.items():
-        reference = reference_of(subject, settings.reference, round)
+        reference = find_reference(subject, settings.reference, round)
         objective = proximal_objective(subject, reference, client, settings.tau, settings.limit)
         theta = point.to(objective.dtype)
         evaluation, gradient = objective.evaluate(theta), objective.gradient(theta)[:size]
@@ -165,83 +223,28 @@ def _proximal(subject: Subject, settings: Settings, round: int, points: Mapping[
         error = 0.0 if evaluation.standard_error is None else evaluation.standard_error
         length, square = float(gradient.double().norm()), float(away.double().square().sum())
         rows.append((evaluation.loss, error, length, cosine(-away, gradient), 0.5 * square))
-    columns = _each(rows).reshape(-1, len(names)).T
-    return dict(zip(names, columns, strict=True))
-
-
-def _each(values: Any) -> NDArray[np.float64]:
-    return np.asarray(list(values), dtype=np.float64)
-
-
-def _mean(values: NDArray[Any]) -> tuple[float, float]:
-    """Mean and standard error over participants, NaN for none."""
-    return (float(values.mean()), standard_error(values)) if len(values) else (math.nan, math.nan)
-
-
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
-    (subject,) = subjects
-    rounds = subject.select(settings.rounds)
-    keys = [f"round {round}" for round in rounds]
-    every = partial(variable, found, keys)
-
-    def joined(name: str) -> NDArray[Any]:
-        return np.concatenate([found[key][name] for key in keys])
-
-    def round_of(name: str) -> Variable:
-        counts = [len(found[key][name]) for key in keys]
-        return Variable(("row",), np.repeat(rounds, counts), "communication round")
-
-    def row(name: str, long_name: str) -> Variable:
-        return Variable(("row",), joined(name), long_name)
-
-    names = np.asarray([entry.name for entry in Layout.of(subject.model).entries])
-    clients = {
-        "round_of": round_of("client"),
-        "client": row("client", "participant"),
-        "layer": Variable(("layer",), names, "parameter tensor"),
-        "distance": row("distance", "||w_k - w||, w the global model of the round"),
-        "layer_distance": Variable(("row", "layer"), joined("layer_distance"), "||w_k - w|| within the tensor"),
-        "model_norm": row("model_norm", "||w_k||"),
-        "update_norm": row("update_norm", "||D_k||, D_k = w_k - what was sent; NaN where that is not on record"),
-        "update_cosine": row("update_cosine", "cosine of D_k and the mean update sum p_k D_k"),
+    return {
+        name: _each(column, text) for (name, text), column in zip(about.items(), zip(*rows, strict=True), strict=True)
     }
-    averaged = {
-        "distance": "||w_k - w||",
-        "update_norm": "||D_k||",
-        "update_cosine": "cosine of D_k and the mean update",
-        "pair_distance": "||w_k - w_j||",
-        "pair_cosine": "cosine of D_k and D_j",
-    }
-    if settings.proximal:
-        loss = f"KL(softmax(z_ref / tau) || softmax(z_k / tau)) on the client's own data, tau = {settings.tau:g}"
-        angle = "cosine of the proximal gradient at w_k and the whole way back, ref - w_k"
-        clients |= {
-            "proximal_loss": row("proximal_loss", loss),
-            "proximal_error": row("proximal_error", "its standard error, where a subset of the data was seen"),
-            "proximal_gradient_norm": row("proximal_gradient_norm", "norm of its gradient at w_k"),
-            "endpoint_cosine": row("endpoint_cosine", angle),
-            "half_square": row("half_square", "||w_k - ref||^2 / 2, FedProx's proximal loss"),
-        }
-        averaged |= {"proximal_loss": loss, "endpoint_cosine": angle}
-    pairs = {
-        "round_of": round_of("pair_distance"),
-        "first": Variable(("row",), joined("pair")[:, 0], "participant"),
-        "second": Variable(("row",), joined("pair")[:, 1], "another participant"),
-        "pair_distance": row("pair_distance", "||w_k - w_j||"),
-        "pair_cosine": row("pair_cosine", "cosine of the updates D_k and D_j"),
-    }
-    over_rounds = {
-        "round": Variable(("round",), np.asarray(rounds), "communication round"),
-        "norm": every("norm", ("round",), "norm of the global model's weights"),
-        "moved_global": every("moved_global", ("round",), "||w - what was sent||"),
-    }
-    for name, long_name in averaged.items():
-        means = np.asarray([_mean(found[key][name]) for key in keys]).reshape(-1, 2)
-        over_rounds[name] = Variable(("round",), means[:, 0], f"mean of {long_name}")
-        if not name.startswith("pair"):  # pairs that share a client are not independent
-            over_rounds[f"{name}_error"] = Variable(("round",), means[:, 1], "its standard error over participants")
-    about = {"reference": settings.reference}
-    return {"rounds": Table(over_rounds, about), "clients": Table(clients, about), "pairs": Table(pairs, about)}
+
+
+def _each(values: Iterable[float], long_name: str, dim: str = "client") -> xr.Variable:
+    return variable(dim, np.asarray(list(values), dtype=np.float64), long_name)
+
+
+def _average(found: Mapping[str, xr.Variable], settings: Settings) -> dict[str, xr.Variable]:
+    """Means over participants with their standard errors, and means over pairs; NaN where there are no pairs."""
+    means = {}
+    for name, long_name in AVERAGED.items():
+        text, pair = f"mean of {long_name.format(tau=settings.tau)}", name.startswith("pair")
+        if name in found:
+            values: NDArray[np.float64] = found[name].values
+            means[f"mean_{name}"] = scalar(float(values.mean()), text)
+            if not pair:  # pairs that share a client are not independent
+                means[f"mean_{name}_error"] = scalar(standard_error(values), "its standard error over participants")
+        elif pair:
+            means[f"mean_{name}"] = scalar(math.nan, text)
+    return means
 
 
 STUDY = Study(
@@ -251,6 +254,5 @@ STUDY = Study(
     rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
-    tables=tables,
     papers="004 F9 F10, 002 F8",
 )

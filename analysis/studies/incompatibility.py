@@ -5,66 +5,57 @@ At one global model w, for a fixed set E of clients (FedVSSAM, Definition 1 and 
 with v_k the method's own search direction: (1 - a) d + a g_k for FedVSSAM (eq. 14), the gradient g_k for others. Its
 two sources stand beside it: data heterogeneity ||g_k - g||^2 (eq. 6), and friendly adversaries, perturbations that
 raise one batch's loss and lower another's (eqs. 7, 8). g = sum p_k g_k runs over all N clients, as eq. 6 says, also
-where E is some of them; L = sum p_k F_k, which is asked for again and again, runs over E. Means over a drawn E come
+where E is some of them; L = sum p_k F_k, which is needed again and again, runs over E. Means over a drawn E come
 with their standard error as estimates of the mean over all N.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+import xarray as xr
+from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.friendly import compare_batches, dispersion, friendly, rise_error
-from analysis.shared.search import delta_epsilon, search_of, server_rule
-from analysis.store import Table, Variable
+from analysis.shared.dispersion import ClientSample, describe_dispersions
+from analysis.shared.friendly import FRIENDLY, compare_batches, friendly_rate, rise_error
+from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
 from analysis.studies.drift import cosine, distance
-from analysis.study import (
-    Arrays,
-    Checked,
-    Piece,
-    Study,
-    limit_setting,
-    rounds_setting,
-    seed_setting,
-    setting,
-    stacked,
-    variable,
-)
+from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape import Objective, sharpness
 from landscape.objectives.batches import join
 from landscape.rng import numpy_generator
+from training.settings import Count, Positive, Whole, settings
 
-BATCH = 32  # likewise, for a subject without a recipe
+BATCH = 32  # for a subject without a recipe
 IID_BATCHES, IID_SIZE = 10, 512  # of the reference gradient that d is compared with (FedVSSAM, appendix C.5)
-EVERYONE, SERVER = -1, -2  # pieces of work that belong to no client
+SUBSET = "its standard error, where a subset of the data was seen"
+MEMBER = "client of the fixed set E"
 
 
-@dataclass(frozen=True)
-class Settings(Checked):
-    """Which clients are asked, and within which radius."""
+@settings
+class Settings:
+    """Which clients are compared, and within which radius."""
 
-    rounds: str = rounds_setting("all")
-    clients: int = setting(50, "size of the set E of clients, drawn once", least=1)
-    radius: float | None = setting(
-        None, "rho, how far clients search", positive=True, absent="the method's own, or 0.05"
+    rounds: Rounds = "all"
+    clients: Count = Field(default=50, description="size of the set E of clients, drawn once")
+    radius: Positive | None = Field(
+        default=None, description="rho, how far clients search; none: the method's own, or 0.05"
     )
-    steps: int = setting(20, "of the maximised R_k; 0: leave it out", least=0)
-    batches: int = setting(8, "most mini-batches of a client that are compared with each other; 0: none", least=0)
-    batch: int | None = setting(None, "their size", least=1, absent="that of the training")
-    limit: int | None = limit_setting()
-    seed: int = seed_setting()
+    steps: Whole = Field(default=20, description="of the maximised R_k; 0: leave it out")
+    batches: Whole = Field(
+        default=8, description="most mini-batches of a client that are compared with each other; 0: none"
+    )
+    batch: Count | None = Field(default=None, description="their size; none: that of the training")
+    limit: Limit = None
+    seed: Seed = 0
 
 
-def chosen(subject: Subject, settings: Settings) -> list[int]:
+def choose_clients(subject: Subject, settings: Settings) -> list[int]:
     """The fixed set E: all clients, or some of them drawn once for all rounds."""
     everyone = subject.clients
     if not everyone:
@@ -76,32 +67,25 @@ def chosen(subject: Subject, settings: Settings) -> list[int]:
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+    """For each round one piece for everyone together, then one for each client of E."""
     (subject,) = subjects
-    sizes = {client: len(subject.examples("train", client)[1]) for client in chosen(subject, settings)}
-    sizes = {client: min(size, settings.limit or size) for client, size in sizes.items()}
-    everyone, size = sum(sizes.values()), _batch_size(subject, settings)
-    whole = sum(min(count, settings.limit or count) for count in _sizes(subject).values())
+    clients, size = choose_clients(subject, settings), _batch_size(subject, settings)
+    sizes = {client: len(subject.examples("train", client)[1]) for client in subject.clients}
+    sizes = {client: min(count, settings.limit or count) for client, count in sizes.items()}
+    chosen = sum(sizes[client] for client in clients)
+    for_server = 2.0 * chosen if find_server_rule(subject) is not None else 0.0
+    # the maximum: two long climbs and three short ones
+    climbs = 2 * (settings.steps + 2) + 3 * (settings.steps / 4 + 2) if settings.steps else 2
     planned = []
     for round in subject.select(settings.rounds):
-        passes = whole + 0.7 * everyone + IID_BATCHES * IID_SIZE
-        planned.append(Piece(_key(round, EVERYONE), passes, 6, round, EVERYONE))
-        if server_rule(subject) is not None:
-            planned.append(Piece(_key(round, SERVER), 2.0 * everyone, 8, round, SERVER))
-        for client, count in sizes.items():
-            compared = min(settings.batches, count // size)
-            # the maximum: two long climbs and three short ones
-            climbs = 2 * (settings.steps + 2) + 3 * (settings.steps / 4 + 2) if settings.steps else 2
-            passes = climbs * count + everyone / 3 + compared * (1 + compared / 3) * size
-            planned.append(Piece(_key(round, client), passes, 10 + settings.batches, round, client))
+        passes = sum(sizes.values()) + 0.7 * chosen + IID_BATCHES * IID_SIZE + for_server
+        everyone = Piece(round, passes=passes, vectors=8)
+        planned.append(everyone)
+        for client in clients:
+            compared = min(settings.batches, sizes[client] // size)
+            passes = climbs * sizes[client] + chosen / 3 + compared * (1 + compared / 3) * size
+            planned.append(Piece(round, client, passes=passes, vectors=10 + settings.batches, after=(everyone,)))
     return planned
-
-
-def _sizes(subject: Subject) -> dict[int, int]:
-    return {client: len(subject.examples("train", client)[1]) for client in subject.clients}
-
-
-def _key(round: int, client: int) -> str:
-    return f"round {round} " + {EVERYONE: "everyone", SERVER: "server"}.get(client, f"client {client}")
 
 
 def _batch_size(subject: Subject, settings: Settings) -> int:
@@ -109,38 +93,43 @@ def _batch_size(subject: Subject, settings: Settings) -> int:
     return settings.batch or own
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+    """One client of E, or everyone together."""
     (subject,) = subjects
-    if piece.client == SERVER:
-        return {"delta_epsilon": np.asarray(delta_epsilon(subject, piece.round))}
-    if piece.client == EVERYONE:
-        return _everyone(subject, settings, piece.round)
-    return _client(subject, settings, piece, found[_key(piece.round, EVERYONE)])
+    assert piece.round is not None
+    if piece.client is None:
+        return _measure_everyone(subject, settings, piece.round)
+    return _measure_client(subject, settings, piece.round, piece.client, earlier[0])
 
 
-def _everyone(subject: Subject, settings: Settings, round: int) -> Arrays:
+def _measure_everyone(subject: Subject, settings: Settings, round: int) -> xr.Dataset:
     """Every client's loss, the global gradient, and what its own perturbation does to everyone."""
-    shares = subject.shares(chosen(subject, settings))
+    shares = subject.shares(choose_clients(subject, settings))
     objectives = {client: subject.objective("train", client, limit=settings.limit) for client in shares}
     theta = subject.point(round).to(next(iter(objectives.values())).dtype)
     # without gradients, like those that they are subtracted from
     losses = {client: objective.loss(theta) for client, objective in objectives.items()}
     total = _global_gradient(subject, settings, theta)
     gradient = total.to(theta)
-    search = search_of(subject, round, settings.radius)
-    there = theta + search.perturbation(gradient)
+    search = find_search(subject, round, settings.radius)
+    there = theta + search.perturb(gradient)
     rises = {client: objective.loss(there) - losses[client] for client, objective in objectives.items()}
-    arrays: Arrays = {
-        "loss": np.asarray(list(losses.values())),
-        "examples": np.asarray([objective.count for objective in objectives.values()]),
-        "gradient_norm": np.asarray(float(total.norm())),
-        "radius": np.asarray(search.radius),
-        "rise": np.asarray(sum(shares[client] * rise for client, rise in rises.items())),
-        "_gradient": gradient.cpu().numpy(),
+    rise = sum(shares[client] * rise for client, rise in rises.items())
+    examples = [objective.count for objective in objectives.values()]
+    found = {
+        "client_loss": variable("client", list(losses.values()), "F_k(w)"),
+        "examples": variable("client", examples, "examples seen"),
+        "radius": scalar(search.radius, "rho"),
+        "gradient_norm": scalar(float(total.norm()), "||g||"),
+        "global_rise": scalar(rise, "L(w + e) - L(w), e the perturbation of everyone's gradient"),
+        "_gradient": variable("_parameter", gradient.cpu().numpy(), "g"),
     }
     if isinstance(subject, Run) and "direction" in (server := subject.checkpoint(round).server):
-        arrays |= tracking(subject, settings, theta, server["direction"])
-    return arrays
+        found |= measure_tracking(subject, settings, theta, server["direction"])
+    if find_server_rule(subject) is not None:
+        gap = measure_delta_epsilon(subject, round)
+        found["delta_epsilon"] = scalar(gap, "||e~ - e^||, FedGloSS eq. 6; NaN: duals not on record")
+    return xr.Dataset(found, {"client": variable("client", list(shares), MEMBER)})
 
 
 def _global_gradient(subject: Subject, settings: Settings, theta: Tensor) -> Tensor:
@@ -154,8 +143,11 @@ def _global_gradient(subject: Subject, settings: Settings, theta: Tensor) -> Ten
     return total
 
 
-def tracking(subject: Subject, settings: Settings, theta: Tensor, direction: Tensor) -> Arrays:
-    """||d - g_IID||^2, and how much of it is the sampling noise of g_IID; the same samples for every round."""
+def measure_tracking(subject: Subject, settings: Settings, theta: Tensor, direction: Tensor) -> dict[str, xr.Variable]:
+    """||d - g_IID||^2, and how much of it is the sampling noise of g_IID; the same samples for every round.
+
+    direction: d, the server's direction.
+    """
     inputs, labels = subject.examples("train")
     objective = subject.objective("train")
     places = numpy_generator(settings.seed, "iid").integers(len(labels), size=(IID_BATCHES, IID_SIZE))
@@ -164,52 +156,72 @@ def tracking(subject: Subject, settings: Settings, theta: Tensor, direction: Ten
     mean = gradients.mean(dim=0)
     noise = float((gradients - mean).square().sum()) / (IID_BATCHES * (IID_BATCHES - 1))
     return {
-        "tracking_error": np.asarray(distance(direction, mean) ** 2),
-        "tracking_noise": np.asarray(noise),
-        "tracking_cosine": np.asarray(cosine(direction.double(), mean)),
+        "tracking_error": scalar(distance(direction, mean) ** 2, "||d - g_IID||^2, d the server's direction"),
+        "tracking_noise": scalar(noise, "sampling noise of g_IID that is contained in it"),
+        "tracking_cosine": scalar(cosine(direction.double(), mean), "cosine of d and g_IID"),
     }
 
 
-def _client(subject: Subject, settings: Settings, piece: Piece, everyone: Arrays) -> Arrays:
-    """One client's R_k, what its perturbation does to the others, and how its mini-batches get on."""
-    objective = subject.objective("train", piece.client, limit=settings.limit)
-    theta = subject.point(piece.round).to(objective.dtype)
-    search = search_of(subject, piece.round, settings.radius)
-    own, shared = objective.gradient(theta), torch.from_numpy(everyone["_gradient"]).to(theta)
-    e, common = search.perturbation(own), search.perturbation(shared)
-    losses = [
-        subject.objective("train", other, limit=settings.limit).loss(theta + e) for other in chosen(subject, settings)
-    ]
-    # in a random order: examples of one class often lie together
-    inputs, targets = join(objective.chunks)
-    order = numpy_generator(settings.seed, "batches", piece.client).permutation(len(inputs))
-    shuffled = objective.on(inputs[order], targets[order], population=objective.population)
-    arrays: Arrays = {
-        "others": np.asarray(losses) - everyone["loss"],
-        "rise_error": np.asarray(rise_error(shuffled, theta, e)),
-        "gradient_norm": np.asarray(float(own.double().norm())),
-        "gradient_cosine": np.asarray(cosine(own, shared)),
-        "heterogeneity": np.asarray(distance(own, shared) ** 2),
-        "perturbation_distance": np.asarray(distance(e, common)),
-        "perturbation_cosine": np.asarray(cosine(e, common)),
+def _measure_client(subject: Subject, settings: Settings, round: int, client: int, everyone: xr.Dataset) -> xr.Dataset:
+    """One client's R_k, what its perturbation does to the others, and how its mini-batches compare."""
+    objective = subject.objective("train", client, limit=settings.limit)
+    theta = subject.point(round).to(objective.dtype)
+    search = find_search(subject, round, settings.radius)
+    own, shared = objective.gradient(theta), torch.from_numpy(everyone["_gradient"].values).to(theta)
+    e, common = search.perturb(own), search.perturb(shared)
+    shares = subject.shares(choose_clients(subject, settings))
+    losses = [subject.objective("train", other, limit=settings.limit).loss(theta + e) for other in shares]
+    rises = np.asarray(losses) - everyone["client_loss"].values
+    shuffled = _shuffle(objective, settings.seed, client)
+    found = {
+        "other_rise": variable("other", rises, "F_j(w + e_k) - F_j(w), j the other client"),
+        "rise": scalar(rises[list(shares).index(client)], "R_k = F_k(w + e_k) - F_k(w), e_k = rho v_k / ||v_k||"),
+        "rise_error": scalar(rise_error(shuffled, theta, e), SUBSET),
+        "client_global_rise": scalar(rises @ np.asarray(list(shares.values())), "L(w + e_k) - L(w)"),
+        "client_gradient_norm": scalar(float(own.double().norm()), "||g_k||"),
+        "gradient_cosine": scalar(cosine(own, shared), "cosine of g_k and g"),
+        "client_heterogeneity": scalar(distance(own, shared) ** 2, "||g_k - g||^2"),
+        "perturbation_distance": scalar(distance(e, common), "||e_k - e||, e the perturbation of everyone's gradient"),
+        "perturbation_cosine": scalar(cosine(e, common), "cosine of e_k and e"),
     }
     if settings.steps:
-        best = sharpness(
-            objective, theta, search.radius, "sam_max", steps=settings.steps, restarts=3, seed=settings.seed
-        )
-        assert best.perturbation is not None
-        arrays["maximised"] = np.asarray(best.value)
-        arrays["maximised_error"] = np.asarray(rise_error(shuffled, theta, best.perturbation))
+        found |= _maximise(objective, shuffled, theta, search.radius, settings)
     if settings.batches:
         size = min(_batch_size(subject, settings), shuffled.count)
         whole_ones = shuffled.split(size)[: shuffled.count // size]
-        arrays |= compare_batches(whole_ones[: settings.batches], theta, own, search)
-        arrays["gradient_error"] = np.asarray(_gradient_error(float(arrays["batch_variance"]), size, shuffled))
-    return arrays
+        found |= compare_batches(whole_ones[: settings.batches], theta, own, search)
+        error = gradient_error(float(found["client_batch_variance"].values), size, shuffled)
+        found["gradient_error"] = scalar(error, "standard error of g_k, where a subset of the data was seen")
+    return xr.Dataset(found, {"other": variable("other", list(shares), MEMBER)})
 
 
-def _gradient_error(variance: float, size: int, objective: Objective) -> float:
-    """Standard error of a sub-sample's gradient, from the variance of batches drawn from it without replacement."""
+def _shuffle(objective: Objective, seed: int, client: int) -> Objective:
+    """The same examples in a random order: those of one class often lie together."""
+    inputs, targets = join(objective.chunks)
+    order = numpy_generator(seed, "batches", client).permutation(len(inputs))
+    return objective.on(inputs[order], targets[order], population=objective.population)
+
+
+def _maximise(
+    objective: Objective, shuffled: Objective, theta: Tensor, radius: float, settings: Settings
+) -> dict[str, xr.Variable]:
+    """The largest rise within the radius."""
+    best = sharpness(objective, theta, radius, "sam_max", steps=settings.steps, restarts=3, seed=settings.seed)
+    assert best.perturbation is not None
+    about = "max of F_k(w + e) - F_k(w) over ||e|| <= rho, by projected ascent"
+    return {
+        "maximised": scalar(best.value, about),
+        "maximised_error": scalar(rise_error(shuffled, theta, best.perturbation), SUBSET),
+    }
+
+
+def gradient_error(variance: float, size: int, objective: Objective) -> float:
+    """Standard error of a sub-sample's gradient, from the variance of batches drawn from it without replacement.
+
+    variance: of the gradients of batches.
+    size: of a batch.
+    objective: on the sub-sample.
+    """
     n, N = objective.count, objective.population
     if N is None:
         return 0.0
@@ -218,143 +230,31 @@ def _gradient_error(variance: float, size: int, objective: Objective) -> float:
     return math.sqrt(variance * size * (n - 1) / ((n - size) * n) * (1 - n / N))
 
 
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
+def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+    """Add means and variances over clients, and how often clients are friendly to each other."""
     (subject,) = subjects
-    rounds, clients = subject.select(settings.rounds), chosen(subject, settings)
+    clients, among_all = choose_clients(subject, settings), subject.shares(subject.clients)
     shares = np.asarray(list(subject.shares(clients).values()))
-    among_all = subject.shares(subject.clients)
-    drawn = Drawn(shares, np.asarray([among_all[client] for client in clients]), np.asarray(list(among_all.values())))
-
-    def by_client(name: str) -> NDArray[Any]:
-        """(round, client, ...)"""
-        rows = [stacked(found, [_key(round, client) for client in clients], name) for round in rounds]
-        return np.stack(rows)
-
-    others = by_client("others")
-    values = {"rise": np.diagonal(others, axis1=1, axis2=2), "global_rise": others @ shares}
-    words = dict(CLIENT_WORDS)
-    if settings.steps:
-        words |= MAXIMISED_WORDS
+    own, everyone = np.asarray([among_all[client] for client in clients]), np.asarray(list(among_all.values()))
+    by_client = {
+        str(name): np.asarray(values, dtype=np.float64)
+        for name, values in answer.data_vars.items()
+        if values.dims == ("round", "client")
+    }
+    friendly = [friendly_rate(some) for some in answer["other_rise"].values]
+    found = {
+        "share": variable("client", shares, "p_k, its share of the examples of E"),
+        "loss": variable("round", by_client["client_loss"] @ shares, "L(w)"),
+        "friendly_clients": variable("round", friendly, f"{FRIENDLY} client's"),
+        **describe_dispersions(by_client, ClientSample(shares, own, everyone)),
+    }
     if settings.batches:
-        words |= BATCH_WORDS
-    values |= {name: by_client(name) for name in words if name not in values}
-    both, keys = ("round", "client"), [_key(round, EVERYONE) for round in rounds]
-    every = partial(variable, found, keys)
-    of_clients = {
-        "round": Variable(("round",), np.asarray(rounds), "communication round"),
-        "client": Variable(("client",), np.asarray(clients), "client of the fixed set E"),
-        "other": Variable(("other",), np.asarray(clients), "client of the fixed set E"),
-        "share": Variable(("client",), shares, "p_k, its share of the examples of E"),
-        "examples": every("examples", both, "examples seen"),
-        "loss": every("loss", both, "F_k(w)"),
-        "other_rise": Variable((*both, "other"), others, "F_j(w + e_k) - F_j(w), j the other client"),
-        **{name: Variable(both, values[name], text) for name, text in words.items()},
-    }
-    one = ("round",)
-    of_rounds = {
-        "round": of_clients["round"],
-        "radius": every("radius", one, "rho"),
-        "loss": Variable(one, stacked(found, keys, "loss") @ shares, "L(w)"),
-        "gradient_norm": every("gradient_norm", one, "||g||"),
-        "global_rise": every("rise", one, "L(w + e) - L(w), e the perturbation of everyone's gradient"),
-        "friendly_clients": Variable(one, np.asarray([friendly(some) for some in others]), f"{FRIENDLY} client's"),
-        **_dispersions(values, drawn, settings),
-    }
-    if "tracking_error" in found[keys[0]]:
-        of_rounds["tracking_error"] = every("tracking_error", one, "||d - g_IID||^2, d the server's direction")
-        of_rounds["tracking_noise"] = every("tracking_noise", one, "sampling noise of g_IID that is contained in it")
-        of_rounds["tracking_cosine"] = every("tracking_cosine", one, "cosine of d and g_IID")
-    if server_rule(subject) is not None:
-        gaps = stacked(found, [_key(round, SERVER) for round in rounds], "delta_epsilon")
-        of_rounds["delta_epsilon"] = Variable(one, gaps, "||e~ - e^||, FedGloSS eq. 6; NaN: duals not on record")
-    about = {
-        "search": "g" if search_of(subject, rounds[-1], settings.radius).direction is None else "(1 - a) d + a g",
-        "clients": len(clients),
-        "population": len(subject.clients),
-    }
-    return {"rounds": Table(of_rounds, about), "clients": Table(of_clients, about)}
+        rates = answer["client_friendly_batches"].mean("client")
+        found["friendly_batches"] = variable("round", rates, f"mean over clients: {FRIENDLY} batch's")
+    mixed = find_search(subject, int(answer["round"][-1]), settings.radius).direction is not None
+    about = {"search": "(1 - a) d + a g" if mixed else "g", "clients": len(clients), "all_clients": len(everyone)}
+    return answer.assign(found).assign_attrs(about)
 
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """The clients of E among all N."""
-
-    shares: NDArray[Any]  # (|E|,) of the examples of E
-    own: NDArray[Any]  # (|E|,) p_k, of all examples
-    everyone: NDArray[Any]  # (N,) p_k
-
-    def standard_error(self, values: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
-        """Of a weighted mean over E as an estimate of that over all N: 0 where E is all, NaN for a single client.
-
-        values (round, client); E is drawn without replacement, and weights that sum to one make it a ratio.
-        """
-        n, N = len(self.shares), len(self.everyone)
-        if n == N:
-            return np.zeros(len(values))
-        mean, _ = dispersion(values, weights)
-        squares = np.square((values - mean[:, None]) * weights).sum(axis=1)
-        return np.asarray(np.sqrt((1 - n / N) * squares * (n / (n - 1) if n > 1 else math.nan)))
-
-    def noise_of_mean(self, squares: NDArray[Any]) -> NDArray[Any]:
-        """sum of p_j^2 s_j^2 over all N clients; those outside E are taken to be as noisy as those in it."""
-        known = squares @ self.own**2
-        return np.asarray(known * float(self.everyone @ self.everyone) / float(self.own @ self.own))
-
-
-def _dispersions(values: Mapping[str, NDArray[Any]], drawn: Drawn, settings: Settings) -> dict[str, Variable]:
-    """Means and variances over the clients of E, uniform and by size, with and without the noise of sub-samples."""
-    result, shares, doubt = {}, drawn.shares, "its standard error; 0: E is all clients"
-    names = {"rise": "R_k", **({"maximised": "maximised R_k"} if settings.steps else {})}
-    for end, weights, how in (("", np.full_like(shares, 1 / len(shares)), ""), ("_weighted", shares, ", by size")):
-        for name, symbol in names.items():
-            mean, raw = dispersion(values[name], weights)
-            # an error of one R_k also moves the mean: its share of the variance is w (1 - w), not w
-            noise = np.square(values[f"{name}_error"]) @ (weights * (1 - weights))
-            result[f"{name}_mean{end}"] = (mean, f"mean of {symbol}{how}")
-            result[f"{name}_mean{end}_standard_error"] = (drawn.standard_error(values[name], weights), doubt)
-            result[f"{name}_dispersion{end}"] = (raw, f"variance of {symbol} over clients{how}")
-            result[f"{name}_dispersion_noise{end}"] = (noise, "what sub-sampling adds to it on average")
-            result[f"{name}_dispersion_corrected{end}"] = (raw - noise, "variance without that noise; may be negative")
-        mean, _ = dispersion(values["heterogeneity"], weights)
-        result[f"heterogeneity{end}"] = (mean, f"mean of ||g_k - g||^2{how}, g over all clients (eq. 6)")
-        result[f"heterogeneity{end}_standard_error"] = (drawn.standard_error(values["heterogeneity"], weights), doubt)
-        if settings.batches:
-            squares = np.square(values["gradient_error"])
-            noise = squares @ (weights * (1 - 2 * drawn.own)) + drawn.noise_of_mean(squares)
-            result[f"heterogeneity_noise{end}"] = (noise, "what sub-sampling adds to it on average")
-            variance, _ = dispersion(values["batch_variance"], weights)
-            result[f"batch_variance{end}"] = (variance, f"mean of ||g_batch - g_k||^2{how}")
-    if settings.batches:
-        pairs = [rates[np.isfinite(rates)] for rates in values["friendly_batches"]]
-        rates = np.asarray([some.mean() if len(some) else math.nan for some in pairs])
-        result["friendly_batches"] = (rates, f"mean over clients: {FRIENDLY} batch's")
-    return {name: Variable(("round",), array, text) for name, (array, text) in result.items()}
-
-
-FRIENDLY = "share of ordered pairs where a perturbation that raises the own loss lowers the other"
-CLIENT_WORDS = {
-    "rise": "R_k = F_k(w + e_k) - F_k(w), e_k = rho v_k / ||v_k||",
-    "rise_error": "its standard error, where a subset of the data was seen",
-    "global_rise": "L(w + e_k) - L(w)",
-    "gradient_norm": "||g_k||",
-    "gradient_cosine": "cosine of g_k and g",
-    "heterogeneity": "||g_k - g||^2",
-    "perturbation_distance": "||e_k - e||, e the perturbation of everyone's gradient",
-    "perturbation_cosine": "cosine of e_k and e",
-}
-MAXIMISED_WORDS = {
-    "maximised": "max of F_k(w + e) - F_k(w) over ||e|| <= rho, by projected ascent",
-    "maximised_error": "its standard error, where a subset of the data was seen",
-}
-BATCH_WORDS = {
-    "batches": "mini-batches compared with each other",
-    "batch_variance": "||g_batch - g_k||^2, mean over them",
-    "batch_variance_error": "its standard error",
-    "friendly_batches": f"{FRIENDLY} batch's",
-    "friendly_batches_linear": "the same to first order: by the signs of <e_b, g_c>",
-    "other_batch_rise": "mean rise of one batch's loss under another's perturbation",
-    "gradient_error": "standard error of g_k, where a subset of the data was seen",
-}
 
 STUDY = Study(
     name="incompatibility",
@@ -363,6 +263,6 @@ STUDY = Study(
     rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
-    tables=tables,
+    derive=derive,
     papers="001 D1 eqs 5-8 20 F8, 002 eq 6 F4",
 )

@@ -8,107 +8,143 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.places import local_models
+from analysis.shared.model_points import local_models
 from analysis.shared.spread import PARTS, quotient_errors
-from analysis.store import Table, Variable
-from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_setting, seed_setting, setting, variable
+from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective, eigenpairs
 from landscape.operators import Operator, SumOperator
+from landscape.results import Eigenpairs
+from training.settings import Count, Positive, settings
 
-DOUBT = "their standard errors, as estimates of those on all examples; 0 where all were seen"
-GLOBAL = -1  # stands for the global model where clients are counted
-
-
-@dataclass(frozen=True)
-class Settings(Checked):
-    """Whose models are looked at, and how exactly. With a limit, everyone's data are those left of each client's."""
-
-    rounds: str = rounds_setting("last")
-    top: int = setting(1, "how many of the largest eigenvalues", least=1)
-    tol: float = setting(1e-3, "residual ||H v - lambda v|| / |lambda| to reach", positive=True)
-    limit: int | None = limit_setting()
-    clients: int | None = setting(None, "most participants whose models are looked at", least=1, absent="all of them")
-    seed: int = seed_setting()
+STANDARD_ERROR = "their standard errors, as estimates of those on all examples; 0 where all were seen"
+OWN, EVERYONE = "the client's own data", "everyone's data"
 
 
-def chosen(subject: Subject, settings: Settings) -> dict[int, list[int]]:
-    """Rounds that keep local models, each with the participants that are looked at."""
+@settings
+class Settings:
+    """Whose models are measured, and how exactly. With a limit, everyone's data are those left of each client's."""
+
+    rounds: Rounds = "last"
+    top: Count = Field(default=1, description="how many of the largest eigenvalues")
+    tol: Positive = Field(default=1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
+    limit: Limit = None
+    clients: Count | None = Field(
+        default=None, description="most participants whose models are measured; none: all of them"
+    )
+    seed: Seed = 0
+
+
+def choose_clients(subject: Subject, settings: Settings) -> dict[int, list[int]]:
+    """Rounds that keep local models, each with the participants that are measured."""
     kept = local_models(subject, subject.select(settings.rounds))
     return {round: sorted(clients)[: settings.clients] for round, clients in kept.items()}
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+    """One piece for each participant's model, and one for the global model, of every round."""
     (subject,) = subjects
     sizes = {client: len(subject.examples("train", client)[1]) for client in subject.clients}
     sizes = {client: min(size, settings.limit or size) for client, size in sizes.items()}
     everyone, products = sum(sizes.values()), 10 + 4 * settings.top
-    planned = []
-    for round, clients in chosen(subject, settings).items():
-        for client in (*clients, GLOBAL):
-            own = sizes.get(client, everyone)
-            name = "global" if client == GLOBAL else f"client {client}"
-            work = 1.5 * products * (own + everyone)
-            planned.append(Piece(f"round {round} {name}", work, 12 + 4 * settings.top, round=round, client=client))
-    return planned
+    return [
+        Piece(
+            round,
+            client,
+            passes=1.5 * products * (everyone + (everyone if client is None else sizes[client])),
+            vectors=12 + 4 * settings.top,
+        )
+        for round, clients in choose_clients(subject, settings).items()
+        for client in (*clients, None)
+    ]
 
 
-def client_operators(subject: Subject, settings: Settings, theta: Tensor) -> dict[int, Operator]:
-    """H_k at one point for every client."""
-    found: dict[int, Operator] = {}
-    for client in subject.clients:
-        objective = subject.objective("train", client, limit=settings.limit)
-        found[client] = objective.hessian(theta.to(objective.dtype))
-    return found
-
-
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+    """One model, on everyone's data and on single clients'."""
     (subject,) = subjects
-    points = subject.local_points(piece.round)
-    theta = subject.point(piece.round) if piece.client == GLOBAL else points[piece.client]
-    operators = client_operators(subject, settings, theta)
+    assert piece.round is not None
+    theta = subject.point(piece.round) if piece.client is None else subject.local_points(piece.round)[piece.client]
+    objectives = {k: subject.objective("train", k, limit=settings.limit) for k in subject.clients}
+    operators = {k: objective.hessian(theta.to(objective.dtype)) for k, objective in objectives.items()}
     shares = subject.shares(subject.clients)
-    everyone = SumOperator([operators[k] for k in shares], list(shares.values()))
-    wide = eigenpairs(everyone, settings.top, tol=settings.tol, seed=settings.seed)
-    objectives = {k: subject.objective("train", k, limit=settings.limit) for k in shares}
-    losses = {k: objective.loss(theta) for k, objective in objectives.items()}
     at = theta.to(objectives[0].dtype)
-    arrays: Arrays = {
-        "global_eigenvalue": wide.values,
-        "global_standard_error": everyones_errors(objectives, shares, at, wide.vectors),
-        "global_residual": wide.residuals,
-        "global_loss": np.asarray(sum(shares[k] * losses[k] for k in shares)),
-        "distance": np.asarray(float((theta - subject.point(piece.round)).double().norm())),
-    }
-    if piece.client == GLOBAL:  # seen from each client in turn
-        near = [eigenpairs(operators[k], settings.top, tol=settings.tol, seed=settings.seed) for k in shares]
-        arrays |= {
-            "local_eigenvalue": np.stack([pair.values for pair in near]),
-            "local_standard_error": np.stack(
-                [quotient_errors(objectives[k], at, pair.vectors) for k, pair in zip(shares, near, strict=True)]
-            ),
-            "local_residual": np.stack([pair.residuals for pair in near]),
-            "local_loss": np.asarray([losses[k] for k in shares]),
-        }
+
+    def solve(operator: Operator) -> Eigenpairs:
+        return eigenpairs(operator, settings.top, tol=settings.tol, seed=settings.seed)
+
+    wide = solve(SumOperator([operators[k] for k in shares], list(shares.values())))
+    losses = {k: objective.loss(theta) for k, objective in objectives.items()}
+    errors = combine_errors(objectives, shares, at, wide.vectors)
+    global_loss = float(sum(shares[k] * losses[k] for k in shares))
+    if piece.client is None:
+        near = [solve(operators[k]) for k in shares]
+        spread = [quotient_errors(objectives[k], at, pair.vectors) for k, pair in zip(shares, near, strict=True)]
+        found = _describe_global(wide, errors, global_loss) | _describe_on_clients(near, spread, losses)
+        coords = {"client": list(shares)}
     else:
-        own = eigenpairs(operators[piece.client], settings.top, tol=settings.tol, seed=settings.seed)
-        arrays |= {
-            "local_eigenvalue": own.values,
-            "local_standard_error": quotient_errors(objectives[piece.client], at, own.vectors),
-            "local_residual": own.residuals,
-            "local_loss": np.asarray(losses[piece.client]),
-        }
-    return arrays
+        own = solve(operators[piece.client])
+        spread = [quotient_errors(objectives[piece.client], at, own.vectors)]
+        distance = float((theta - subject.point(piece.round)).double().norm())
+        found = _describe_local(own, spread[0], losses[piece.client], wide, errors, global_loss, distance)
+        coords = {}
+    return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1), **coords})
 
 
-def everyones_errors(
+def _describe_local(
+    own: Eigenpairs,
+    own_errors: NDArray[np.float64],
+    own_loss: float,
+    wide: Eigenpairs,
+    wide_errors: NDArray[np.float64],
+    wide_loss: float,
+    distance: float,
+) -> dict[str, xr.Variable]:
+    """Variables of a participant's model."""
+    model = "eigenvalues of the client's model"
+    return {
+        "local_eigenvalue": variable("rank", own.values, f"{model} on {OWN}"),
+        "local_standard_error": variable("rank", own_errors, STANDARD_ERROR),
+        "local_residual": variable("rank", own.residuals, "their residuals"),
+        "global_eigenvalue": variable("rank", wide.values, f"{model} on {EVERYONE}"),
+        "global_standard_error": variable("rank", wide_errors, STANDARD_ERROR),
+        "global_residual": variable("rank", wide.residuals, "their residuals"),
+        "local_loss": scalar(own_loss, f"loss of the client's model on {OWN}"),
+        "global_loss": scalar(wide_loss, f"loss of the client's model on {EVERYONE}"),
+        "distance": scalar(distance, "||w_k - w||"),
+    }
+
+
+def _describe_global(wide: Eigenpairs, errors: NDArray[np.float64], loss: float) -> dict[str, xr.Variable]:
+    """Variables of the global model on everyone's data."""
+    return {
+        "global_model_eigenvalue": variable("rank", wide.values, f"eigenvalues of the global model on {EVERYONE}"),
+        "global_model_standard_error": variable("rank", errors, STANDARD_ERROR),
+        "global_model_residual": variable("rank", wide.residuals, "their residuals"),
+        "global_model_loss": scalar(loss, f"loss of the global model on {EVERYONE}"),
+    }
+
+
+def _describe_on_clients(
+    near: Sequence[Eigenpairs], errors: Sequence[NDArray[np.float64]], losses: Mapping[int, float]
+) -> dict[str, xr.Variable]:
+    """Variables of the global model on each client's data."""
+    axes, model = ("client", "rank"), "the global model on each client's data"
+    return {
+        "global_model_on_client_eigenvalue": variable(axes, [pair.values for pair in near], f"eigenvalues of {model}"),
+        "global_model_on_client_standard_error": variable(axes, errors, STANDARD_ERROR),
+        "global_model_on_client_residual": variable(axes, [pair.residuals for pair in near], "their residuals"),
+        "global_model_on_client_loss": variable("client", list(losses.values()), f"loss of {model}"),
+    }
+
+
+def combine_errors(
     objectives: Mapping[int, Objective], shares: Mapping[int, float], theta: Tensor, vectors: Tensor
 ) -> NDArray[np.float64]:
     """Standard errors of v' H v, H = sum of p_k H_k, from those of the clients that a part of their data stands for."""
@@ -118,62 +154,25 @@ def everyones_errors(
     return np.asarray(np.sqrt(sum(squares, np.zeros(len(vectors)))))
 
 
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
+def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+    """Add how many examples of each client were seen."""
     (subject,) = subjects
-    looked = chosen(subject, settings)
-    rounds = list(looked)
-    sizes = {client: len(subject.examples("train", client)[1]) for client in subject.clients}
-    seen = {client: min(size, settings.limit or size) for client, size in sizes.items()}
-    rank = Variable(("rank",), np.arange(1, settings.top + 1), "place of the eigenvalue, largest first")
-    rows = [(round, client) for round, clients in looked.items() for client in clients]
-    own, every, where = "the client's own data", "everyone's data", "the client's model"
-    each = partial(variable, found, [f"round {round} client {client}" for round, client in rows])
-    local = {
-        "round_of": Variable(("row",), np.asarray([round for round, _ in rows]), "communication round"),
-        "client": Variable(("row",), np.asarray([client for _, client in rows]), "participant"),
-        "rank": rank,
-        "local_eigenvalue": each("local_eigenvalue", ("row", "rank"), f"eigenvalues of {where} on {own}"),
-        "local_standard_error": each("local_standard_error", ("row", "rank"), DOUBT),
-        "local_residual": each("local_residual", ("row", "rank"), "their residuals"),
-        "global_eigenvalue": each("global_eigenvalue", ("row", "rank"), f"eigenvalues of {where} on {every}"),
-        "global_standard_error": each("global_standard_error", ("row", "rank"), DOUBT),
-        "global_residual": each("global_residual", ("row", "rank"), "their residuals"),
-        "examples": Variable(("row",), np.asarray([seen[k] for _, k in rows]), "examples of the client that were seen"),
-        "population": Variable(("row",), np.asarray([sizes[k] for _, k in rows]), "examples that the client has"),
-        "local_loss": each("local_loss", ("row",), f"loss of {where} on {own}"),
-        "global_loss": each("global_loss", ("row",), f"loss of {where} on {every}"),
-        "distance": each("distance", ("row",), "||w_k - w||"),
+    sizes = [len(subject.examples("train", client)[1]) for client in answer["client"].values.tolist()]
+    seen = [min(size, settings.limit or size) for size in sizes]
+    counts = {
+        "examples": variable("client", seen, "examples of the client that were seen"),
+        "population": variable("client", sizes, "examples that the client has"),
     }
-    about = {"examples": sum(seen.values()), "population": sum(sizes.values())}
-    each = partial(variable, found, [f"round {round} global" for round in rounds])
-    by_client = ("round", "client")
-    shared = {
-        "round": Variable(("round",), np.asarray(rounds), "communication round"),
-        "client": Variable(("client",), np.asarray(subject.clients), "client"),
-        "rank": rank,
-        "global_eigenvalue": each(
-            "global_eigenvalue", ("round", "rank"), f"eigenvalues of the global model on {every}"
-        ),
-        "global_standard_error": each("global_standard_error", ("round", "rank"), DOUBT),
-        "global_residual": each("global_residual", ("round", "rank"), "their residuals"),
-        "examples": Variable(("client",), np.asarray(list(seen.values())), "examples of the client that were seen"),
-        "population": Variable(("client",), np.asarray(list(sizes.values())), "examples that the client has"),
-        "global_loss": each("global_loss", ("round",), f"loss of the global model on {every}"),
-        "local_eigenvalue": each("local_eigenvalue", (*by_client, "rank"), "those of the global model on each client"),
-        "local_standard_error": each("local_standard_error", (*by_client, "rank"), DOUBT),
-        "local_residual": each("local_residual", (*by_client, "rank"), "their residuals"),
-        "local_loss": each("local_loss", by_client, "loss of the global model on each client's data"),
-    }
-    return {"local_models": Table(local, about), "global_model": Table(shared, about)}
+    return answer.assign(counts).assign_attrs(examples=sum(seen), population=sum(sizes))
 
 
 STUDY = Study(
     name="local_global",
     about="sharpness of each participant's model on its own data and on everyone's, beside the global model",
     settings=Settings,
-    rounds=lambda subject, settings: list(chosen(subject, settings)),
+    rounds=lambda subject, settings: list(choose_clients(subject, settings)),
     pieces=pieces,
     measure=measure,
-    tables=tables,
+    derive=derive,
     papers="002 T1 F2 F5, 003 F4 F16",
 )

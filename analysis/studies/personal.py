@@ -1,45 +1,59 @@
-"""How well every client is served, by the global model and by one made for it: the ways of training.personal.
+"""How well every client is served, by the global model and by one made for it: the strategies of training.personal.
 
-Results of single ways are also kept beside the run (personal/*.json), where `landscape personal` finds them.
+Results of single strategies are also kept beside the run (personal/*.json), where `landscape personal` finds them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self
 
-import numpy as np
+import xarray as xr
+from pydantic import Field, model_validator
 
-from analysis.store import Table, Variable
-from analysis.study import Arrays, Checked, Piece, Study, model_setting, rounds_setting, setting
-from analysis.subjects import MODELS, Run, Subject
+from analysis.study import Piece, Rounds, Study, check_names, scalar, variable
+from analysis.subjects import Run, Subject
 from training.personal import evaluation
 from training.personal.client_evaluation import open_subject, sample_clients
+from training.settings import Count, Names, settings
+
+EPOCHS = {"finetune": 5, "knn": 1, "global": 0}  # for the estimate of time; the others train as long as the run did
+
+
+@settings
+class Settings:
+    """How models are made for clients, and for whom."""
+
+    rounds: Rounds = "last"
+    model: Annotated[
+        Literal["server", "mean", "swa"], Field(description="the global model that personal ones are made from")
+    ] = "server"
+    strategies: Names = Field(
+        default=("finetune", "knn"),
+        description="how models are made; local and fedcr train again as long as the run did",
+    )
+    options: Names = Field(default=(), description='as ["epochs=5"], for every strategy that knows the name')
+    clients: Count | None = Field(default=None, description="most clients, drawn once; none: all of them")
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        check_names("strategies", self.strategies, list(evaluation.STRATEGIES))
+        evaluation.parse_options(self.strategies, self.options)
+        return self
 
 
 @dataclass(frozen=True)
-class Settings(Checked):
-    """How models are made for clients, and for whom."""
+class StrategyPiece(Piece):
+    """One strategy at one round."""
 
-    rounds: str = rounds_setting("last")
-    model: str = model_setting("server", MODELS)
-    ways: tuple[str, ...] = setting(
-        ("finetune", "knn"),
-        "how models are made; local and fedcr train again as long as the run did",
-        choices=evaluation.STRATEGIES,
-    )
-    options: tuple[str, ...] = setting((), 'of the ways, as ["epochs=5"], for every way that knows the name')
-    clients: int | None = setting(None, "most clients, drawn once", least=1, absent="all of them")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.ways:
-            raise ValueError(f"ways must name at least one of {', '.join(evaluation.STRATEGIES)}")
-        evaluation.parse_options(self.ways, self.options)
+    dims: ClassVar[tuple[str, ...]] = ("strategy", "round")
+    strategy: str = "global"
 
 
-def run_of(subject: Subject) -> Run:
+def require_run(subject: Subject) -> Run:
     """The run that is personalised."""
     if not isinstance(subject, Run):
         raise ValueError(f"{subject.name}: a single model has no clients; personal needs a run of landscape train")
@@ -47,79 +61,54 @@ def run_of(subject: Subject) -> Run:
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
-    run = run_of(subjects[0])
+    """One piece for each round and strategy."""
+    run = require_run(subjects[0])
     examples = sum(
         len(run.federation.client_indices[client]) for client in sample_clients(run.federation, settings.clients)
     )
-    epochs = {"finetune": 5, "knn": 1, "global": 0}  # the others train as long as the run did
     whole_run = run.recipe.rounds.count * run.recipe.local.epochs
-    planned = []
-    for round in run.select(settings.rounds):
+    rounds = run.select(settings.rounds)
+    for round in rounds:
         run.point(round, settings.model)
-        for way in settings.ways:
-            planned.append(Piece(f"round {round} {way}", epochs.get(way, whole_run) * examples, vectors=4, round=round))
-    return planned
+    return [
+        StrategyPiece(round, strategy=name, passes=EPOCHS.get(name, whole_run) * examples, vectors=4)
+        for round in rounds
+        for name in settings.strategies
+    ]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
-    run, way = run_of(subjects[0]), piece.key.split()[-1]
+def measure(
+    subjects: Sequence[Subject], settings: Settings, piece: StrategyPiece, earlier: Sequence[xr.Dataset]
+) -> xr.Dataset:
+    """The accuracy of one strategy for every client."""
+    run = require_run(subjects[0])
     subject = open_subject(run.path, round=piece.round, model=settings.model, data_root=run.data_root)
-    options = evaluation.parse_options(settings.ways, settings.options)[way]
-    result = evaluation.evaluate(subject, way, options, sample=settings.clients)
-    return {
-        "client": np.asarray([score.client for score in result.clients]),
-        "examples": np.asarray([score.examples for score in result.clients]),
-        "before": np.asarray([score.before for score in result.clients]),
-        "after": np.asarray([score.after for score in result.clients]),
-        "mean": np.asarray(result.mean),
-        "mean_before": np.asarray(result.mean_before),
-        "spread": np.asarray(result.std),
-        "worst_tenth": np.asarray(result.worst_tenth),
-        "left_out": np.asarray(result.left_out),
-        "options": np.asarray(json.dumps(result.options, sort_keys=True)),
+    options = evaluation.parse_options(settings.strategies, settings.options)[piece.strategy]
+    result = evaluation.evaluate(subject, piece.strategy, options, sample=settings.clients)
+    scores, left = result.clients, "NaN: left out"
+    of_clients = {
+        "before": variable("client", [one.before for one in scores], f"accuracy of the global model; {left}"),
+        "after": variable("client", [one.after for one in scores], f"accuracy of the client's own model; {left}"),
+        "examples": variable("client", [one.examples for one in scores], f"test examples of the client; {left}"),
     }
-
-
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
-    run = run_of(subjects[0])
-    rounds, clients = run.select(settings.rounds), sample_clients(run.federation, settings.clients)
-    places = {client: place for place, client in enumerate(clients)}
-
-    def each(name: str, long_name: str) -> Variable:
-        values = np.full((len(settings.ways), len(rounds), len(clients)), np.nan)
-        for i, way in enumerate(settings.ways):
-            for j, round in enumerate(rounds):
-                arrays = found[f"round {round} {way}"]
-                values[i, j, [places[int(client)] for client in arrays["client"]]] = arrays[name]
-        return Variable(("way", "round", "client"), values, f"{long_name}; NaN: left out")
-
-    def all_of(name: str, long_name: str) -> Variable:
-        rows = [[found[f"round {round} {way}"][name] for round in rounds] for way in settings.ways]
-        return Variable(("way", "round"), np.asarray(rows), long_name)
-
-    spread = all_of("spread", "standard deviation over clients (n)")
-    counted = len(clients) - all_of("left_out", "").values
-    return {
-        "personal": Table(
-            {
-                "way": Variable(("way",), np.asarray(settings.ways), "how models are made for clients"),
-                "round": Variable(("round",), np.asarray(rounds), "communication round"),
-                "client": Variable(("client",), np.asarray(clients), "client"),
-                "before": each("before", "accuracy of the global model on the client's test examples, a fraction"),
-                "after": each("after", "accuracy of the client's own model on them, a fraction"),
-                "examples": each("examples", "test examples of the client"),
-                "mean": all_of("mean", "mean accuracy over clients"),
-                "mean_before": all_of("mean_before", "mean accuracy of the global model over clients"),
-                "spread": spread,
-                "standard_error": Variable(
-                    ("way", "round"), spread.values / np.sqrt(counted), "of the mean: spread / sqrt(clients)"
-                ),
-                "worst_tenth": all_of("worst_tenth", "mean accuracy of the tenth of the clients that do worst"),
-                "left_out": all_of("left_out", "clients without test examples, or without a model of their own"),
-                "options": all_of("options", "options of the way, as JSON"),
-            }
-        )
+    error = result.std / math.sqrt(len(scores))
+    of_all = {
+        "mean": scalar(result.mean, "mean accuracy over clients"),
+        "mean_before": scalar(result.mean_before, "mean accuracy of the global model over clients"),
+        "spread": scalar(result.std, "standard deviation over clients (n)"),
+        "standard_error": scalar(error, "of the mean: spread / sqrt(clients)"),
+        "worst_tenth": scalar(result.worst_tenth, "mean accuracy of the tenth of the clients that do worst"),
+        "left_out": scalar(result.left_out, "clients without test examples, or without a model of their own"),
+        "options": variable((), json.dumps(result.options, sort_keys=True), "options of the strategy, as JSON"),
     }
+    return xr.Dataset(of_clients | of_all, {"client": [one.client for one in scores]})
+
+
+def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+    """Add the clients that every strategy left out."""
+    clients = sample_clients(require_run(subjects[0]).federation, settings.clients)
+    about = answer["client"].attrs
+    return answer.reindex(client=clients).assign_coords(client=xr.Variable("client", clients, about))
 
 
 STUDY = Study(
@@ -129,6 +118,6 @@ STUDY = Study(
     rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
-    tables=tables,
+    derive=derive,
     papers="000 T1 T2, 004 T5",
 )

@@ -10,113 +10,166 @@ on training data at every point ("recomputed"). (FedSAM/FedASAM, Figures 2, 12-1
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+import xarray as xr
 from numpy.typing import NDArray
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from analysis.shared.grids import grid_pieces, grid_variables, measure_rows, rows_of
-from analysis.shared.places import FORWARD, Place, check_names, check_shapes, examples, labels, side_by_side, under
-from analysis.store import Table, Variable
-from analysis.study import Arrays, Checked, Piece, Study, limit_setting, model_setting, rounds_setting, setting
+from analysis.shared.grids import cut_rows, measure_rows
+from analysis.shared.model_points import (
+    FORWARD,
+    ModelPoint,
+    check_architectures,
+    count_examples,
+    make_objective,
+    match_rounds,
+    name_runs,
+    tell_origin,
+)
+from analysis.study import Limit, Model, Piece, Rounds, Splits, Study, variable
 from analysis.subjects import SPLITS, Subject
-from landscape import Layout, directions
+from landscape import Layout, Objective, directions
 from landscape.geometry.surface import coordinates
 from landscape.layout import running_statistics
 from landscape.results import Frame
+from training.settings import NonNegative, as_tuple, settings
 
-THROUGH = ("clients", "runs", "rounds")
-POLICIES = ("interpolated", "recomputed")
+Policy = Literal["interpolated", "recomputed"]
+POLICIES = get_args(Policy)
+CORNERS = ("a", "b", "c", "global")  # models of a plane; the last one is beside planes through clients
+UNIT = "weight distance"
+GRID = ("x_index", "y_index")
+
+
+def _check_three(clients: tuple[int, ...]) -> tuple[int, ...]:
+    if (clients and len(clients) != 3) or len(set(clients)) < len(clients):
+        raise ValueError(f"clients must name three different ones, got {list(clients)}")
+    return clients
+
+
+@settings
+class Settings:
+    """Through which three models the plane lies, and how it is measured."""
+
+    models: Literal["clients", "runs", "rounds"] = Field(
+        default="clients", description="through three participants, three runs, or three rounds of a run"
+    )
+    rounds: Rounds = "last"
+    clients: Annotated[tuple[int, ...], BeforeValidator(as_tuple), AfterValidator(_check_three)] = Field(
+        default=(), description="which three participants; an empty list: the first three"
+    )
+    model: Model = "final"
+    steps: int = Field(default=21, ge=2, description="points along each axis")
+    margin: NonNegative = Field(default=0.2, description="beyond the models on every side, as a share of the picture")
+    splits: Splits = Field(default=SPLITS, description="data, each a picture")
+    batchnorm: Policy = Field(
+        default="interpolated", description="statistics of norm layers in between: interpolated too, or measured anew"
+    )
+    limit: Limit = None
 
 
 @dataclass(frozen=True)
-class Settings(Checked):
-    """Through which three models the plane lies, and how it is drawn."""
+class Corners:
+    """What a plane goes through: three global models, or participants of the round of one global model.
 
-    models: str = setting(
-        "clients", "through three participants, three runs, or three rounds of a run", choices=THROUGH
-    )
-    rounds: str = rounds_setting("last")
-    clients: tuple[int, ...] = setting((), "which three participants; an empty list: the first three")
-    model: str = model_setting()
-    steps: int = setting(21, "points along each axis", least=2)
-    margin: float = setting(0.2, "beyond the models on every side, as a share of the picture")
-    splits: tuple[str, ...] = setting(SPLITS, "data, each a picture", choices=SPLITS)
-    batchnorm: str = setting(
-        "interpolated", "statistics of norm layers in between: interpolated too, or measured anew", choices=POLICIES
-    )
-    limit: int | None = limit_setting()
+    Which participants there are is only looked up when needed: that opens a checkpoint.
+    """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_names("splits", self.splits, SPLITS)
-        if not 0 <= self.margin < np.inf:
-            raise ValueError(f"margin must be zero or a positive share of the picture, got {self.margin}")
-        if self.clients and len(set(self.clients)) != 3:
-            raise ValueError(f"clients must name three different ones, got {list(self.clients)}")
+    points: tuple[ModelPoint, ...]
+
+    @property
+    def of_clients(self) -> bool:
+        """Whether participants span the plane, with the global model beside them."""
+        return len(self.points) == 1
+
+    def find_subject(self, subjects: Sequence[Subject]) -> Subject:
+        """The run of the first model: its data are used."""
+        return subjects[self.points[0].run]
 
 
 @dataclass(frozen=True)
-class Spot:
-    """A plane to draw: through clients of a round (which are looked up when needed), or through global models."""
+class ModelsPiece(Piece):
+    """The models of one plane: where they lie, and their own losses.
 
-    places: tuple[Place, ...]
-    of_clients: bool = False
+    plane: the number of the plane in the answer.
+    corners: what it goes through.
+    """
+
+    dims: ClassVar[tuple[str, ...]] = ("plane",)
+    plane: int = 0
+    corners: Corners = field(compare=False, kw_only=True)
 
 
-def spots(subjects: Sequence[Subject], settings: Settings) -> list[Spot]:
+@dataclass(frozen=True)
+class RowsPiece(ModelsPiece):
+    """Some rows of one plane.
+
+    split: the data.
+    first, stop: the rows, `stop` not among them.
+    """
+
+    dims: ClassVar[tuple[str, ...]] = ("plane", "split")
+    split: str = "train"
+    first: int = 0
+    stop: int = 0
+
+
+def list_planes(subjects: Sequence[Subject], settings: Settings) -> list[Corners]:
     """Every plane; opens no checkpoint."""
     if settings.models == "runs":
         if len(subjects) != 3:
             raise ValueError(f'models = "runs" draws a plane through three runs, got {len(subjects)}: name three')
-        check_shapes(subjects)
-        return [Spot(places) for places in side_by_side(subjects, settings.rounds)]
+        check_architectures(subjects)
+        return [Corners(points) for points in match_rounds(subjects, settings.rounds)]
     found = []
     for run, subject in enumerate(subjects):
         rounds = subject.select(settings.rounds)
         if settings.models == "clients":
-            found += [Spot((Place(run, round),), of_clients=True) for round in rounds]
+            found += [Corners((ModelPoint(run, round),)) for round in rounds]
         elif len(rounds) < 3:
             have = ", ".join(map(str, subject.rounds))
             raise ValueError(
-                f'{labels(subjects)[run]}: models = "rounds" needs three rounds, got {len(rounds)}; write for example '
-                f'rounds = "all". There are {have}'
+                f'{name_runs(subjects)[run]}: models = "rounds" needs three rounds, got {len(rounds)}; write for '
+                f'example rounds = "all". There are {have}'
             )
         else:
             chosen = (rounds[0], rounds[len(rounds) // 2], rounds[-1])
-            found.append(Spot(tuple(Place(run, round) for round in chosen)))
+            found.append(Corners(tuple(ModelPoint(run, round) for round in chosen)))
     return found
 
 
-def corners(subjects: Sequence[Subject], settings: Settings, spot: Spot) -> tuple[Place, ...]:
+def find_corners(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> tuple[ModelPoint, ...]:
     """The three models that span a plane."""
-    if not spot.of_clients:
-        return spot.places
-    (where,) = spot.places
+    if not corners.of_clients:
+        return corners.points
+    (where,) = corners.points
     there = sorted(subjects[where.run].local_points(where.round))
     chosen = list(settings.clients or there[:3])
     missing = sorted({*chosen} - {*there})
     if missing or len(chosen) < 3:
         raise ValueError(
-            f"{where.name(subjects)}: a plane needs three participants"
+            f"{where.describe(subjects)}: a plane needs three participants"
             + (f", and {', '.join(map(str, missing))} did not take part" if missing else "")
             + f"; there are {', '.join(map(str, there))}"
         )
     return tuple(replace(where, client=client) for client in chosen)
 
 
-def frame(subjects: Sequence[Subject], settings: Settings, spot: Spot) -> Frame:
+def find_frame(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> Frame:
     """Base, u and v of a plane, with running statistics that pass through those of all three models."""
-    places = corners(subjects, settings, spot)
-    layout = Layout.of(subjects[places[0].run].model, statistics=settings.batchnorm == "interpolated")
+    chosen = find_corners(subjects, settings, corners)
+    layout = Layout.of(corners.find_subject(subjects).model, statistics=settings.batchnorm == "interpolated")
     weights = layout.parameters[-1].stop
-    points = [place.theta(subjects, settings.model) for place in places]
+    points = [one.load(subjects, settings.model) for one in chosen]
     try:
         found = directions.through_models(*(point[:weights] for point in points))
     except ValueError as error:
-        names = ", ".join(f"{letter} = {one.name(subjects)}" for letter, one in zip("abc", places, strict=True))
+        names = ", ".join(f"{letter} = {one.describe(subjects)}" for letter, one in zip("abc", chosen, strict=True))
         raise ValueError(f"{error} ({names})") from None
     if layout.size == weights:
         return found
@@ -128,87 +181,105 @@ def frame(subjects: Sequence[Subject], settings: Settings, spot: Spot) -> Frame:
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
-    planned = []
-    for number, spot in enumerate(spots(subjects, settings)):
-        frame(subjects, settings, spot)  # three equal models are refused before any work is done
-        place = spot.places[0]
-        for split in settings.splits:
-            count = examples(subjects[place.run], split, settings.limit)
-            if policy(subjects, settings, spot) == "recomputed":
-                count += examples(subjects[place.run], "train", settings.limit)
-            planned.append(Piece(f"models of plane {number}, {split}", 4 * count * FORWARD, 10, place.round))
-            planned += grid_pieces(f"plane {number}, {split}", count, settings.steps, place.round)
+    """The models of every plane, and blocks of its rows."""
+    planned: list[Piece] = []
+    for number, corners in enumerate(list_planes(subjects, settings)):
+        find_frame(subjects, settings, corners)  # three equal models are refused before any work is done
+        subject, round = corners.find_subject(subjects), corners.points[0].round
+        again = find_policy(subjects, settings, corners) == "recomputed"
+        costs = {  # examples that one evaluation takes
+            split: count_examples(subject, split, settings.limit)
+            + (count_examples(subject, "train", settings.limit) if again else 0)
+            for split in settings.splits
+        }
+        passes = 4 * sum(costs.values()) * FORWARD
+        planned.append(ModelsPiece(round, None, number, corners=corners, passes=passes, vectors=10))
+        for split, cost in costs.items():
+            row = settings.steps * cost
+            for first, stop in cut_rows(settings.steps, row):
+                where, passes = (round, None, number, split, first, stop), (stop - first) * row * FORWARD
+                planned.append(RowsPiece(*where, corners=corners, passes=passes, vectors=6))
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
-    lone = piece.key.startswith("models of ")
-    name, rows = (piece.key.removeprefix("models of "), slice(0)) if lone else rows_of(piece.key)
-    title, split = name.split(", ")
-    spot = spots(subjects, settings)[int(title.removeprefix("plane "))]
-    objective = under(subjects[spot.places[0].run], policy(subjects, settings, spot), split, settings.limit)
-    plane = frame(subjects, settings, spot)
-    if not lone:
-        x, y = axes(plane, settings)
-        size = objective.size
-        return measure_rows(objective, plane.base[:size], plane.u[:size], plane.v[:size], x[rows], y)
-    shown = [*corners(subjects, settings, spot), *(spot.places if spot.of_clients else ())]
-    thetas = [place.theta(subjects, settings.model).to(objective.dtype) for place in shown]
-    weights = objective.layout.parameters[-1].stop
+def measure(
+    subjects: Sequence[Subject], settings: Settings, piece: ModelsPiece, earlier: Sequence[xr.Dataset]
+) -> xr.Dataset:
+    """The models of a plane, or some rows of it."""
+    corners = piece.corners
+    plane = find_frame(subjects, settings, corners)
+    subject, policy = corners.find_subject(subjects), find_policy(subjects, settings, corners)
+    if not isinstance(piece, RowsPiece):
+        objectives = [make_objective(subject, policy, split, settings.limit) for split in settings.splits]
+        found = measure_models(subjects, settings, corners, plane, objectives)
+        found["batchnorm"] = variable((), policy, "treatment of norm layers")
+        return xr.Dataset(found, {"split": list(settings.splits), "model": list(CORNERS[: found["model_x"].size])})
+    objective = make_objective(subject, policy, piece.split, settings.limit)
+    x, y = find_axes(plane, settings)
+    base, u, v = (one[: objective.size] for one in (plane.base, plane.u, plane.v))
+    rows = np.arange(piece.first, piece.stop)
+    return xr.Dataset(
+        measure_rows(objective, base, u, v, x[rows], y, GRID), {GRID[0]: rows, GRID[1]: np.arange(len(y))}
+    )
+
+
+def measure_models(
+    subjects: Sequence[Subject], settings: Settings, corners: Corners, plane: Frame, objectives: Sequence[Objective]
+) -> dict[str, xr.Variable]:
+    """Where the models of a plane lie in it, and their own losses.
+
+    objectives: one for each split.
+    """
+    shown = [*find_corners(subjects, settings, corners), *(corners.points if corners.of_clients else ())]
+    thetas = [one.load(subjects, settings.model).to(objectives[0].dtype) for one in shown]
+    weights = objectives[0].layout.parameters[-1].stop
     positions, off = directions.project(
         torch.stack([theta[:weights] for theta in thetas]), plane.base[:weights], plane.u[:weights], plane.v[:weights]
     )
     positions[:3], off[:3] = plane.coordinates, 0.0  # exact by construction
-    own = [objective.evaluate(theta[: objective.size]) for theta in thetas]
+    own = [[objective.evaluate(theta[: objective.size]) for theta in thetas] for objective in objectives]
+    losses = [[one.loss for one in some] for some in own]
+    errors = [[np.nan if one.error is None else one.error for one in some] for some in own]
+    x, y = find_axes(plane, settings)
+    subject = corners.find_subject(subjects)
+    counts = [count_examples(subject, split, settings.limit) for split in settings.splits]
     return {
-        "model_x": positions[:, 0],
-        "model_y": positions[:, 1],
-        "distance": off,
-        "model_loss": np.array([one.loss for one in own]),
-        "model_error": np.array([np.nan if one.error is None else one.error for one in own]),
-        "label": np.array([place.name(subjects) for place in shown]),
+        "x": variable("x_index", x, "from the first model towards the second", UNIT),
+        "y": variable("y_index", y, "at right angles to it, towards the third", UNIT),
+        "examples": variable("split", counts, "number of examples"),
+        **tell_origin("model", "model", shown, subjects),
+        "model_x": variable("model", positions[:, 0], "its place along x", UNIT),
+        "model_y": variable("model", positions[:, 1], "its place along y", UNIT),
+        "distance": variable("model", off, "its distance from the plane", UNIT),
+        "model_loss": variable(("split", "model"), losses, "its own loss"),
+        "model_error": variable(("split", "model"), errors, "its own error"),
     }
 
 
-def policy(subjects: Sequence[Subject], settings: Settings, spot: Spot) -> str:
+def find_policy(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> str:
     """How norm layers are treated; what the subject says where none keeps statistics."""
-    subject = subjects[spot.places[0].run]
+    subject = corners.find_subject(subjects)
     return settings.batchnorm if running_statistics(subject.model) else subject.policy
 
 
-def axes(plane: Frame, settings: Settings) -> list[NDArray[np.float64]]:
+def find_axes(plane: Frame, settings: Settings) -> list[NDArray[np.float64]]:
     """x and y, with margins around the three models."""
     return [coordinates(*side, settings.steps) for side in directions.extent(plane.coordinates, settings.margin)]
 
 
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
-    unit, result = "weight distance", {}
-    for number, spot in enumerate(spots(subjects, settings)):
-        x, y = axes(frame(subjects, settings, spot), settings)
-        names = [f"plane {number}, {split}" for split in settings.splits]
-        models = [found[f"models of {name}"] for name in names]
-        by_model = ("split", "model")
-        counts = [examples(subjects[spot.places[0].run], split, settings.limit) for split in settings.splits]
-        grid = {
-            field: Variable(one.dims[1:], one.values[0], one.long_name)
-            for field, one in grid_variables(found, [names], ("row", "split", "x", "y")).items()
-        }
-        variables = {
-            "split": Variable(("split",), np.asarray(settings.splits), "data of everyone, of the first model's run"),
-            "x": Variable(("x",), x, "from the first model towards the second", unit),
-            "y": Variable(("y",), y, "at right angles to it, towards the third", unit),
-            **grid,
-            "examples": Variable(("split",), np.asarray(counts), "number of examples"),
-            "label": Variable(("model",), models[0]["label"], "model"),
-            "model_x": Variable(("model",), models[0]["model_x"], "its place along x", unit),
-            "model_y": Variable(("model",), models[0]["model_y"], "its place along y", unit),
-            "distance": Variable(("model",), models[0]["distance"], "its distance from the plane", unit),
-            "model_loss": Variable(by_model, np.stack([one["model_loss"] for one in models]), "its own loss"),
-            "model_error": Variable(by_model, np.stack([one["model_error"] for one in models]), "its own error"),
-        }
-        about = {"models": settings.models, "round": spot.places[0].round, "run": labels(subjects)[spot.places[0].run]}
-        result[f"plane_{number}"] = Table(variables, {**about, "batchnorm": policy(subjects, settings, spot)})
-    return result
+def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+    """Make coordinates of where the points and the models of each plane are."""
+    names = {
+        "plane": "plane",
+        "split": "data of everyone, of the first model's run",
+        "x_index": "point along x",
+        "y_index": "point along y",
+        "model": "model: a, b and c span the plane, the global model is projected",
+    }
+    for dim, about in names.items():
+        answer[dim].attrs["long_name"] = about
+    origin = ("x", "y", "batchnorm", "model_run", "model_round", "model_client", "model_x", "model_y")
+    return answer.set_coords(origin).assign_attrs(models=settings.models)
 
 
 STUDY = Study(
@@ -218,7 +289,7 @@ STUDY = Study(
     rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
-    tables=tables,
+    derive=derive,
     together=True,
     papers="003 F2 F12-F14",
 )

@@ -2,60 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import torch
+import xarray as xr
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from torch import Tensor
 
 from analysis.shared.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
-from analysis.store import Table, Variable
-from analysis.studies.features import drawn, look
-from analysis.study import (
-    Arrays,
-    Checked,
-    Piece,
-    Study,
-    limit_setting,
-    model_setting,
-    rounds_setting,
-    seed_setting,
-    setting,
-)
-from analysis.subjects import SPLITS, Run, Subject
+from analysis.shared.outputs import compute_outputs, draw_examples
+from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, check_names, variable
+from analysis.subjects import Run, Subject
+from training.settings import Names, as_tuple, settings
 
 Floats = NDArray[np.float64]
-CLEAN = "clean"
+Numbers = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
+Severity = Annotated[int, Field(ge=SEVERITIES[0], le=SEVERITIES[-1])]
 
 
-@dataclass(frozen=True)
-class Settings(Checked):
+@settings
+class Settings:
     """What is done to which images."""
 
-    rounds: str = rounds_setting("last")
-    model: str = model_setting()
-    split: str = setting("test", "data that are corrupted", choices=SPLITS)
-    corruptions: tuple[str, ...] = setting((), "which ones; an empty list: all", choices=CORRUPTIONS)
-    severities: tuple[int, ...] = setting(SEVERITIES, "how strong: 1 is mild", least=1, most=len(SEVERITIES))
-    black: tuple[float, ...] = setting((), "what the network sees for black, per channel; needed if data cannot say")
-    white: tuple[float, ...] = setting((), "what it sees for white")
-    limit: int | None = limit_setting()
-    seed: int = seed_setting()
+    rounds: Rounds = "last"
+    model: Model = "final"
+    split: Split = Field(default="test", description="data that are corrupted")
+    corruptions: Names = Field(default=(), description="which ones; an empty list: all")
+    severities: Annotated[tuple[Severity, ...], BeforeValidator(as_tuple)] = Field(
+        default=SEVERITIES, min_length=1, description="how strong: 1 is mild, 5 is severe"
+    )
+    black: Numbers = Field(
+        default=(), description="what the network sees for black, per channel; needed unless data are bytes"
+    )
+    white: Numbers = Field(default=(), description="what it sees for white")
+    limit: Limit = None
+    seed: Seed = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.severities:
-            raise ValueError("severities must name at least one of 1, 2, 3, 4, 5")
+    @field_validator("corruptions")
+    @classmethod
+    def _check_corruptions(cls, corruptions: tuple[str, ...]) -> tuple[str, ...]:
+        if corruptions:
+            check_names("corruptions", corruptions, list(CORRUPTIONS))
+        return corruptions
+
+    @model_validator(mode="after")
+    def _check_greys(self) -> Self:
         if len(self.black) != len(self.white):
             raise ValueError(f"black and white need one number a channel each, got {self.black} and {self.white}")
         if any(low == high for low, high in zip(self.black, self.white, strict=True)):
             raise ValueError(f"black and white must differ in every channel, got {self.black} and {self.white}")
+        return self
 
 
-def greys(subject: Subject, settings: Settings, channels: int) -> tuple[Floats, Floats]:
-    """What the network sees for black and for white, (C, 1, 1) each."""
+@dataclass(frozen=True)
+class CorruptionPiece(Piece):
+    """All rounds and severities under one corruption; None: the images as they are."""
+
+    dims: ClassVar[tuple[str, ...]] = ("corruption",)
+    corruption: str | None = None
+
+
+def find_greys(subject: Subject, settings: Settings, channels: int) -> tuple[Floats, Floats]:
+    """What the network sees for black and for white, (channels, 1, 1) each."""
     black, white = settings.black, settings.white
     if not black and isinstance(subject, Run) and subject.federation.dataset.train_images.dtype == torch.uint8:
         data = subject.federation.dataset
@@ -63,8 +75,8 @@ def greys(subject: Subject, settings: Settings, channels: int) -> tuple[Floats, 
         white = tuple((1 - mean) / std for mean, std in zip(data.mean, data.std, strict=True))
     if not black:
         raise ValueError(
-            f"{subject.name}: its images are not bytes, so nobody knows what is black. Write what the network sees for "
-            "black and white in each channel, for example --set robustness.black=[0] --set robustness.white=[1]"
+            f"{subject.name}: its images are not bytes, so it is unknown what black is. Write what the network sees "
+            "for black and white in each channel, for example --set robustness.black=[0] --set robustness.white=[1]"
         )
     if len(black) != channels:
         raise ValueError(f"{subject.name}: black and white need {channels} numbers, one a channel; got {len(black)}")
@@ -72,15 +84,15 @@ def greys(subject: Subject, settings: Settings, channels: int) -> tuple[Floats, 
 
 
 def examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Inputs and labels that are looked at."""
+    """Images and labels."""
     inputs, labels = subject.examples(settings.split)
     if inputs.ndim != 4:
         raise ValueError(f"{subject.name}: corruptions need images of shape (N, C, H, W), got {tuple(inputs.shape)}")
-    places = drawn(labels, settings.limit, settings.seed, "robustness")
-    return inputs[places], labels[places]
+    chosen = draw_examples(labels, settings.limit, settings.seed, "robustness")
+    return inputs[chosen], labels[chosen]
 
 
-def pixels_of(inputs: Tensor, black: Floats, white: Floats) -> Floats:
+def to_pixels(inputs: Tensor, black: Floats, white: Floats) -> Floats:
     """Inputs of the network as pixels between 0 and 255; those that were bytes come out as whole numbers."""
     pixels = 255 * (inputs.double().numpy() - black) / (white - black)
     near = np.round(pixels)
@@ -88,14 +100,15 @@ def pixels_of(inputs: Tensor, black: Floats, white: Floats) -> Floats:
     return np.clip(pixels, 0, 255)
 
 
-def inputs_of(pixels: Floats, black: Floats, white: Floats, dtype: torch.dtype) -> Tensor:
+def to_inputs(pixels: Floats, black: Floats, white: Floats, dtype: torch.dtype) -> Tensor:
     """Pixels as the network sees them."""
     return torch.from_numpy(black + (white - black) * pixels / 255).to(dtype)
 
 
-def kinds(subject: Subject, settings: Settings, channels: int) -> tuple[list[str], list[str]]:
-    """Corruptions that are applied, and those that these images cannot have."""
-    asked = list(dict.fromkeys(settings.corruptions)) or list(CORRUPTIONS)
+def choose_corruptions(subject: Subject, settings: Settings) -> tuple[list[str], list[str]]:
+    """Corruptions that are applied, and those that images of so many channels cannot have."""
+    channels = subject.examples(settings.split)[0].shape[1]
+    asked = list(settings.corruptions or CORRUPTIONS)
     fits = [name for name in asked if CORRUPTIONS[name].channels in (None, channels)]
     if not fits:
         raise ValueError(f"{subject.name}: {', '.join(asked)} cannot be applied to images of {channels} channels")
@@ -103,79 +116,73 @@ def kinds(subject: Subject, settings: Settings, channels: int) -> tuple[list[str
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+    """One piece for the images as they are, and one for each corruption."""
     (subject,) = subjects
     inputs, _ = examples(subject, settings)
-    greys(subject, settings, inputs.shape[1])
+    find_greys(subject, settings, inputs.shape[1])
     rounds = subject.select(settings.rounds)
     for round in rounds:
         subject.point(round, settings.model)
     passes = len(inputs) * len(rounds) / 3
-    applied = kinds(subject, settings, inputs.shape[1])[0]
-    return [Piece(CLEAN, passes), *(Piece(name, passes * len(settings.severities)) for name in applied)]
+    applied, _ = choose_corruptions(subject, settings)
+    corrupted = [CorruptionPiece(corruption=name, passes=passes * len(settings.severities)) for name in applied]
+    return [CorruptionPiece(passes=passes), *corrupted]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
+def measure(
+    subjects: Sequence[Subject], settings: Settings, piece: CorruptionPiece, earlier: Sequence[xr.Dataset]
+) -> xr.Dataset:
+    """How many images every round's model has right, clean or under one corruption."""
     (subject,) = subjects
     inputs, labels = examples(subject, settings)
-    points = [subject.point(round, settings.model) for round in subject.select(settings.rounds)]
+    rounds = subject.select(settings.rounds)
+    points = [subject.point(round, settings.model) for round in rounds]
 
-    def right(seen: Tensor) -> list[int]:
-        return [int((look(subject, point, seen).outputs.argmax(dim=1) == labels).sum()) for point in points]
+    def count_right(seen: Tensor) -> list[int]:
+        return [int((compute_outputs(subject, point, seen).predicted == labels).sum()) for point in points]
 
-    if piece.key == CLEAN:
-        return {"correct": np.asarray(right(inputs)), "total": np.asarray(len(labels))}
-    black, white = greys(subject, settings, inputs.shape[1])
-    pixels = pixels_of(inputs, black, white)
-    rows, changes = [], []
+    if piece.corruption is None:
+        accuracy = np.asarray(count_right(inputs)) / len(labels)
+        clean = variable("round", accuracy, "accuracy on the images as they are, a fraction")
+        return xr.Dataset({"clean_accuracy": clean}, {"round": rounds}, {"total": len(labels)})
+    black, white = find_greys(subject, settings, inputs.shape[1])
+    pixels = to_pixels(inputs, black, white)
+    right, changes = [], []
     for severity in settings.severities:
-        changed = corrupt(pixels, piece.key, severity, seed=settings.seed)
-        rows.append(right(inputs_of(changed, black, white, inputs.dtype)))
+        changed = corrupt(pixels, piece.corruption, severity, seed=settings.seed)
+        right.append(count_right(to_inputs(changed, black, white, inputs.dtype)))
         changes.append(float(np.sqrt(np.mean(np.square(changed - pixels)))))
-    return {"correct": np.asarray(rows).T, "change": np.asarray(changes)}
-
-
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
-    (subject,) = subjects
-    applied, left_out = kinds(subject, settings, examples(subject, settings)[0].shape[1])
-    total = int(found[CLEAN]["total"])
-    clean = found[CLEAN]["correct"] / total
-    correct = np.stack([found[name]["correct"] for name in applied], axis=1)  # (round, corruption, severity)
-    accuracy = correct / total
-    axes = ("round", "corruption", "severity")
-    drop = 1 - np.divide(
-        accuracy, clean[:, None, None], out=np.full(accuracy.shape, np.nan), where=clean[:, None, None] > 0
-    )
-    mean = accuracy.mean(axis=(1, 2))
-    variables = {
-        "round": Variable(("round",), np.asarray(subject.select(settings.rounds)), "communication round"),
-        "corruption": Variable(("corruption",), np.asarray(applied), "kind of corruption"),
-        "severity": Variable(("severity",), np.asarray(settings.severities), "severity, 1 to 5"),
-        "clean_accuracy": Variable(("round",), clean, "accuracy on the images as they are, a fraction"),
-        "correct": Variable(axes, correct, f"corrupted images that are right, of {total}"),
-        "accuracy": Variable(axes, accuracy, "accuracy on corrupted images, a fraction"),
-        "standard_error": Variable(axes, np.sqrt(accuracy * (1 - accuracy) / total), "of that accuracy (binomial)"),
-        "relative_drop": Variable(axes, drop, "share of the clean accuracy that is lost"),
-        "mean_by_severity": Variable(("round", "severity"), accuracy.mean(axis=1), "mean over corruptions"),
-        "mean_by_corruption": Variable(("round", "corruption"), accuracy.mean(axis=2), "mean over severities"),
-        "mean_accuracy": Variable(("round",), mean, "mean over corruptions and severities"),
-        "mean_relative_drop": Variable(("round",), drop.mean(axis=(1, 2)), "mean share that is lost"),
-        "change": Variable(
-            ("corruption", "severity"),
-            np.stack([found[name]["change"] for name in applied]),
-            "root mean square change of a pixel, of 255",
-        ),
-        "extra": Variable(
-            ("corruption",),
-            np.asarray([int(CORRUPTIONS[name].extra) for name in applied]),
-            "1 for the four kinds beside the benchmark's fifteen",
-        ),
-        "departure": Variable(
-            ("corruption",),
-            np.asarray([DEPARTURES.get(name, "") for name in applied]),
-            "how it differs from the published files",
-        ),
+    kind, departure = CORRUPTIONS[piece.corruption], DEPARTURES.get(piece.corruption, "")
+    found = {
+        "correct": variable(("severity", "round"), right, f"corrupted images that are right, of {len(labels)}"),
+        "change": variable("severity", changes, "root mean square change of a pixel, of 255"),
+        "extra": variable((), kind.extra, "whether it is one of the four kinds beside the benchmark's fifteen"),
+        "departure": variable((), departure, "how it differs from the published files"),
     }
-    return {"robustness": Table(variables, {"left_out": left_out, "total": total})}
+    severities = variable("severity", settings.severities, "severity, 1 to 5")
+    return xr.Dataset(found, {"round": rounds, "severity": severities})
+
+
+def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+    """Add accuracies, what is lost of the clean accuracy, and means over corruptions and severities."""
+    (subject,) = subjects
+    total, axes = int(answer.attrs["total"]), ("round", "corruption", "severity")
+    correct = answer["correct"].transpose(*axes)
+    accuracy, clean = correct / total, answer["clean_accuracy"]
+    drop = 1 - accuracy / clean.where(clean > 0)
+    error, both = np.sqrt(accuracy * (1 - accuracy) / total), ("corruption", "severity")
+    means = {name: accuracy.mean(over) for name, over in (("severity", "corruption"), ("corruption", "severity"))}
+    found = {
+        "correct": correct.variable,
+        "accuracy": variable(axes, accuracy, "accuracy on corrupted images, a fraction"),
+        "standard_error": variable(axes, error, "of that accuracy (binomial)"),
+        "relative_drop": variable(axes, drop, "share of the clean accuracy that is lost"),
+        "mean_by_severity": variable(("round", "severity"), means["severity"], "mean over corruptions"),
+        "mean_by_corruption": variable(("round", "corruption"), means["corruption"], "mean over severities"),
+        "mean_accuracy": variable("round", accuracy.mean(both), "mean over corruptions and severities"),
+        "mean_relative_drop": variable("round", drop.mean(both), "mean share that is lost"),
+    }
+    return answer.assign(found).assign_attrs(left_out=", ".join(choose_corruptions(subject, settings)[1]))
 
 
 STUDY = Study(
@@ -185,6 +192,6 @@ STUDY = Study(
     rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
-    tables=tables,
+    derive=derive,
     papers="003 F6 F8",
 )

@@ -12,109 +12,129 @@ A layer is one parameter tensor, as in FedFSA's code. For participant i, its mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import torch
+import xarray as xr
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.places import local_models
-from analysis.store import Table, Variable
-from analysis.studies.drift import REFERENCES, reference_of
-from analysis.study import Arrays, Checked, Piece, Study, limit_setting, rounds_setting, setting, variable
+from analysis.shared.model_points import local_models
+from analysis.studies.drift import Reference, find_reference
+from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
 from training.methods.fedfsa import LayerRadii, Measure
 from training.rules.context import ClientContext
 from training.rules.vectors import unit
+from training.settings import Count, Positive, settings
 
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
-@dataclass(frozen=True)
-class Settings(Checked):
+@settings
+class Settings:
     """How layers are perturbed, and what their movement is counted from."""
 
-    rounds: str = rounds_setting("last")
-    radius: float = setting(0.05, "of the perturbations", positive=True)
-    layers: int | None = setting(
-        None, "how many layers FedFSA would choose", least=1, absent="as the run, or the paper, does"
+    rounds: Rounds = "last"
+    radius: Positive = Field(default=0.05, description="of the perturbations")
+    layers: Count | None = Field(
+        default=None, description="how many layers FedFSA would choose; none: as the run, or the paper, does"
     )
-    reference: str = setting(
-        "sent",
-        "the model W_g that movement is counted from: the one that was sent, or the global one",
-        choices=REFERENCES,
+    reference: Reference = Field(
+        default="sent",
+        description="the model W_g that movement is counted from: the one that was sent, or the global one",
     )
-    clients: int | None = setting(None, "most participants looked at", least=1, absent="all of them")
-    limit: int | None = limit_setting()
-
-
-def rows(subject: Subject, settings: Settings) -> list[tuple[int, int]]:
-    """(round, participant) of every local model that is looked at."""
-    kept = local_models(subject, subject.select(settings.rounds))
-    return [(round, client) for round, clients in kept.items() for client in clients[: settings.clients]]
+    clients: Count | None = Field(default=None, description="most participants looked at; none: all of them")
+    limit: Limit = None
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+    """One piece for each participant's model."""
     (subject,) = subjects
-    layers = len(Layout.of(subject.model).entries)
-    planned = []
-    for round, client in rows(subject, settings):
-        reference_of(subject, settings.reference, round)  # better now than after an hour
-        size = len(subject.examples("train", client)[1])
-        passes = (4 + 2 * layers / 3) * min(size, settings.limit or size)
-        planned.append(Piece(_key(round, client), passes, vectors=10, round=round, client=client))
+    layers, planned = len(Layout.of(subject.model).entries), []
+    for round, clients in local_models(subject, subject.select(settings.rounds)).items():
+        find_reference(subject, settings.reference, round)  # better now than after an hour
+        for client in clients[: settings.clients]:
+            size = len(subject.examples("train", client)[1])
+            passes = (4 + 2 * layers / 3) * min(size, settings.limit or size)
+            planned.append(Piece(round, client, passes=passes, vectors=10))
     return planned
 
 
-def _key(round: int, client: int) -> str:
-    return f"round {round} client {client}"
-
-
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+    """All layers of one participant's model."""
     (subject,) = subjects
+    assert piece.round is not None
+    assert piece.client is not None
     objective = subject.objective("train", piece.client, limit=settings.limit)
     entries = objective.layout.parameters
     theta = subject.local_points(piece.round)[piece.client].to(objective.dtype)
-    reference = reference_of(subject, settings.reference, piece.round).to(objective.dtype)
+    reference = find_reference(subject, settings.reference, piece.round).to(objective.dtype)
     base, gradient = objective.loss_and_gradient(theta)
     e = settings.radius * unit(gradient)
     top, gradient_at = objective.loss_and_gradient(theta + e)
     before, far_slope = objective.loss_and_gradient(reference)
     away = reference - theta
-    layout, rule = Layout.of(subject.model), LayerRadii(layers=layers_chosen(subject, settings))
-    error = objective.evaluate(theta).standard_error if objective.population is not None else 0.0
+    error = (objective.evaluate(theta).standard_error or 0.0) if objective.population is not None else 0.0
 
-    def each(value: Callable[[Entry], float]) -> NDArray[np.float64]:
-        return np.asarray([value(entry) for entry in entries], dtype=np.float64)
+    def each(value: Callable[[Entry], float], long_name: str) -> xr.Variable:
+        return variable("layer", np.asarray([value(entry) for entry in entries], dtype=np.float64), long_name)
 
-    def alone(vector: Tensor, entry: Entry) -> Tensor:
-        only = torch.zeros_like(vector)
-        only[entry.start : entry.stop] = vector[entry.start : entry.stop]
-        return only
-
-    def product(a: Tensor, b: Tensor, entry: Entry) -> float:
-        return float(alone(a, entry).double() @ b.double())
-
-    return {
-        "loss": np.asarray(base),
-        "loss_error": np.asarray(error),
-        "gradient_norm": np.asarray(float(gradient.double().norm())),
-        "sam_rise": np.asarray(top - base),
-        "global_sensitivity": np.asarray(abs(before - base)),
-        "moved": each(lambda entry: product(away, away, entry)),
-        "adaptive": each(lambda entry: _adaptive(away, entry, entries)),
-        "rise": each(lambda entry: objective.loss(theta + settings.radius * unit(alone(gradient, entry))) - base),
-        "removal": each(lambda entry: abs(top - objective.loss(theta + e - alone(e, entry)))),
-        "first_order": each(lambda entry: abs(product(gradient_at, e, entry))),
-        "global_first_order": each(lambda entry: abs(product(far_slope, away, entry))),
-        "layer_gradient_norm": each(lambda entry: product(gradient, gradient, entry) ** 0.5),
-        "chosen": np.stack([_chosen(layout, reference, theta, replace(rule, measure=name)) for name in MEASURES]),
+    found = {
+        "loss": scalar(base, "loss of the client's model on its own data"),
+        "loss_error": scalar(error, "its standard error, where a subset of the data was seen"),
+        "gradient_norm": scalar(float(gradient.double().norm()), "norm of its gradient"),
+        "sam_rise": scalar(top - base, "L(W + e) - L(W), e = radius g / ||g||"),
+        "global_sensitivity": scalar(abs(before - base), "|L(W_g) - L(W)| on the client's data (eq. 9)"),
+        "moved": each(lambda entry: _product(away, away, entry), "||w_j - w_g,j||^2 (eq. 11)"),
+        "adaptive": each(
+            lambda entry: _adaptive(away, entry, entries),
+            "mean of |w_j - w_g,j| / ||w - w_g|| of its layer, FedSoL's radius",
+        ),
+        "rise": each(
+            lambda entry: objective.loss(theta + settings.radius * unit(_only(gradient, entry))) - base,
+            "rise of the loss with this layer alone perturbed by the radius",
+        ),
+        "removal": each(
+            lambda entry: abs(top - objective.loss(theta + e - _only(e, entry))),
+            "|L(W + e) - L(W + e without e_j)| (eq. 7)",
+        ),
+        "first_order": each(lambda entry: abs(_product(gradient_at, e, entry)), "|grad_j L(W + e) . e_j| (eq. 8)"),
+        "global_first_order": each(
+            lambda entry: abs(_product(far_slope, away, entry)), "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"
+        ),
+        "layer_gradient_norm": each(lambda entry: _product(gradient, gradient, entry) ** 0.5, "||g_j||"),
+        "chosen": variable(
+            ("measure", "layer"),
+            _choose_layers(subject, settings, reference, theta),
+            "whether FedFSA would choose the layer",
+        ),
     }
+    coords = {
+        "layer": [entry.name for entry in entries],
+        "entries": variable("layer", [entry.stop - entry.start for entry in entries], "number of weights"),
+        "measure": variable("measure", MEASURES, "how movement is compared between layers"),
+    }
+    layers = count_chosen(subject, settings)
+    about = {"radius": settings.radius, "layers": layers, "reference": settings.reference}
+    return xr.Dataset(found, coords, about)
+
+
+def _only(vector: Tensor, entry: Entry) -> Tensor:
+    """A vector with all other layers set to zero."""
+    only = torch.zeros_like(vector)
+    only[entry.start : entry.stop] = vector[entry.start : entry.stop]
+    return only
+
+
+def _product(a: Tensor, b: Tensor, entry: Entry) -> float:
+    """The inner product within one layer."""
+    return float(_only(a, entry).double() @ b.double())
 
 
 def _adaptive(away: Tensor, entry: Entry, entries: Sequence[Entry]) -> float:
@@ -124,56 +144,19 @@ def _adaptive(away: Tensor, entry: Entry, entries: Sequence[Entry]) -> float:
     return float(away[entry.start : entry.stop].double().abs().mean()) / length if length else 0.0
 
 
-def layers_chosen(subject: Subject, settings: Settings) -> int:
+def count_chosen(subject: Subject, settings: Settings) -> int:
     """How many layers FedFSA chooses: by the settings, by the run if it is FedFSA's, or as the paper does."""
     own = subject.federation.method.perturbation if isinstance(subject, Run) else None
     rule = own if isinstance(own, LayerRadii) else LayerRadii()
     return rule.layers if settings.layers is None else settings.layers
 
 
-def _chosen(layout: Layout, start: Tensor, end: Tensor, rule: LayerRadii) -> NDArray[np.int8]:
-    """1 for the layers that FedFSA would perturb more in the client's next round."""
+def _choose_layers(subject: Subject, settings: Settings, start: Tensor, end: Tensor) -> NDArray[np.bool_]:
+    """The layers that FedFSA would perturb more in the client's next round (measures, layers)."""
+    layout, rule = Layout.of(subject.model), LayerRadii(layers=count_chosen(subject, settings))
     context = ClientContext(layout, start[: layout.size], {}, {}, lr=0.0, momentum=0.0, steps=1, round=0)
-    return rule.update_client(context, end[: layout.size])["chosen"].to(torch.int8).numpy()
-
-
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
-    (subject,) = subjects
-    entries = Layout.of(subject.model).entries
-    looked = rows(subject, settings)
-    each = partial(variable, found, [_key(round, client) for round, client in looked])
-    by_layer, one = ("row", "layer"), ("row",)
-    return {
-        "layers": Table(
-            {
-                "round_of": Variable(one, np.asarray([round for round, _ in looked]), "communication round"),
-                "client": Variable(one, np.asarray([client for _, client in looked]), "participant"),
-                "layer": Variable(("layer",), np.asarray([entry.name for entry in entries]), "parameter tensor"),
-                "entries": Variable(("layer",), np.asarray([e.stop - e.start for e in entries]), "number of weights"),
-                "measure": Variable(("measure",), np.asarray(MEASURES), "how movement is compared between layers"),
-                "loss": each("loss", one, "loss of the client's model on its own data"),
-                "loss_error": each("loss_error", one, "its standard error, where a subset of the data was seen"),
-                "gradient_norm": each("gradient_norm", one, "norm of its gradient"),
-                "sam_rise": each("sam_rise", one, "L(W + e) - L(W), e = radius g / ||g||"),
-                "global_sensitivity": each("global_sensitivity", one, "|L(W_g) - L(W)| on the client's data (eq. 9)"),
-                "moved": each("moved", by_layer, "||w_j - w_g,j||^2 (eq. 11)"),
-                "chosen": each("chosen", ("row", "measure", "layer"), "1 for the layers that FedFSA would choose"),
-                "adaptive": each(
-                    "adaptive", by_layer, "mean of |w_j - w_g,j| / ||w - w_g|| of its layer, FedSoL's radius"
-                ),
-                "rise": each("rise", by_layer, "rise of the loss with this layer alone perturbed by the radius"),
-                "removal": each("removal", by_layer, "|L(W + e) - L(W + e without e_j)| (eq. 7)"),
-                "first_order": each("first_order", by_layer, "|grad_j L(W + e) . e_j| (eq. 8)"),
-                "global_first_order": each("global_first_order", by_layer, "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"),
-                "layer_gradient_norm": each("layer_gradient_norm", by_layer, "||g_j||"),
-            },
-            {
-                "radius": settings.radius,
-                "layers": layers_chosen(subject, settings),
-                "reference": settings.reference,
-            },
-        )
-    }
+    chosen = [replace(rule, measure=name).update_client(context, end[: layout.size])["chosen"] for name in MEASURES]
+    return torch.stack(chosen).bool().numpy()
 
 
 STUDY = Study(
@@ -183,6 +166,5 @@ STUDY = Study(
     rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
-    tables=tables,
     papers="000 eqs 7-11, 004 F8",
 )

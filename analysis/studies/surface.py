@@ -10,124 +10,179 @@ measured curvature has risen by `rise`: sqrt(2 rise / lambda). (FedGloSS, Figure
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+import xarray as xr
+from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.grids import grid_pieces, grid_variables, measure_rows, rows_of
-from analysis.shared.places import Place, check_names, check_shapes, examples, labels
-from analysis.store import Table, Variable
-from analysis.study import (
-    Arrays,
-    Checked,
-    Piece,
-    Study,
-    limit_setting,
-    model_setting,
-    rounds_setting,
-    seed_setting,
-    setting,
-    variable,
+from analysis.shared.grids import cut_rows, measure_rows
+from analysis.shared.model_points import (
+    FORWARD,
+    ModelPoint,
+    check_architectures,
+    count_examples,
+    tell_origin,
 )
+from analysis.study import Limit, Model, Piece, Rounds, Seed, Splits, Study, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, Objective, curvature_extent, directions, eigenpairs
 from landscape.geometry.surface import coordinates
+from training.settings import Positive, Whole, settings
 
-AXES = ("random", "shared", "eigen")
-VIEWS = ("own", "everyone")  # the training data that a participant's model is seen from
+Axes = Literal["random", "shared", "eigen"]
+AXES = get_args(Axes)
+OWN = "own"  # the split of a participant's own training data
 SHARPEST = 10  # times the wanted rise: what the sharpest model may show when the flattest sets the range
 
 
+@settings
+class Settings:
+    """Which surfaces are measured, how wide and how finely."""
+
+    rounds: Rounds = "last"
+    model: Model = "final"
+    axes: Axes = Field(
+        default="random",
+        description="random directions of each model's scale; the same for all; or the two top eigenvectors",
+    )
+    steps: int = Field(default=21, ge=2, description="points along each axis")
+    extent: Positive | None = Field(
+        default=None, description="both axes reach from -extent to extent; none: from the curvature and `rise`"
+    )
+    rise: Positive = Field(
+        default=1.0, description="how much the loss shall rise at the edge, where the extent is not given"
+    )
+    splits: Splits = Field(default=SPLITS, description="data, each a surface")
+    clients: Whole = Field(
+        default=0,
+        description="participants whose own models are measured too, on their own training data and on everyone's",
+    )
+    limit: Limit = None
+    tol: Positive = Field(default=1e-3, description="residual of the eigenvectors to reach")
+    seed: Seed = 0
+
+
 @dataclass(frozen=True)
-class Settings(Checked):
-    """Which surfaces are drawn, how wide and how finely."""
+class AxesPiece(Piece):
+    """The two directions of one model.
 
-    rounds: str = rounds_setting("last")
-    model: str = model_setting()
-    axes: str = setting(
-        "random", "random directions of each model's scale; the same for all; or the two top eigenvectors", choices=AXES
-    )
-    steps: int = setting(21, "points along each axis", least=2)
-    extent: float | None = setting(
-        None, "both axes reach from -extent to extent", positive=True, absent="from the curvature and `rise`"
-    )
-    rise: float = setting(1.0, "how much the loss shall rise at the edge, where the extent is not given", positive=True)
-    splits: tuple[str, ...] = setting(SPLITS, "data, each a surface", choices=SPLITS)
-    clients: int = setting(
-        0, "participants whose own models are drawn too, on their own data and on everyone's", least=0
-    )
-    limit: int | None = limit_setting()
-    tol: float = setting(1e-3, "of the eigenvectors", positive=True)
-    seed: int = seed_setting()
+    model: the number of the model in the answer.
+    run: the number of its run.
+    """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_names("splits", self.splits, SPLITS)
+    dims: ClassVar[tuple[str, ...]] = ("model",)
+    model: int = 0
+    run: int = 0
+
+    @property
+    def point(self) -> ModelPoint:
+        """The model."""
+        assert self.round is not None
+        return ModelPoint(self.run, self.round, self.client)
 
 
-def global_models(subjects: Sequence[Subject], settings: Settings) -> list[Place]:
-    return [Place(run, round) for run, subject in enumerate(subjects) for round in subject.select(settings.rounds)]
+@dataclass(frozen=True)
+class RowsPiece(AxesPiece):
+    """Some rows of one surface. It comes after the axes of its own model, followed by those of all global models.
+
+    split: the data.
+    first, stop: the rows, `stop` not among them.
+    """
+
+    dims: ClassVar[tuple[str, ...]] = ("model", "split")
+    split: str = "train"
+    first: int = 0
+    stop: int = 0
 
 
-def local_models(subjects: Sequence[Subject], settings: Settings) -> list[Place]:
-    if not settings.clients:
-        return []
-    return [
-        Place(run, round, client)
-        for run, round in ((place.run, place.round) for place in global_models(subjects, settings))
-        for client in sorted(subjects[run].local_points(round))[: settings.clients]
+def list_models(subjects: Sequence[Subject], settings: Settings) -> list[ModelPoint]:
+    """The models whose surfaces are measured: global ones first."""
+    found = [
+        ModelPoint(run, round) for run, subject in enumerate(subjects) for round in subject.select(settings.rounds)
     ]
+    if not settings.clients:
+        return found
+    local = [
+        ModelPoint(one.run, one.round, client)
+        for one in found
+        for client in sorted(subjects[one.run].local_points(one.round))[: settings.clients]
+    ]
+    return [*found, *local]
 
 
-def views(place: Place, settings: Settings) -> Sequence[str]:
-    """The data that a model is seen from."""
-    return settings.splits if place.client is None else VIEWS
+def list_splits(point: ModelPoint, settings: Settings) -> Sequence[str]:
+    """The data that a model is evaluated on."""
+    return settings.splits if point.client is None else (OWN, "train")
 
 
-def data_of(place: Place, view: str) -> tuple[str, int | None]:
-    """Split and client of a view."""
-    return ("train" if view in VIEWS else view), (place.client if view == "own" else None)
+def find_data(point: ModelPoint, split: str) -> tuple[str, int | None]:
+    """A split, and the client whose data it is; None: everyone's."""
+    return ("train", point.client) if split == OWN else (split, None)
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+    """The axes of every model, then blocks of rows of its surfaces."""
     if settings.axes == "shared":
-        check_shapes(subjects)
-    places = [*global_models(subjects, settings), *local_models(subjects, settings)]
+        check_architectures(subjects)
     products = 18 if settings.axes == "eigen" else 2
-    planned, grids = [], []
-    for place in places:
-        subject, name = subjects[place.run], place.name(subjects)
-        client = -1 if place.client is None else place.client
-        count = examples(subject, "train", settings.limit)
-        planned.append(Piece(f"axes of {name}", 1.5 * products * count, 20, place.round, client))
-        for view in views(place, settings):
-            split, whose = data_of(place, view)
-            count = examples(subject, split, settings.limit, whose)
-            grids += grid_pieces(f"{name}, {view}", count, settings.steps, place.round, client)
-    return [*planned, *grids]  # all axes first: the range depends on them
+    axes = []
+    for number, point in enumerate(list_models(subjects, settings)):
+        passes = 1.5 * products * count_examples(subjects[point.run], "train", settings.limit)
+        axes.append(AxesPiece(point.round, point.client, number, point.run, passes=passes, vectors=20))
+    shared = tuple(one for one in axes if one.client is None)
+    return [*axes, *(rows for one in axes for rows in _cut_surfaces(subjects, settings, one, shared))]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, found: Mapping[str, Arrays]) -> Arrays:
-    client = piece.client if piece.client >= 0 else None
-    places = {place.name(subjects): place for place in (Place(n, piece.round, client) for n in range(len(subjects)))}
-    if piece.key.startswith("axes of "):
-        return measure_axes(subjects, settings, places[piece.key.removeprefix("axes of ")])
-    title, rows = rows_of(piece.key)
-    name, _, view = title.rpartition(", ")
-    place = places[name]
-    split, whose = data_of(place, view)
-    objective = subjects[place.run].objective(split, whose, settings.limit)
-    theta = place.theta(subjects, settings.model)
+def _cut_surfaces(
+    subjects: Sequence[Subject], settings: Settings, axes: AxesPiece, shared: tuple[AxesPiece, ...]
+) -> list[RowsPiece]:
+    """The pieces of a model's surfaces."""
+    found = []
+    for split in list_splits(axes.point, settings):
+        data, client = find_data(axes.point, split)
+        row = settings.steps * count_examples(subjects[axes.run], data, settings.limit, client)
+        found += [
+            RowsPiece(
+                *(axes.round, axes.client, axes.model, axes.run, split, first, stop),
+                passes=(stop - first) * row * FORWARD,
+                vectors=6,
+                after=(axes, *shared),
+            )
+            for first, stop in cut_rows(settings.steps, row)
+        ]
+    return found
+
+
+def measure(
+    subjects: Sequence[Subject], settings: Settings, piece: AxesPiece, earlier: Sequence[xr.Dataset]
+) -> xr.Dataset:
+    """The axes of a model, or some rows of one of its surfaces."""
+    if not isinstance(piece, RowsPiece):
+        return measure_axes(subjects, settings, piece.point)
+    own, *shared = earlier
+    split, client = find_data(piece.point, piece.split)
+    objective = subjects[piece.run].objective(split, client, settings.limit)
+    theta = piece.point.load(subjects, settings.model)
     if settings.axes == "eigen":
-        d1, d2 = torch.from_numpy(found[f"axes of {name}"]["_directions"])
+        d1, d2 = torch.from_numpy(own["_directions"].values)
     else:
         d1, d2 = random_axes(subjects, settings, objective.layout, theta)
-    x, y = (coordinates(-reach, reach, settings.steps) for reach in reaches(subjects, settings, found))
-    return measure_rows(objective, theta, d1, d2, x[rows], y)
+    x, y = (coordinates(-reach, reach, settings.steps) for reach in find_reach(settings, shared))
+    x = x[piece.first : piece.stop]
+    count = count_examples(subjects[piece.run], split, settings.limit, client)
+    found = measure_rows(objective, theta, d1, d2, x, y) | {"examples": scalar(count, "number of examples")}
+    unit = "weight distance" if settings.axes == "eigen" else "1"
+    axes = {
+        "x": variable("x", x, "along the first direction", unit),
+        "y": variable("y", y, "along the second direction", unit),
+    }
+    return xr.Dataset(found, axes)
 
 
 def random_axes(subjects: Sequence[Subject], settings: Settings, layout: Layout, theta: Tensor) -> tuple[Tensor, ...]:
@@ -137,41 +192,50 @@ def random_axes(subjects: Sequence[Subject], settings: Settings, layout: Layout,
     return directions.filter_normalized(layout, theta, seed=settings.seed)
 
 
-def measure_axes(subjects: Sequence[Subject], settings: Settings, place: Place) -> Arrays:
+def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPoint) -> xr.Dataset:
     """Both directions of a model, and the second derivative of everyone's training loss along them."""
-    objective: Objective = subjects[place.run].objective("train", limit=settings.limit)
-    theta = place.theta(subjects, settings.model).to(objective.dtype)
+    objective: Objective = subjects[point.run].objective("train", limit=settings.limit)
+    theta = point.load(subjects, settings.model).to(objective.dtype)
     operator = objective.hessian(theta)
+    residuals: NDArray[np.float64] = np.full(2, np.nan)
     if settings.axes == "eigen":
         pairs = eigenpairs(operator, 2, tol=settings.tol, seed=settings.seed)
         still = objective.layout.mask("statistic")
         both = torch.stack([d.masked_fill(still, 0.0) for d in directions.eigenvectors(pairs)])
-        arrays: Arrays = {"curvature": pairs.values, "residual": pairs.residuals, "_directions": both.cpu().numpy()}
+        second, residuals = pairs.values, pairs.residuals
     else:
         both = torch.stack(random_axes(subjects, settings, objective.layout, theta))
-        second = (both.double() * operator.matmat(both).double()).sum(dim=1)
-        arrays = {"curvature": second.cpu().numpy(), "residual": np.full(2, np.nan)}
-    weights = theta[: objective.layout.parameters[-1].stop]
-    return arrays | {
-        "length": both.double().norm(dim=1).cpu().numpy(),
-        "cosine": np.asarray(directions.cosine(both[0], both[1])),
-        "norm": np.asarray(float(weights.double().norm())),
+        second = (both.double() * operator.matmat(both).double()).sum(dim=1).cpu().numpy()
+    weights, lengths = theta[: objective.layout.parameters[-1].stop], both.double().norm(dim=1).cpu().numpy()
+    found = {
+        "curvature": variable("axis", second, "second derivative of the training loss along the axis"),
+        "residual": variable("axis", residuals, "||H v - lambda v|| of eigenvectors; NaN on random axes"),
+        "length": variable("axis", lengths, "norm of the direction", "weight distance"),
+        "cosine": scalar(directions.cosine(both[0], both[1]), "cosine between the directions"),
+        "norm": scalar(float(weights.double().norm()), "norm of the weights", "weight distance"),
+        **tell_origin("model", (), [point], subjects),
     }
+    if settings.axes == "eigen":  # others are made anew in no time
+        found["_directions"] = variable(("axis", "_parameter"), both.cpu().numpy(), "directions")
+    return xr.Dataset(found, {"axis": variable("axis", ["x", "y"], "direction")})
 
 
-def reaches(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> tuple[float, float]:
+def find_reach(settings: Settings, axes: Sequence[xr.Dataset]) -> tuple[float, float]:
     """How far x and y go, the same for all models.
 
     As far as the flattest global model needs, but not so far that the sharpest rises more than ten times as much, and
     never by more than the norm of the model, or of each filter on random axes: nothing would be left of it there.
+
+    axes: what `measure_axes` found of the global models.
     """
     if settings.extent is not None:
         return settings.extent, settings.extent
-    names = [place.name(subjects) for place in global_models(subjects, settings)]
-    axes = [found[f"axes of {name}"] for name in names]
     most = [float(one["norm"]) if settings.axes == "eigen" else 1.0 for one in axes]
     wanted = np.array(
-        [[_reach(float(c), settings.rise, top) for c in one["curvature"]] for one, top in zip(axes, most, strict=True)]
+        [
+            [_reach(curvature, settings.rise, top) for curvature in one["curvature"].values.tolist()]
+            for one, top in zip(axes, most, strict=True)
+        ]
     )
     if settings.axes != "eigen":  # random axes are alike: one number for both
         wanted = wanted.reshape(-1, 1).repeat(2, axis=1)
@@ -185,60 +249,19 @@ def _reach(curvature: float, rise: float, most: float) -> float:
     return most if flat else min(curvature_extent(curvature, rise), most)
 
 
-def tables(subjects: Sequence[Subject], settings: Settings, found: Mapping[str, Arrays]) -> dict[str, Table]:
-    reach = reaches(subjects, settings, found)
-    result = {"global_models": _table(subjects, settings, found, global_models(subjects, settings), reach)}
-    if settings.clients:
-        result["local_models"] = _table(subjects, settings, found, local_models(subjects, settings), reach)
-    return result
-
-
-def _table(
-    subjects: Sequence[Subject],
-    settings: Settings,
-    found: Mapping[str, Arrays],
-    places: Sequence[Place],
-    reach: tuple[float, float],
-) -> Table:
-    """Surfaces of global models over splits, or of participants' models over VIEWS."""
-    names, runs = [place.name(subjects) for place in places], labels(subjects)
-    seen = views(places[0], settings)
-    local = seen is VIEWS
-    dim, about = ("data", "training data: own or everyone's") if local else ("split", "data of everyone")
-    unit = "weight distance" if settings.axes == "eigen" else "1"
-    each = partial(variable, found, [f"axes of {name}" for name in names])
-    counts = [
-        [
-            examples(subjects[place.run], split, settings.limit, whose)
-            for split, whose in map(partial(data_of, place), seen)
-        ]
-        for place in places
-    ]
-    variables = {
-        "run": Variable(("row",), np.asarray([runs[place.run] for place in places]), "run"),
-        "round_of": Variable(("row",), np.asarray([place.round for place in places]), "communication round"),
-        dim: Variable((dim,), np.asarray(seen), about),
-        "axis": Variable(("axis",), np.asarray(["x", "y"]), "direction"),
-        "x": Variable(("x",), coordinates(-reach[0], reach[0], settings.steps), "along the first direction", unit),
-        "y": Variable(("y",), coordinates(-reach[1], reach[1], settings.steps), "along the second direction", unit),
-        **grid_variables(found, [[f"{name}, {view}" for view in seen] for name in names], ("row", dim, "x", "y")),
-        "examples": Variable(("row", dim), np.asarray(counts), "number of examples"),
-        "curvature": each("curvature", ("row", "axis"), "second derivative of the training loss along the axis"),
-        "residual": each("residual", ("row", "axis"), "||H v - lambda v|| of eigenvectors; NaN on random axes"),
-        "length": each("length", ("row", "axis"), "norm of the direction", "weight distance"),
-        "cosine": each("cosine", ("row",), "cosine between the directions"),
-        "norm": each("norm", ("row",), "norm of the weights", "weight distance"),
-    }
-    if local:
-        variables["client"] = Variable(("row",), np.asarray([place.client for place in places]), "participant")
-    attributes = {
+def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+    """Make the origin of models coordinates, and say how the axes were made."""
+    kinds = {"done": bool, "examples": np.int64}  # a global model has no data of its own
+    whole = {name: answer[name].fillna(0).astype(kind, keep_attrs=True) for name, kind in kinds.items()}
+    about = {
         "axes": settings.axes,
         "seed": settings.seed,
         "rise": settings.rise,
         "range_from": "curvature" if settings.extent is None else "extent",
         "batchnorm": "frozen",  # running statistics are those of the centre
     }
-    return Table(variables, attributes)
+    answer["split"].attrs["long_name"] = "data: everyone's (train, test), or the client's own training data (own)"
+    return answer.assign(whole).set_coords(["model_run", "model_round", "model_client"]).assign_attrs(about)
 
 
 STUDY = Study(
@@ -248,7 +271,7 @@ STUDY = Study(
     rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
-    tables=tables,
+    derive=derive,
     together=True,
     papers="002 F1 F2 F5 F6, 003 F1, 004 F4",
 )

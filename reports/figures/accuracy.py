@@ -47,7 +47,7 @@ def best(run: Run, key: str = "accuracy", factor: float = 1.0) -> Series:
 
 FIGURE = Figure(
     name="accuracy",
-    question="good",
+    topic="good",
     title="Accuracy and loss over rounds",
     reading="Higher accuracy sooner is better; a curve that jumps tells of clients that pull in different directions.",
     needs=(),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.figures.accuracy import best
 from reports.measures import targets, to_target
 from reports.plotting.fitting import shared_legend
@@ -23,13 +22,14 @@ PANELS = (("rounds", "rounds until then"), ("megabytes", "megabytes sent until t
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    measured = [run for run in runs if run.table("training", "rounds") is not None]
+    """Accuracy over bytes, then rounds and bytes until each target."""
+    measured = [run for run in runs if run.measured("training") is not None]
     wanted = targets(measured)
     if not measured:
         return []
     figure, (left, *others) = canvas(1, 3, width=11.0, height=3.8)
     found = variants(measured, everything)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for variant in found:
         rows += mean_line(left, variant, _accuracy_by_bytes, "accuracy", x="megabytes")
     label(left, "megabytes sent, down and up", "test accuracy (%)")
@@ -44,16 +44,17 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 def _accuracy_by_bytes(run: Run) -> Series:
     """Accuracy in per cent at the megabytes that were sent until each round."""
-    table = run.table("training", "rounds")
-    if table is None:
+    data = run.measured("training")
+    if data is None:
         return NOTHING
-    sent = dict(zip(table["round"], (table["bytes_down_so_far"] + table["bytes_up_so_far"]) / MEGA, strict=True))
+    total = (data["bytes_down_so_far"] + data["bytes_up_so_far"]) / MEGA
+    sent = dict(zip(total["round"].values, total.values, strict=True))
     known = [(sent[round], value) for round, value in zip(*best(run, factor=100.0), strict=True) if round in sent]
     places, values = zip(*known, strict=True) if known else ((), ())
     return np.asarray(places), np.asarray(values)
 
 
-def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: str) -> list[dict[str, Any]]:
+def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: str) -> list[Row]:
     """A point for every method and target, side by side; a cross above all of them for runs that never get there."""
     rows = []
     for place, variant in enumerate(found):
@@ -73,7 +74,7 @@ def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: 
     return [{key: value for key, value in row.items() if not key.startswith("_")} for row in rows]
 
 
-def _row(variant: Variant, target: float, name: str) -> dict[str, Any]:
+def _row(variant: Variant, target: float, name: str) -> Row:
     values = np.asarray([to_target(run, target) for run in variant.shown])[:, 0 if name == "rounds" else 1]
     values = values if name == "rounds" else values / MEGA
     reached = values[np.isfinite(values)]
@@ -89,7 +90,7 @@ def _row(variant: Variant, target: float, name: str) -> dict[str, Any]:
     }
 
 
-def _point(axes: Axes, row: dict[str, Any], top: float) -> None:
+def _point(axes: Axes, row: Row, top: float) -> None:
     variant: Variant = row["_variant"]
     look, x = variant.look, row["_x"]
     if np.isfinite(row["mean"]):
@@ -105,7 +106,7 @@ def _point(axes: Axes, row: dict[str, Any], top: float) -> None:
 
 FIGURE = Figure(
     name="communication",
-    question="good",
+    topic="good",
     title="What accuracy costs in rounds and bytes",
     reading="Further left and lower is cheaper; a cross at the top is a target that was never reached.",
     needs=("training",),

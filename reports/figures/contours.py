@@ -46,7 +46,7 @@ def _panels(
 
 FIGURE = Figure(
     name="contours",
-    question="flat",
+    topic="flat",
     title="Maps of the loss around the global model",
     reading="The same colour is the same loss in all panels: the wider the dark region, the flatter the minimum.",
     needs=("surface",),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
@@ -13,7 +14,7 @@ from reports.figure import Drawn, Figure
 from reports.figures.eigenvalues import whose
 from reports.plotting.fitting import finite
 from reports.plotting.heat import no_data
-from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import Look, canvas, caption, label, legend, mark, powers
 from reports.runs import Collection, Run
 from reports.variants import variants
@@ -24,7 +25,7 @@ DEEPEST = 1e-9  # of the highest density: lower values are not shown
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if run.table("curvature", "density") is not None]
+    looked = select_runs(runs, "curvature", "node")
     if not looked:
         return []
     figure, (axes,) = canvas(width=7.2)
@@ -50,22 +51,28 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(looked), *_said(looked, width)]))]
 
 
-def _last(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights (probe, step) of the last round; NaN where a probe needed fewer steps."""
-    table = run.table("curvature", "density")
-    assert table is not None
-    return table["node"][-1], table["weight"][-1]
+def _last(run: Run) -> xr.Dataset:
+    """The last round whose density was taken."""
+    data = data_of(run, "curvature")
+    known = np.flatnonzero(data["node"].notnull().any(("probe", "step")))
+    return data.isel(round=known[-1] if len(known) else -1)
+
+
+def _quadrature(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nodes and weights (probe, step) of that round; NaN where a probe needed fewer steps."""
+    last = _last(run)
+    return last["node"].values, last["weight"].values
 
 
 def _resolution(run: Run) -> float:
     """Span of the nodes over their number: what the quadrature can tell apart."""
-    nodes, _ = _last(run)
+    nodes, _ = _quadrature(run)
     known = finite(nodes)
     return float(np.ptp(known)) / int(np.isfinite(nodes).sum(axis=1).max()) if len(known) else 0.0
 
 
 def _grid(runs: Sequence[Run], width: float) -> NDArray[np.float64]:
-    nodes = np.concatenate([finite(_last(run)[0]) for run in runs])
+    nodes = np.concatenate([finite(_quadrature(run)[0]) for run in runs])
     low, high = (nodes.min(), nodes.max()) if len(nodes) else (0.0, 1.0)
     return np.linspace(low - MARGIN * width, high + MARGIN * width, POINTS)
 
@@ -83,7 +90,7 @@ def smooth(
 def _curve(
     axes: Axes, run: Run, grid: NDArray[np.float64], width: float, look: Look, name: str
 ) -> list[dict[str, Any]]:
-    each = smooth(grid, *_last(run), width)
+    each = smooth(grid, *_quadrature(run), width)
     mean, low, high = each.mean(axis=0), each.min(axis=0), each.max(axis=0)
     mark(axes.plot(grid, mean, look.line, color=look.color, label=name), [run.name])
     mark(axes.fill_between(grid, low, high, color=look.color, alpha=0.2, linewidth=0), [run.name])
@@ -96,11 +103,9 @@ def _curve(
 
 def _ends(axes: Axes, run: Run, look: Look, height: float) -> list[dict[str, Any]]:
     """Both ends of the spectrum near the lower edge: by Lanczos where they were asked for, the outermost nodes else."""
-    nodes, _ = _last(run)
-    table = run.table("curvature", "spectrum")
-    assert table is not None
-    top = float(table["eigenvalue"][-1, 0])
-    bottom = float(table["smallest"][-1]) if "smallest" in table.variables else float(np.nanmin(nodes))
+    last = _last(run)
+    top = float(last["eigenvalue"].sel(rank=1))
+    bottom = float(last["smallest"] if "smallest" in last else last["node"].min())
     ends = axes.plot(
         [bottom, top], [height] * 2, look.marker, color=look.color, markersize=4, transform=axes.get_xaxis_transform()
     )
@@ -122,9 +127,9 @@ def _limits(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
 
 
 def _said(runs: Sequence[Run], width: float) -> list[str]:
-    tables = [table for run in runs if (table := run.table("curvature", "density")) is not None]
-    rounds = sorted({int(table["round"][-1]) for table in tables})
-    probes, steps = tables[0]["node"].shape[1:]
+    last = [_last(run) for run in runs]
+    rounds = sorted({int(one["round"]) for one in last})
+    probes, steps = (last[0].sizes[dim] for dim in ("probe", "step"))
     return [
         f"round {', '.join(map(str, rounds))}",
         f"stochastic Lanczos quadrature, {probes} probes of {steps} steps",
@@ -138,7 +143,7 @@ def _said(runs: Sequence[Run], width: float) -> list[str]:
 
 FIGURE = Figure(
     name="density",
-    question="flat",
+    topic="flat",
     title="Density of the Hessian's eigenvalues",
     reading="Most eigenvalues lie near zero; a few far to the right are the sharp directions, those to the left of "
     "zero are directions in which the loss still falls away.",

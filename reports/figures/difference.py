@@ -68,7 +68,7 @@ def _levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], b
 
 FIGURE = Figure(
     name="difference",
-    question="flat",
+    topic="flat",
     title="A method's loss minus the baseline's",
     reading="Blue: the method's loss is the lower one; red: the baseline's; white: hardly a difference.",
     needs=("surface",),

@@ -9,13 +9,12 @@ from typing import Any
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
 from reports.plotting.heat import panels
-from reports.plotting.measured import REFERENCES, measured, of_study, reference, setting
+from reports.plotting.measured import REFERENCES, measured, of_study, reference, select_runs, setting
 from reports.plotting.series import has, panel
 from reports.plotting.style import caption
 from reports.runs import Collection, Run
 from reports.variants import seeds_said, variants
 
-PLACE = "drift", "rounds"
 PANELS = {  # title and label of the y axis
     "distance": ("client to global model", "$||w_k - w||$"),
     "pair_distance": ("client to client", "$||w_k - w_j||$"),
@@ -28,17 +27,24 @@ PANELS = {  # title and label of the y axis
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if run.table(*PLACE) is not None]
-    words = {name: text for name, text in PANELS.items() if any(has(run, *PLACE, name) for run in looked)}
+    looked = select_runs(runs, "drift", "norm")
+    words = {
+        name: text for name, text in PANELS.items() if any(has(run, "drift", _over_rounds(name)) for run in looked)
+    }
     if not words:
         return []
     found = variants(looked, everything)
     figure, axes = panels(len(words), columns=4 if len(words) > 6 else 3, width=2.7, height=2.6)
     rows: list[dict[str, Any]] = []
     for place, (name, text) in zip(axes, words.items(), strict=True):
-        rows += panel(place, found, (*PLACE, name), text)
+        rows += panel(place, found, ("drift", _over_rounds(name)), text, measure=name)
     shared_legend(figure)
     return [Drawn(figure, rows, caption([*setting(looked), *_said(looked, words), seeds_said(found)]))]
+
+
+def _over_rounds(name: str) -> str:
+    """The variable that is drawn: means over participants, but for the norm of the one global model."""
+    return name if name == "norm" else f"mean_{name}"
 
 
 def _said(runs: Sequence[Run], shown: Mapping[str, Any]) -> list[str]:
@@ -48,7 +54,7 @@ def _said(runs: Sequence[Run], shown: Mapping[str, Any]) -> list[str]:
         "means over the participants of a round",
         "bars: standard error over participants",
         f"proximal loss at temperature {stored[0].settings.get('tau', math.nan):g}" if proximal else "",
-        f"reference of the proximal loss: {REFERENCES[reference(runs, 'drift', 'clients')]}" if proximal else "",
+        f"reference of the proximal loss: {REFERENCES[reference(runs, 'drift')]}" if proximal else "",
         "its cosine: of the gradient at a client's last model with the way back to the reference; FedSoL's figure 9b, "
         "along the local steps, is in what was recorded in training"
         if "endpoint_cosine" in shown
@@ -61,7 +67,7 @@ def _said(runs: Sequence[Run], shown: Mapping[str, Any]) -> list[str]:
 
 FIGURE = Figure(
     name="drift",
-    question="agree",
+    topic="agree",
     title="How far clients drift",
     reading="Growing distances and falling cosines tell of clients that pull apart; a norm that grows without end "
     "makes sharpness hard to compare.",

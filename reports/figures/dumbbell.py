@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
+from reports.measures import last_participants
 from reports.plotting.fitting import finite, fit, shared_legend
 from reports.plotting.heat import panels
-from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import titles, variants
@@ -21,12 +23,12 @@ MOST = 30  # clients named along the axis
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    known = [run for run in runs if run.table("local_global", "local_models") is not None]
+    known = select_runs(runs, "local_global", "local_eigenvalue")
     colours = {run.name: one.look.color for one in variants(known, everything) for run in one.runs}
     looked = sorted(known, key=lambda run: list(colours).index(run.name))
     if not looked:
         return []
-    most = max(int(_last(run).sum()) for run in looked)
+    most = max(len(_last(run)["client"]) for run in looked)
     figure, axes = panels(len(looked), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
     names, rows = titles(looked, everything), list[dict[str, Any]]()
     for place, run in zip(axes, looked, strict=True):
@@ -44,11 +46,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(looked), *said, *measured(of_study(looked, "local_global"))]))]
 
 
-def _last(run: Run) -> Any:
-    """Which rows of local models are of the last round."""
-    table = run.table("local_global", "local_models")
-    assert table is not None
-    return table["round_of"] == table["round_of"].max()
+def _last(run: Run) -> xr.Dataset:
+    """The largest eigenvalues of the last round's participants."""
+    return last_participants(data_of(run, "local_global"), "distance").sel(rank=1)
 
 
 def _explain(axes: Axes) -> None:
@@ -59,15 +59,11 @@ def _explain(axes: Axes) -> None:
 
 
 def _panel(axes: Axes, run: Run, color: str, title: str) -> list[dict[str, Any]]:
-    local, shared = run.table("local_global", "local_models"), run.table("local_global", "global_model")
-    assert local is not None
-    assert shared is not None
     last = _last(run)
-    everyone = local["global_eigenvalue"][last, 0]
-    order = np.argsort(everyone)
-    clients, own, everyone = local["client"][last][order], local["local_eigenvalue"][last, 0][order], everyone[order]
-    near, far = (local[f"{side}_residual"][last, 0][order] for side in ("local", "global"))
-    whole, places = float(shared["global_eigenvalue"][-1, 0]), np.arange(len(order))
+    last = last.isel(client=np.argsort(last["global_eigenvalue"].values))
+    clients, own, everyone = (last[name].values for name in ("client", "local_eigenvalue", "global_eigenvalue"))
+    near, far = (last[f"{side}_residual"].values for side in ("local", "global"))
+    whole, places = float(last["global_model_eigenvalue"]), np.arange(len(clients))
     axes.hlines(places, own, everyone, color=color, alpha=0.5)
     axes.plot(own, places, "o", color=color)
     axes.plot(everyone, places, "o", color="white", markeredgecolor=color)
@@ -83,7 +79,7 @@ def _panel(axes: Axes, run: Run, color: str, title: str) -> list[dict[str, Any]]
         {
             "run": run.name,
             "algorithm": run.algorithm,
-            "round": int(local["round_of"].max()),
+            "round": int(last["round"]),
             "client": int(client),
             "own": float(own[place]),
             "own_residual": float(near[place]),
@@ -97,7 +93,7 @@ def _panel(axes: Axes, run: Run, color: str, title: str) -> list[dict[str, Any]]
 
 FIGURE = Figure(
     name="local_global",
-    question="agree",
+    topic="agree",
     title="Sharpness of local models, seen from each client and from everyone",
     reading="A long line is a model that is flat for its own client and sharp for everyone: the incompatibility.",
     needs=("local_global",),

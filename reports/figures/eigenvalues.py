@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import fit, whole_rounds
-from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import Look, canvas, caption, label, legend, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if run.table("curvature", "spectrum") is not None]
+    looked = select_runs(runs, "curvature", "eigenvalue")
     if not looked:
         return []
     figure, (axes,) = canvas()
@@ -35,12 +35,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 
 def _line(axes: Axes, run: Run, look: Look, name: str) -> list[dict[str, Any]]:
-    table = run.table("curvature", "spectrum")
-    assert table is not None
-    rounds, values, doubts = table["round"], table["eigenvalue"][:, 0], table["residual"][:, 0]
+    largest = data_of(run, "curvature").sel(rank=1)
+    rounds, values, doubts = (largest[name].values for name in ("round", "eigenvalue", "residual"))
     form = f"{look.marker}{look.line}"
     bars = axes.errorbar(rounds, values, yerr=doubts, fmt=form, color=look.color, capsize=2, label=name)
-    unsure = table["converged"][:, 0] == 0
+    unsure = largest["converged"].values == 0
     dots = axes.plot(rounds[unsure], values[unsure], look.marker, color="white", markeredgecolor=look.color)
     mark([bars, dots], [run.name])
     return [
@@ -60,7 +59,7 @@ def whose(runs: Sequence[Run]) -> str:
 
 FIGURE = Figure(
     name="eigenvalues",
-    question="flat",
+    topic="flat",
     title="Sharpness of the global model over rounds",
     reading="Lower is flatter. Compare methods at equal loss, and look at the norm of the weights beside it.",
     needs=("curvature",),

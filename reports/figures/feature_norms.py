@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from analysis.store import Table
-from reports.figure import Drawn, Figure
+import xarray as xr
+
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.heat import colour_bar, heat, panels, span
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import caption, label, mark
@@ -15,15 +15,17 @@ from reports.variants import ordered, titles
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A heat map of classes and rounds for each run, all in the same colours."""
     named = titles(runs, everything)
-    found = [(run, table) for run in ordered(runs, named) if (table := _table(run)) is not None]
-    limits = span(table["feature_norm"] for _, table in found)
+    found = [(run, norms) for run in ordered(runs, named) if (norms := _find(run)) is not None]
+    limits = span(norms for _, norms in found)
     if limits is None:
         return []
     figure, places = panels(len(found))
-    rows: list[dict[str, Any]] = []
-    for axes, (run, table) in zip(places, found, strict=True):
-        image = heat(axes, table["feature_norm"].T, table["round"], table["class"], limits)
+    rows: list[Row] = []
+    for axes, (run, norms) in zip(places, found, strict=True):
+        cells = norms.transpose("class", "round")
+        image = heat(axes, cells, norms["round"].values, norms["class"].values, limits)
         label(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
         rows += [
@@ -32,10 +34,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
                 "algorithm": run.algorithm,
                 "round": int(round),
                 "class": int(name),
-                "feature_norm": table["feature_norm"][i, j],
+                "feature_norm": float(norms.sel({"round": round, "class": name})),
             }
-            for i, round in enumerate(table["round"])
-            for j, name in enumerate(table["class"])
+            for round in norms["round"].values
+            for name in norms["class"].values
         ]
     colour_bar(figure, image, places, "mean L2 norm of the penultimate features")
     stored = of_study([run for run, _ in found], "forgetting")
@@ -43,14 +45,14 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(runs), said, *measured(stored)]))]
 
 
-def _table(run: Run) -> Table | None:
-    table = run.table("forgetting", "global_model")
-    return table if table is not None and "feature_norm" in table.variables else None
+def _find(run: Run) -> xr.DataArray | None:
+    data = run.measured("forgetting")
+    return data["feature_norm"] if data is not None and "feature_norm" in data else None
 
 
 FIGURE = Figure(
     name="feature_norms",
-    question="good",
+    topic="good",
     title="Norms of the penultimate features, class by class",
     reading="Even columns: all classes excite the last layer's input alike; single bright rows are classes that "
     "dominate. The papers' norms of outputs on clients' data are another figure.",

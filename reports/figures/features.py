@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
+from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
-from analysis.store import Table
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.heat import no_data, panels
-from reports.plotting.measured import measured, setting
+from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import MAGNITUDE, OKABE_ITO, caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import ordered, titles
@@ -24,30 +24,32 @@ NAMED = 30  # classes that get their number written; more would cover the points
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A picture of the last round and the first model for each run."""
     named = titles(runs, everything)
-    found = [(run, table) for run in ordered(runs, named) if (table := run.table("features", "features")) is not None]
+    found = [(run, data) for run in ordered(runs, named) if (data := run.measured("features")) is not None]
     if not found:
         return []
     figure, places = panels(len(found), width=3.0, height=3.1)
-    rows: list[dict[str, Any]] = []
-    for axes, (run, table) in zip(places, found, strict=True):
-        rows += _panel(axes, run, table)
+    rows: list[Row] = []
+    for axes, (run, data) in zip(places, found, strict=True):
+        rows += _panel(axes, run, data.isel(model=0, round=-1))
         label(axes, "t-SNE, first axis", "t-SNE, second axis", named[run.name])
         mark(axes, [run.name])
-    stored = found[0][0].results["features"]
+    (stored,) = of_study([found[0][0]], "features")
+    first = found[0][1].isel(model=0, round=-1)
     said = [
-        f"{len(found[0][1]['label'])} {stored.settings.get('split', 'test')} examples",
+        f"{first.sizes['example']} {stored.settings.get('split', 'test')} examples",
         f"perplexity {stored.settings.get('perplexity', 30):g}",
-        f"{found[0][1]['model'][0]} model, round {int(found[0][1]['round'][-1])}",
-        "open points: classes beyond the eighth" if 8 < len(np.unique(found[0][1]["label"])) <= 16 else "",
+        f"{first['model'].item()} model, round {int(first['round'])}",
+        "open points: classes beyond the eighth" if 8 < len(np.unique(first["label"])) <= 16 else "",
         "crosses: taken for another class",
     ]
     return [Drawn(figure, rows, caption([*setting(runs), *said, *measured([stored])]))]
 
 
-def _panel(axes: Axes, run: Run, table: Table) -> list[dict[str, Any]]:
-    """Points of the last round and the first model, a class at a time; its number where most of them are."""
-    points, predicted, labels = table["tsne"][0, -1], table["predicted"][0, -1], table["label"]
+def _panel(axes: Axes, run: Run, data: xr.Dataset) -> list[Row]:
+    """Points of one round and model, a class at a time; its number where most of them are."""
+    points, predicted, labels = (data[name].values for name in ("tsne", "predicted", "label"))
     classes, (x, y) = np.unique(labels), points.T
     axes.grid(False)
     axes.set_xticks([])
@@ -74,11 +76,11 @@ def _panel(axes: Axes, run: Run, table: Table) -> list[dict[str, Any]]:
             "x": x,
             "y": y,
         }
-        for example, name, guess, x, y in zip(table["place"], labels, predicted, *points.T, strict=True)
+        for example, name, guess, x, y in zip(data["example_index"].values, labels, predicted, *points.T, strict=True)
     ]
 
 
-def _name(axes: Axes, points: NDArray[Any], text: str) -> None:
+def _name(axes: Axes, points: NDArray[np.float64], text: str) -> None:
     """At the point that is nearest to the middle of the class: between two clusters there may be another class."""
     if not len(points):
         return
@@ -88,7 +90,7 @@ def _name(axes: Axes, points: NDArray[Any], text: str) -> None:
     axes.text(x, y, text, fontsize=11, fontweight="bold", ha="center", va="center", path_effects=outline)
 
 
-def _color(place: int, count: int) -> tuple[Any, bool]:
+def _color(place: int, count: int) -> tuple[ColorType, bool]:
     """Of a class, and whether its points are filled: eight colours filled, the same open, or a scale for many."""
     if count <= 2 * len(OKABE_ITO):
         return OKABE_ITO[place % len(OKABE_ITO)], place < len(OKABE_ITO)
@@ -97,7 +99,7 @@ def _color(place: int, count: int) -> tuple[Any, bool]:
 
 FIGURE = Figure(
     name="features",
-    question="good",
+    topic="good",
     title="How the network sees the classes (t-SNE)",
     reading="Clouds of one class each are easy to tell apart; the size of clouds and the space between mean nothing.",
     needs=("features",),

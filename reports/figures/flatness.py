@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from scipy.special import stdtr
+from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
 from reports.measures import MEASURES, Measure, final_accuracy
@@ -20,7 +20,7 @@ from reports.runs import Collection, Run
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
 FILLS = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
-STUDIES = ("curvature", "local_global", "sharpness", "incompatibility")
+STUDIES = ("curvature", "incompatibility", "local_global", "sharpness")
 FEWEST = 3  # runs, for a rank correlation
 
 
@@ -37,12 +37,13 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     for axes, (name, found) in zip(places, points.items(), strict=True):
         rows += _panel(axes, MEASURES[name], found, chosen, fills)
     _legend(figure, chosen, fills)
+    answers = [answer for run in runs for study in STUDIES if (answer := run.answer(study)) is not None]
     said = [
         "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
         "flatness at the last round that was looked at",
         "r: Spearman's rank correlation over all points of a panel",
         "diverged runs are left out" if any(run.standing.state == "diverged" for run in runs) else "",
-        *measured([stored for run in runs for stored in run.results.values() if stored.study in STUDIES])[:1],
+        *measured(answers)[:1],
     ]
     return [Drawn(figure, rows, caption([runs[0].data, f"{len(runs)} runs", *said]))]
 
@@ -57,8 +58,8 @@ def _points(runs: Sequence[Run], measure: Measure) -> list[tuple[Run, float, flo
 def _model(run: Run, measure: Measure) -> str:
     """Which global model a study looked at: studies without the choice look at the server's."""
     studies = {"lambda_1": "curvature", "trace": "curvature"}
-    stored = run.results.get(studies.get(measure.name, ""))
-    return str(stored.settings.get("model", "server")) if stored is not None else "server"
+    answer = run.answer(studies.get(measure.name, ""))
+    return str(answer.settings.get("model", "server")) if answer is not None else "server"
 
 
 def _panel(
@@ -93,21 +94,14 @@ def _panel(
     ]
 
 
-def _spearman(x: Any, y: Any) -> tuple[float, float]:
+def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     """Rank correlation and its two-sided p-value; NaN where there are too few points, or all are equal."""
     if len(x) < FEWEST or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.nan, np.nan
-    correlation = np.clip(np.corrcoef(_ranks(x), _ranks(y))[0, 1], -1, 1)
-    freedom = len(x) - 2
-    with np.errstate(divide="ignore"):
-        t = np.sqrt(freedom * correlation**2 / (1 - correlation**2))  # infinite where all agree: p = 0
-    return float(correlation), float(2 * stdtr(freedom, -t))
+    from scipy.stats import spearmanr  # here, because it takes a second to import
 
-
-def _ranks(values: Any) -> Any:
-    """From 1; equal values share the mean of their ranks. By hand: scipy.stats takes a second to import."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+    found = spearmanr(x, y)
+    return float(found.statistic), float(found.pvalue)
 
 
 def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, Any]) -> None:
@@ -121,7 +115,7 @@ def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, Any]) -> N
 
 FIGURE = Figure(
     name="flatness",
-    question="flat",
+    topic="flat",
     title="Accuracy against flatness, over all runs",
     reading="Points that fall to the right speak for flatness; compare those of one partition (same fill) first.",
     needs=("curvature",),

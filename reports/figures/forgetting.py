@@ -5,31 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
+from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import shared_legend, whole_rounds
 from reports.plotting.heat import no_data
 from reports.plotting.lines import NOTHING, Series, mean_line
 from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.series import has
 from reports.plotting.style import canvas, caption, label, mark
 from reports.runs import Collection, Run
-from reports.variants import seeds_said, variants
+from reports.variants import Variant, seeds_said, variants
+
+PANELS = {"forgetting": "classes", "client_forgetting": "clients"}  # variable -> what it is a mean over
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    known = [run for run in runs if run.table("forgetting", "global_model") is not None]
+    """Panels over rounds: forgetting of classes and of clients, and the accuracy of local models."""
+    known = [run for run in runs if run.measured("forgetting") is not None]
     if not known:
         return []
-    local = [run for run in known if run.table("forgetting", "local_models") is not None]
+    local = [run for run in known if has(run, "forgetting", "own_accuracy")]
     figure, axes = canvas(1, 3 if local else 2, width=11.0 if local else 8.0, height=3.8)
     found = variants(known, everything)
-    rows: list[dict[str, Any]] = []
-    for place, (group, each) in zip(axes, (("global_model", "classes"), ("clients", "clients")), strict=False):
+    rows: list[Row] = []
+    for place, (name, each) in zip(axes, PANELS.items(), strict=False):
         drawn = []
         for variant in found:
-            drawn += mean_line(place, variant, _forgetting(group), f"forgetting of {each}")
+            drawn += mean_line(place, variant, _forgetting(name), f"forgetting of {each}")
         if drawn:
             mark(place.axhline(0, color="0.6", linewidth=0.8), [run.name for run in known])
         else:
@@ -50,13 +54,13 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(known), seeds_said(found), *said, *measured(stored)]))]
 
 
-def _forgetting(group: str) -> Callable[[Run], Series]:
+def _forgetting(name: str) -> Callable[[Run], Series]:
     def find(run: Run) -> Series:
-        table = run.table("forgetting", group)
-        if table is None:
+        data = run.measured("forgetting")
+        if data is None or name not in data:
             return NOTHING
-        there = np.isfinite(table["forgetting"])  # nothing can be forgotten in the first rounds
-        return table["round"][there], 100 * table["forgetting"][there]
+        known = data[name].dropna("round")  # nothing can be forgotten in the first rounds
+        return known["round"].values, 100 * known.values
 
     return find
 
@@ -65,20 +69,19 @@ def _by_round(name: str) -> Callable[[Run], Series]:
     """Mean over a round's participants, in per cent."""
 
     def find(run: Run) -> Series:
-        table = run.table("forgetting", "local_models")
-        if table is None:
+        data = run.measured("forgetting")
+        if data is None or not has(run, "forgetting", "own_accuracy"):
             return NOTHING
-        rounds = np.unique(table["round_of"])
-        means = [float(mean_known(table[name][table["round_of"] == round])) for round in rounds]
-        return rounds, 100 * np.asarray(means)
+        with_models = data.isel(round=data["own_accuracy"].notnull().any("client"))
+        return with_models["round"].values, 100 * mean_known(with_models[name].transpose("client", "round").values)
 
     return find
 
 
-def _local(axes: Any, found: Sequence[Any]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _local(axes: Axes, found: Sequence[Variant]) -> list[Row]:
+    rows: list[Row] = []
     for variant in found:
-        own, wide = _by_round("own_accuracy"), _by_round("accuracy_all")
+        own, wide = _by_round("own_accuracy"), _by_round("local_accuracy_all")
         rows += mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")
         open_: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "--", "label": "_"}
         rows += mean_line(axes, variant, wide, "local models on everyone's data", **open_)
@@ -91,7 +94,7 @@ def _local(axes: Any, found: Sequence[Any]) -> list[dict[str, Any]]:
 
 FIGURE = Figure(
     name="forgetting",
-    question="good",
+    topic="good",
     title="What is forgotten, and what local models know",
     reading="Above zero the model is worse than it was; a wide gap on the right is what clients forget of the others.",
     needs=("forgetting",),

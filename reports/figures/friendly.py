@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured, of_study, setting
@@ -14,7 +13,7 @@ from reports.plotting.style import caption
 from reports.runs import Collection, Run
 from reports.variants import seeds_said, variants
 
-PLACE = "incompatibility", "rounds"
+STUDY = "incompatibility"
 PANELS = {
     "friendly_clients": "of one client to another",
     "friendly_batches": "of one batch to another of the same client",
@@ -23,26 +22,27 @@ LEAST = 20.0  # per cent along the y axis, however rare they are
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if any(has(run, *PLACE, name) for name in PANELS)]
+    """Two panels over rounds: pairs of clients, and pairs of batches of one client."""
+    looked = [run for run in runs if any(has(run, STUDY, name) for name in PANELS)]
     if not looked:
         return []
     found = variants(looked, everything)
     figure, axes = panels(len(PANELS), columns=2, width=4.5, height=3.4)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (name, title) in zip(axes, PANELS.items(), strict=True):
-        some = panel(place, found, (*PLACE, name), (title, "friendly (% of ordered pairs)"), factor=100)
+        some = panel(place, found, (STUDY, name), (title, "friendly (% of ordered pairs)"), factor=100)
         place.set_yscale("linear")  # zero is a rate like any other, and the one to hope for
         place.set_ylim(-1, max([LEAST, *(1.08 * row["high"] for row in some)]))
         rows += some
     shared_legend(figure)
     said = "a perturbation is friendly where it raises the own loss and lowers the other's"
-    seen = measured(of_study(looked, "incompatibility"))
+    seen = measured(of_study(looked, STUDY))
     return [Drawn(figure, rows, caption([*setting(looked), said, "training data", *seen, seeds_said(found)]))]
 
 
 FIGURE = Figure(
     name="friendly",
-    question="agree",
+    topic="agree",
     title="Friendly adversaries",
     reading="A high share means that what one client climbs away from, another one welcomes: sharpness found locally "
     "says little about everyone's loss.",

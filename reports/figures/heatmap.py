@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import finite, spans_decades
 from reports.plotting.heat import colour_bar, heat, panels
-from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import titles, variants
@@ -23,12 +23,12 @@ THIN = 0.2  # inches: the colour bar
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    known = [run for run in runs if run.table("local_global", "local_models") is not None]
+    known = select_runs(runs, "local_global", "local_eigenvalue")
     looked = [run for variant in variants(known, everything) for run in variant.runs]
-    rounds = sorted({int(one) for run in looked for one in _table(run)["round_of"]})
+    rounds = sorted({one for run in looked for one in _with_participants(run, "round")})
     if len(rounds) < 2:  # one round alone is what the dumbbells show
         return []
-    clients = sorted({int(one) for run in looked for one in _table(run)["client"]})
+    clients = sorted({one for run in looked for one in _with_participants(run, "client")})
     maps = {(run.name, side): _cells(run, side, clients, rounds) for run in looked for side in SIDES}
     norm, below = _norm(maps.values())
     height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
@@ -63,17 +63,17 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(looked), *said, low, *measured(of_study(looked, "local_global"))]))]
 
 
-def _table(run: Run) -> Any:
-    table = run.table("local_global", "local_models")
-    assert table is not None
-    return table
+def _with_participants(run: Run, dim: str) -> list[int]:
+    """The rounds in which somebody took part, or the clients that ever did."""
+    took_part = data_of(run, "local_global")["distance"].notnull()
+    found: list[int] = took_part[dim][took_part.any({"round": "client", "client": "round"}[dim])].values.tolist()
+    return found
 
 
 def _cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -> NDArray[np.float64]:
     """(client, round), NaN where the client took no part."""
-    table, cells = _table(run), np.full((len(clients), len(rounds)), np.nan)
-    for client, round, value in zip(table["client"], table["round_of"], table[f"{side}_eigenvalue"][:, 0], strict=True):
-        cells[clients.index(int(client)), rounds.index(int(round))] = value
+    largest = data_of(run, "local_global")[f"{side}_eigenvalue"].sel(rank=1)
+    cells: NDArray[np.float64] = largest.reindex(client=clients, round=rounds).transpose("client", "round").values
     return cells
 
 
@@ -88,7 +88,7 @@ def _norm(maps: Any) -> tuple[Normalize, bool]:
 
 FIGURE = Figure(
     name="heatmap",
-    question="agree",
+    topic="agree",
     title="Sharpness of local models over clients and rounds",
     reading="Dark on the left, bright on the right: models that are flat for their own client and sharp for everyone.",
     needs=("local_global",),

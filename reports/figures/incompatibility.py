@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured, of_study, setting
@@ -14,7 +13,7 @@ from reports.plotting.style import caption
 from reports.runs import Collection, Run
 from reports.variants import Variant, seeds_said, variants
 
-PLACE = "incompatibility", "rounds"
+STUDY = "incompatibility"
 PANELS = {  # title and label of the y axis
     "rise_dispersion_corrected": ("flatness incompatibility", "variance of $R_k$ over clients"),
     "rise_mean": ("sharpness that clients see", "mean of $R_k$"),
@@ -27,39 +26,40 @@ EXTRA = {  # of methods whose server keeps a direction, or ascends itself
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if run.table(*PLACE) is not None]
+    """Panels over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
+    looked = [run for run in runs if run.measured(STUDY) is not None]
     if not looked:
         return []
     found = variants(looked, everything)
-    words = PANELS | {name: text for name, text in EXTRA.items() if any(has(run, *PLACE, name) for run in looked)}
+    words = PANELS | {name: text for name, text in EXTRA.items() if any(has(run, STUDY, name) for run in looked)}
     figure, axes = panels(len(words), columns=2 if len(words) == 4 else 3, width=3.6, height=2.8)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (name, text) in zip(axes, words.items(), strict=True):
-        rows += panel(place, found, (*PLACE, name), text)
+        rows += panel(place, found, (STUDY, name), text)
     shared_legend(figure)
     return [Drawn(figure, rows, caption([*setting(looked), *_said(looked, found)]))]
 
 
 def _said(runs: Sequence[Run], found: Sequence[Variant]) -> list[str]:
-    """Radius, search direction and clients, as stored."""
-    sizes = sorted({len(table["client"]) for run in runs if (table := run.table("incompatibility", "clients"))})
+    """How it was measured: radius, search direction and clients."""
+    sizes = sorted({data.sizes["client"] for run in runs if (data := run.measured(STUDY)) is not None})
     return [
         "R_k = F_k(w + rho v_k / ||v_k||) - F_k(w) on training data, v_k the method's own search direction",
         f"rho = {_radii(found)}",
         f"{' or '.join(map(str, sizes))} clients",
         "variance without the noise of sub-samples",
-        *measured(of_study(runs, "incompatibility")),
+        *measured(of_study(runs, STUDY)),
         seeds_said(found),
     ]
 
 
 def _radii(found: Sequence[Variant]) -> str:
-    """Each method was looked at with a radius of its own: larger ones give larger rises."""
+    """The radius of each method: larger ones give larger rises."""
     radii: dict[str, dict[str, None]] = {}
     for variant in found:
         for run in variant.runs:
-            table = run.table(*PLACE)
-            for radius in table["radius"] if table is not None else ():
+            data = run.measured(STUDY)
+            for radius in data["radius"].values if data is not None else ():
                 radii.setdefault(f"{radius:g}", {})[variant.name] = None
     if len(radii) == 1:
         return next(iter(radii))
@@ -68,7 +68,7 @@ def _radii(found: Sequence[Variant]) -> str:
 
 FIGURE = Figure(
     name="incompatibility",
-    question="agree",
+    topic="agree",
     title="Do clients agree on what is flat?",
     reading="High incompatibility: the same radius raises some clients' loss far more than others'; gradients that "
     "differ between clients are one source of it. Compare methods of equal radius.",

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
-from analysis.store import Stored, Table
+from analysis.store import Answer
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import finite, shared_legend
 from reports.plotting.heat import no_data
-from reports.plotting.measured import measured, setting
+from reports.plotting.measured import setting
+from reports.plotting.origins import Origin, read_origins
 from reports.plotting.style import OKABE_ITO, canvas, caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import titles
 
-PLACE = re.compile(r"(?P<run>.*) round (?P<round>\d+)(?: client (?P<client>\d+))?")  # as the study names models
 KINDS = {  # as the study calls them, and in words
     "client-client": "between two clients",
     "client-global": "from a client to the global model",
@@ -33,88 +33,93 @@ SMALL = 0.005  # of the height of a panel: barriers that would not be seen are n
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One row of a table, and the runs at its ends."""
+    """The line between two models.
 
-    stored: Stored
-    row: int
-    ends: tuple[re.Match[str], re.Match[str]]
+    data: what was measured of it, with norm layers treated in one way.
+    start, end: the models.
+    runs: the runs at its ends.
+    """
+
+    data: xr.Dataset
+    start: Origin
+    end: Origin
     runs: tuple[str, ...]
 
     @property
-    def table(self) -> Table:
-        return self.stored.tables["lines"]
-
-    @property
     def kind(self) -> str:
-        clients = sum(end["client"] is not None for end in self.ends)
-        return "run-run" if len(self.runs) > 1 else ("round-round", "client-global", "client-client")[clients]
+        """Key of KINDS."""
+        return str(self.data["kind"].item())
 
     @property
     def barrier(self) -> float:
-        return float(self.table["loss_barrier"][self.row, 0, 0])
+        """Of the loss of the first split, above the chord."""
+        return float(self.data["loss_barrier"].isel(split=0).sel(definition="linear"))
 
     def name(self, words: Mapping[str, str]) -> str:
-        """The ends in a few words; the round where it does not tell them apart."""
-        rounds = list(dict.fromkeys(end["round"] for end in self.ends))
-        after = f", round {rounds[0]}" if len(rounds) == 1 else ""
+        """The ends in a few words; the round where it does not tell them apart.
+
+        words: what to call runs.
+        """
+        ends = (self.start, self.end)
+        after = f", round {self.start.round}" if self.start.round == self.end.round else ""
         if self.kind == "round-round":
-            return f"round {self.ends[0]['round']} to round {self.ends[1]['round']}"
+            return " to ".join(f"round {one.round}" for one in ends)
         if self.kind == "run-run":
-            return " to ".join(words[end["run"]] for end in self.ends) + after
-        return " to ".join(f"client {one['client']}" if one["client"] else "global" for one in self.ends) + after
+            return " to ".join(words[one.run] for one in ends) + after
+        return " to ".join("global" if one.client is None else f"client {one.client}" for one in ends) + after
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     words = titles(runs, everything)
     drawn: list[Drawn] = []
-    shared = list(_compared(runs, everything))
+    shared = list(_find_compared(runs, everything))
     for run in runs:
-        lines = [*_own(run), *(line for line in shared if line.runs == (run.name,))]
+        lines = [*_find_own(run), *(line for line in shared if line.runs == (run.name,))]
         if lines:
-            drawn.append(_drawing(_first(lines), [run], words, f"_{len(drawn)}" if drawn else ""))
+            drawn.append(_draw_lines(_drop_repeated(lines), [run], words, f"_{len(drawn)}" if drawn else ""))
     between = [line for line in shared if len(line.runs) > 1]
     if between:
         ends = {name for line in between for name in line.runs}
         words = titles([run for run in everything.runs if run.name in ends], everything)
-        drawn.append(_drawing(_first(between), runs, words, "_runs"))
+        drawn.append(_draw_lines(_drop_repeated(between), runs, words, "_runs"))
     return drawn
 
 
-def _own(run: Run) -> Iterator[Line]:
+def _find_own(run: Run) -> Iterator[Line]:
     """Lines of a study that looked at this run alone."""
-    stored = run.results.get("interpolation")
-    if stored is not None:
-        for row, ends in _ends(stored):
-            yield Line(stored, row, ends, (run.name,))
+    answer = run.answer("interpolation")
+    if answer is not None:
+        for data, start, end in _read_lines(answer):
+            yield Line(data, start, end, (run.name,))
 
 
-def _compared(runs: Sequence[Run], everything: Collection) -> Iterator[Line]:
+def _find_compared(runs: Sequence[Run], everything: Collection) -> Iterator[Line]:
     """Lines of studies that looked at several runs, the first end in this section."""
     names, known = {run.name for run in runs}, {run.name for run in everything.runs}
-    for stored in everything.together.get("interpolation", []):
-        for row, ends in _ends(stored):
-            found = tuple(dict.fromkeys(end["run"] for end in ends))
-            if found[0] in names and known.issuperset(found):
-                yield Line(stored, row, ends, found)
+    for answer in everything.together.get("interpolation", []):
+        for data, start, end in _read_lines(answer):
+            if start.run in names and end.run in known:
+                yield Line(data, start, end, tuple(dict.fromkeys((start.run, end.run))))
 
 
-def _ends(stored: Stored) -> Iterator[tuple[int, tuple[re.Match[str], re.Match[str]]]]:
-    table = stored.tables["lines"]
-    for row, (start, end) in enumerate(zip(table["start"], table["end"], strict=True)):
-        first, second = PLACE.fullmatch(str(start)), PLACE.fullmatch(str(end))
-        if first and second:
-            yield row, (first, second)
-
-
-def _first(lines: Sequence[Line]) -> list[Line]:
+def _read_lines(answer: Answer) -> Iterator[tuple[xr.Dataset, Origin, Origin]]:
     """Every pair once: of several treatments of norm layers the one stored first."""
-    found: dict[tuple[str, ...], Line] = {}
+    data = answer.data
+    for number, ends in enumerate(zip(read_origins(data, "start"), read_origins(data, "end"), strict=True)):
+        pair = data.isel(pair=number)
+        measured = pair["examples"].notnull().any("split").values
+        yield pair.isel(batchnorm=int(np.argmax(measured))), *ends
+
+
+def _drop_repeated(lines: Sequence[Line]) -> list[Line]:
+    """Every pair once: a run may be analysed alone and together with others."""
+    found: dict[tuple[Origin, Origin], Line] = {}
     for line in lines:
-        found.setdefault(tuple(end[0] for end in line.ends), line)
+        found.setdefault((line.start, line.end), line)
     return list(found.values())
 
 
-def _shown(lines: Sequence[Line]) -> dict[str, list[Line]]:
+def _choose_lines(lines: Sequence[Line]) -> dict[str, list[Line]]:
     """By kind, as many of each as there are colours for; where some have to go, the highest barriers stay."""
     groups = {kind: [line for line in lines if line.kind == kind] for kind in KINDS}
     groups = {kind: some for kind, some in groups.items() if some}
@@ -131,39 +136,39 @@ def _shown(lines: Sequence[Line]) -> dict[str, list[Line]]:
     return chosen
 
 
-def _drawing(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, str], suffix: str) -> Drawn:
-    groups = _shown(lines)
+def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, str], suffix: str) -> Drawn:
+    groups = _choose_lines(lines)
     figure, axes = canvas(len(groups), 2, width=9.0, height=2.9 * len(groups) + 0.9)
     colours, rows = iter(OKABE_ITO), list[dict[str, Any]]()
     for place, (kind, some) in enumerate(groups.items()):
         pair, shades = axes[2 * place : 2 * place + 2], [next(colours) for _ in some]
         for panel, field in zip(pair, ("loss", "error"), strict=True):
             for line, color in zip(some, shades, strict=True):
-                _curves(panel, line, field, color, line.name(words))
+                _draw_curves(panel, line, field, color, line.name(words))
             for model in (0, 1):
                 panel.axvline(model, color="0.7", linewidth=0.8)
             title = KINDS[kind] if len(runs) > 1 else f"{words[runs[0].name]}, {KINDS[kind]}"
             label(panel, "from the first model (0) to the second (1)", field, title)
             panel.xaxis.set_major_locator(MultipleLocator(0.5))
-            _barriers(panel, some, field, shades)
-        rows += [row for line in some for row in _rows(line)]
+            _draw_barriers(panel, some, field, shades)
+        rows += [row for line in some for row in _list_rows(line)]
     shared_legend(figure, 3)
     counts = [f"{len(some)} of {sum(one.kind == kind for one in lines)} {kind}" for kind, some in groups.items()]
     less = ", highest barriers first" if sum(map(len, groups.values())) < len(lines) else ""
-    said = ["solid: train, dashed: test", f"lines shown: {', '.join(counts)}{less}", *_said(lines)]
+    said = ["solid: train, dashed: test", f"lines shown: {', '.join(counts)}{less}", *_describe(lines)]
     return Drawn(figure, rows, caption([*setting(runs), *said]), suffix)
 
 
-def _curves(axes: Axes, line: Line, field: str, color: str, name: str) -> None:
-    for place, split in enumerate(line.table["split"]):
-        style, said = "-" if str(split) == "train" else "--", "_" if place else name
-        curve = axes.plot(line.table["x"], line.table[field][line.row, place], style, color=color, label=said)
+def _draw_curves(axes: Axes, line: Line, field: str, color: str, name: str) -> None:
+    for place, split in enumerate(line.data["split"].values):
+        style, said = "-" if split == "train" else "--", "_" if place else name
+        curve = axes.plot(line.data["x"], line.data[field].sel(split=split), style, color=color, label=said)
         mark(curve, line.runs)
 
 
-def _barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[str]) -> None:
+def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[str]) -> None:
     """Limits by what lies between the models; a bar from the chord to the curve, and its height written above it."""
-    between = [line.table[field][line.row][:, (line.table["x"] >= 0) & (line.table["x"] <= 1)] for line in lines]
+    between = [line.data[field].sel(x=slice(0, 1)).values for line in lines]
     known = finite(np.concatenate([some.ravel() for some in between]))
     if not len(known):
         no_data(axes)
@@ -173,13 +178,11 @@ def _barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[s
     axes.set_ylim(0, top)
     taken: list[tuple[float, float]] = []
     for line, color in zip(lines, colours, strict=True):
-        if f"{field}_barrier" not in line.table.variables:
-            continue
-        height, where = (float(line.table[f"{field}_{name}"][line.row, 0, 0]) for name in ("barrier", "where"))
+        first = line.data.isel(split=0).sel(definition="linear")
+        height, where = (float(first[f"{field}_{name}"]) for name in ("barrier", "where"))
         if not np.isfinite(height) or height <= SMALL * top:
             continue
-        x, curve = line.table["x"], line.table[field][line.row, 0]
-        peak = float(np.interp(where, x, curve))
+        peak = float(np.interp(where, first["x"], first[field]))
         place = peak
         while any(abs(where - other) < 0.3 and abs(place - at) < 0.07 * top for other, at in taken):
             place += 0.02 * top  # labels do not cover each other
@@ -191,36 +194,35 @@ def _barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[s
         mark([bar, text], line.runs)
 
 
-def _rows(line: Line) -> Iterator[dict[str, Any]]:
-    table, row = line.table, line.row
-    for place, split in enumerate(table["split"]):
-        about = {"kind": line.kind, "start": line.ends[0][0], "end": line.ends[1][0], "split": str(split)}
-        height = float(table["loss_barrier"][row, place, 0])
-        for g, loss, error in zip(table["x"], table["loss"][row, place], table["error"][row, place], strict=True):
-            yield {**about, "gamma": float(g), "loss": float(loss), "error": float(error), "loss_barrier": height}
+def _list_rows(line: Line) -> Iterator[dict[str, Any]]:
+    ends = {"kind": line.kind, "start": line.start.label, "end": line.end.label}
+    for split in line.data["split"].values.tolist():
+        data = line.data.sel(split=split)
+        height = float(data["loss_barrier"].sel(definition="linear"))
+        for g, loss, error in zip(data["x"].values, data["loss"].values, data["error"].values, strict=True):
+            numbers = {"gamma": float(g), "loss": float(loss), "error": float(error), "loss_barrier": height}
+            yield {**ends, "split": split, **numbers}
 
 
-def _said(lines: Sequence[Line]) -> list[str]:
+def _describe(lines: Sequence[Line]) -> list[str]:
     """The treatment of norm layers and the number of examples, as stored."""
-    tables = [(line.table, line.row) for line in lines]
-    policies = sorted({str(table["batchnorm"][row]) for table, row in tables if "batchnorm" in table.variables})
+    policies = sorted({str(line.data["batchnorm"].item()) for line in lines})
     counts = {
-        f"{count} {split}"
-        for table, row in tables
-        if "examples" in table.variables
-        for split, count in zip(table["split"], table["examples"][row], strict=True)
+        f"{int(count)} {split}"
+        for line in lines
+        for split, count in zip(line.data["split"].values, line.data["examples"].values, strict=True)
     }
     return [
         "numbers: barrier of the first curve above the chord of its ends",
         "what lies higher than the axis is beyond the two models and not shown",
-        f"{', '.join(sorted(counts))} examples" if counts else "",
-        *([f"BatchNorm {', '.join(policies)}"] if policies else measured([line.stored for line in lines])),
+        f"{', '.join(sorted(counts))} examples",
+        f"BatchNorm {', '.join(policies)}",
     ]
 
 
 FIGURE = Figure(
     name="interpolation",
-    question="connected",
+    topic="connected",
     title="Along the line between two models",
     reading="No hump between 0 and 1 means one basin; the height of the hump is the barrier.",
     needs=("interpolation",),

@@ -55,7 +55,7 @@ def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, 
 
 FIGURE = Figure(
     name="local_surfaces",
-    question="agree",
+    topic="agree",
     title="Loss around clients' models, on their own data and on everyone's",
     reading="Low and wide on the left but high on the right: a minimum of the client alone, not of everyone.",
     needs=("surface",),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from analysis.store import Table
-from reports.figure import Drawn, Figure
+import xarray as xr
+
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.heat import colour_bar, heat, panels, span
 from reports.plotting.measured import measured, of_study
 from reports.plotting.style import caption, label, mark
@@ -18,37 +18,49 @@ MOST = 12  # panels; with more runs each method and partition is shown by its fi
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     """A map of clients and rounds for every run of a data set, all partitions side by side in the same colours."""
-    named = titles(runs, everything)
-    found = [(run, table) for run in ordered(runs, named) if (table := _table(run)) is not None]
+    in_order = ordered(runs, titles(runs, everything))
+    found = [(run, norms) for run in in_order if (norms := _find(run)) is not None]
     if len(found) > MOST:
         first = min(run.seed for run, _ in found)
-        found = [(run, table) for run, table in found if run.seed == first][:MOST]
-    limits = span(table["output_norm"] for _, table in found)
+        found = [(run, norms) for run, norms in found if run.seed == first][:MOST]
+    limits = span(norms for _, norms in found)
     if limits is None:
         return []
     figure, places = panels(len(found), columns=3, width=3.3, height=2.9)
-    rows: list[dict[str, Any]] = []
-    for axes, (run, table) in zip(places, found, strict=True):
-        image = heat(axes, table["output_norm"].T, table["round"], table["client"], limits)
-        label(axes, "communication round", "client", _title(run, named[run.name]))
+    rows: list[Row] = []
+    named = _name_panels(runs, everything)
+    for axes, (run, norms) in zip(places, found, strict=True):
+        cells = norms.transpose("client", "round")
+        image = heat(axes, cells, norms["round"].values, norms["client"].values, limits)
+        label(axes, "communication round", "client", named[run.name])
         mark(axes, [run.name])
-        rows += _rows(run, table)
+        rows += _rows(run, norms)
     colour_bar(figure, image, places, r"mean of $||f_\theta(x)||_2$ over a client's data")
     shown = [run for run, _ in found]
     return [Drawn(figure, rows, caption(_said(shown, runs)))]
 
 
-def _title(run: Run, name: str) -> str:
-    """With the partition below: it is what the paper compares."""
-    return "\n".join(one for one in (*name.replace(" (", "\n(").split("\n"), run.heterogeneity) if one)
+def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
+    """Titles that tell the method, and on a line of its own the partition: it is what the paper compares."""
+    found = {}
+    for partition in dict.fromkeys(run.heterogeneity for run in runs):
+        same = [run for run in runs if run.heterogeneity == partition]
+        for name, title in titles(same, everything).items():
+            found[name] = "\n".join(one for one in (title.replace(" (", "\n("), partition) if one)
+    return found
 
 
-def _rows(run: Run, table: Table) -> list[dict[str, Any]]:
+def _rows(run: Run, norms: xr.DataArray) -> list[Row]:
     about = {"run": run.name, "algorithm": run.algorithm, "partition": run.heterogeneity, "seed": run.seed}
     return [
-        {**about, "round": int(round), "client": int(client), "output_norm": table["output_norm"][i, j]}
-        for i, round in enumerate(table["round"])
-        for j, client in enumerate(table["client"])
+        {
+            **about,
+            "round": int(round),
+            "client": int(client),
+            "output_norm": float(norms.sel(round=round, client=client)),
+        }
+        for round in norms["round"].values
+        for client in norms["client"].values
     ]
 
 
@@ -68,14 +80,17 @@ def _said(shown: Sequence[Run], runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _table(run: Run) -> Table | None:
-    table = run.table("forgetting", "clients")
-    return table if table is not None and "output_norm" in table.variables else None
+def _find(run: Run) -> xr.DataArray | None:
+    """Norms by round and client, of the clients that were asked for."""
+    data = run.measured("forgetting")
+    if data is None or "client_output_norm" not in data:
+        return None
+    return data["client_output_norm"].dropna("client", how="all")
 
 
 FIGURE = Figure(
     name="output_norms",
-    question="good",
+    topic="good",
     title="Norms of the outputs on each client's data",
     reading="Even colours: the model attends to all clients alike; spots that come and go tell of a model that follows "
     "whoever took part last.",

@@ -71,7 +71,7 @@ def lay_over(axes: Axes3D, base: Surface, one: Surface, scale: Scale, color: str
 
 FIGURE = Figure(
     name="overlay",
-    question="flat",
+    topic="flat",
     title="A method's loss surface over the baseline's",
     reading="Where the net is below the solid surface the method has the lower loss; a wider net is a flatter minimum.",
     needs=("surface",),

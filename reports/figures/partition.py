@@ -90,7 +90,7 @@ def _rows(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
 
 FIGURE = Figure(
     name="partition",
-    question="agree",
+    topic="agree",
     title="Which client holds which classes",
     reading="A column with one large bubble is a client that knows a single class; equal bubbles are even data.",
     needs=(),

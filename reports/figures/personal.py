@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figure import Drawn, Figure
-from reports.measures import personal_ways
+from reports.figure import Drawn, Figure, Row
+from reports.measures import personal_strategies
 from reports.plotting.heat import no_data, panels
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import Look, caption, label, mark
@@ -22,27 +21,30 @@ WIDE = 0.3  # how far clients' dots spread to each side
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A panel for the global model, then one for each strategy."""
     known = [run for run in runs if run.personal]
     if not known:
         return []
     found = [(run, variant.look) for variant in variants(known, everything) for run in variant.runs]
-    ways = personal_ways(known)
+    strategies = personal_strategies(known)
     width = max(2.6, 0.75 * len(found))
     named = {name: title.replace(" (", "\n(") for name, title in titles(known, everything).items()}
     height = 3.8 + 0.05 * max(len(line) for title in named.values() for line in title.split("\n"))
-    figure, places = panels(1 + len(ways), columns=max(1, min(3, int(WIDEST / width))), width=width, height=height)
-    rows: list[dict[str, Any]] = []
-    for axes, way in zip(places, (GLOBAL, *ways), strict=True):
+    figure, places = panels(
+        1 + len(strategies), columns=max(1, min(3, int(WIDEST / width))), width=width, height=height
+    )
+    rows: list[Row] = []
+    for axes, strategy in zip(places, (GLOBAL, *strategies), strict=True):
         drawn = []
         for place, (run, look) in enumerate(found):
-            drawn += _column(axes, place, run, look, way)
+            drawn += _column(axes, place, run, look, strategy)
         if not drawn:
             no_data(axes)
         rows += drawn
         axes.set_xticks(range(len(found)), [named[run.name] for run, _ in found], rotation=30, ha="right")
         axes.set_xlim(-0.6, len(found) - 0.4)
         axes.grid(False, axis="x")
-        label(axes, "method", "accuracy on a client's test data (%)", way)
+        label(axes, "method", "accuracy on a client's test data (%)", strategy)
     low = min((100 * row["accuracy"] for row in rows if np.isfinite(row["accuracy"])), default=0.0)
     for axes in places:
         axes.set_ylim(max(low - 8, -4), 104)
@@ -60,12 +62,12 @@ def _said(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _column(axes: Axes, place: int, run: Run, look: Look, way: str) -> list[dict[str, Any]]:
+def _column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list[Row]:
     """Clients side by side in a fixed order, so that one can be followed from panel to panel."""
-    found = next((one for one in run.personal if way in (GLOBAL, one.name)), None)
+    found = next((one for one in run.personal if strategy in (GLOBAL, one.name)), None)
     if found is None:
         return []
-    values = found.before if way == GLOBAL else found.after
+    values = found.before if strategy == GLOBAL else found.after
     there = np.isfinite(values)
     if not there.any():
         return []
@@ -75,7 +77,7 @@ def _column(axes: Axes, place: int, run: Run, look: Look, way: str) -> list[dict
     bar = axes.errorbar([place], [100 * mean], yerr=[100 * spread], fmt="none", ecolor="0.2", capsize=3, linewidth=1)
     line = axes.plot([place - WIDE, place + WIDE], [100 * mean] * 2, "-", color="0.2")
     mark([bar.get_children(), line], [run.name])
-    about = {"run": run.name, "algorithm": run.algorithm, "way": way, "round": found.round}
+    about = {"run": run.name, "algorithm": run.algorithm, "strategy": strategy, "round": found.round}
     about |= {"mean_over_clients": mean, "spread_over_clients": spread}
     return [
         {**about, "client": int(client), "accuracy": value} for client, value in zip(found.client, values, strict=True)
@@ -84,7 +86,7 @@ def _column(axes: Axes, place: int, run: Run, look: Look, way: str) -> list[dict
 
 FIGURE = Figure(
     name="personal",
-    question="good",
+    topic="good",
     title="Accuracy for each client, before and after personalisation",
     reading="A high line with a short bar serves everyone well; dots far below the line are clients left behind.",
     needs=("personal",),

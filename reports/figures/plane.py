@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from analysis.store import Stored, Table
+from analysis.store import Answer
 from reports.figure import Drawn, Figure
 from reports.plotting.maps import bar, bounded, filled
+from reports.plotting.origins import Origin, read_origins
 from reports.plotting.style import MAGNITUDE, canvas, caption, label, mark
 from reports.plotting.surfaces import in_order
 from reports.runs import Collection, Run
@@ -24,55 +26,86 @@ SHAPES = ("o", "s", "D", "*")  # three models, and the global one beside them
 LEVELS, NEAREST = 7, 1 / 16  # levels, and how near the lowest comes to the minimum, of the whole height
 LOW = 0.6  # height to width: panels of lower planes lie one below the other, or names would not fit
 HALO = [withStroke(linewidth=2.5, foreground="white")]  # to be seen on any colour
-NAMED = re.compile(r"(?P<run>.*) round (?P<round>\d+)(?: client (?P<client>\d+))?")
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """One plane.
+
+    data: what was measured of it.
+    models: the three that span it, and the global model where it is shown beside participants.
+    through: what it goes through: clients, runs or rounds.
+    """
+
+    data: xr.Dataset
+    models: Sequence[Origin]
+    through: str
+
+    @property
+    def x(self) -> NDArray[np.float64]:
+        """Coordinates from the first model towards the second."""
+        return self.data["x"].values
+
+    @property
+    def y(self) -> NDArray[np.float64]:
+        """Coordinates at right angles to x."""
+        return self.data["y"].values
+
+    @property
+    def places(self) -> NDArray[np.float64]:
+        """Where the models lie, (model, 2)."""
+        return np.stack([self.data["model_x"], self.data["model_y"]], axis=1)
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     drawn = []
     for run in in_order(runs, everything):
-        found = _planes(run, everything)
-        for number, (stored, table) in enumerate(found):
+        found = _find_planes(run, everything)
+        for number, plane in enumerate(found):
             suffix = f"_{run.name}" + (f"_{number + 1}" if len(found) > 1 else "")
-            drawn.append(_one(run, everything, stored, table, suffix))
+            drawn.append(_draw_plane(run, everything, plane, suffix))
     return drawn
 
 
-def _planes(run: Run, everything: Collection) -> list[tuple[Stored, Table]]:
-    """Those that begin with a model of this run; from its own file where runs were not analysed together."""
-    alone = [stored for stored in (run.results.get("plane"),) if stored is not None]
-    together = everything.together.get("plane", [])
-    mine = [(one, table) for one in together for table in one.tables.values() if table.attributes["run"] == run.name]
-    return mine or [(one, table) for one in alone for table in one.tables.values()]
+def _find_planes(run: Run, everything: Collection) -> list[Plane]:
+    """Those that begin with a model of this run; from its own answer where runs were not analysed together."""
+    together = [plane for answer in everything.together.get("plane", []) for plane in _read_planes(answer)]
+    own = run.answer("plane")
+    return [plane for plane in together if plane.models[0].run == run.name] or (_read_planes(own) if own else [])
 
 
-def _one(run: Run, everything: Collection, stored: Stored, table: Table, suffix: str) -> Drawn:
-    splits = [str(split) for split in table["split"]]
-    panels = [panel for panel in PANELS if panel[0] in splits]
-    ratio = float(np.ptp(table["y"]) / np.ptp(table["x"]))
+def _read_planes(answer: Answer) -> list[Plane]:
+    each = [answer.data.isel(plane=number) for number in range(answer.data.sizes["plane"])]
+    return [Plane(data, read_origins(data, "model"), str(answer.data.attrs["models"])) for data in each]
+
+
+def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> Drawn:
+    panels = [panel for panel in PANELS if panel[0] in plane.data["split"].values]
+    ratio = float(np.ptp(plane.y) / np.ptp(plane.x))
     shape, width = ((len(panels), 1), 6.4) if ratio < LOW else ((1, len(panels)), 4.7 * len(panels))
     height = shape[0] * float(np.clip(ratio * (width / shape[1] - 1.5) + 0.8, 2.0, 6.0))
     figure, axes = canvas(*shape, width=width, height=height)
-    owners = _owners(run, everything, table)
+    owners = _find_owners(run, everything, plane)
     named = titles([one for one in everything.runs if one.name in owners], everything)
-    names = _names(named, table)
+    names = _name_models(named, plane)
     title = " and ".join(dict.fromkeys(one.algorithm for one in everything.runs if one.name in owners))
     title = named.get(run.name, run.name) if len(owners) == 1 else title
     rows: list[dict[str, Any]] = []
     for place, (split, field, name, factor) in zip(axes, panels, strict=True):
-        number = splits.index(split)
-        values, at_models = factor * table[field][number], factor * table[f"model_{field}"][number]
+        measured = plane.data.sel(split=split)
+        values, at_models = factor * measured[field].values, factor * measured[f"model_{field}"].values
         levels = _levels(values, at_models)
         beyond = bool((values > levels[-1]).any())
-        shown = filled(place, table["x"], table["y"], values, levels, "max" if beyond else "neither", MAGNITUDE)
+        shown = filled(place, plane.x, plane.y, values, levels, "max" if beyond else "neither", MAGNITUDE)
         if shown is not None:
             lines = bounded(values, levels).T
-            place.contour(table["x"], table["y"], lines, levels[1:], colors="white", linewidths=0.5, alpha=0.7)
+            place.contour(plane.x, plane.y, lines, levels[1:], colors="white", linewidths=0.5, alpha=0.7)
             bar(figure, [place], shown, (levels, _texts(levels, beyond)), "")  # the title names it
-        _models(place, table, names)
+        _mark_models(place, plane, names)
         label(place, "weight distance", "weight distance", f"{title}: {name}")
         mark(place, owners)
-        rows += _rows(run, table, names, (split, field), values, at_models)
-    return Drawn(figure, rows, caption(_about(run, stored, table)), suffix)
+        rows += _list_rows(run, plane, names, (split, field), values, at_models)
+    return Drawn(figure, rows, caption(_describe(run, plane)), suffix)
 
 
 def _levels(values: NDArray[np.float64], at_models: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -94,9 +127,9 @@ def _texts(levels: NDArray[np.float64], beyond: bool) -> list[str]:
     return [*texts[:-1], f"> {texts[-1]}" if beyond else texts[-1]]
 
 
-def _models(axes: Axes, table: Table, names: Sequence[str]) -> None:
+def _mark_models(axes: Axes, plane: Plane, names: Sequence[str]) -> None:
     """Markers with names beside them, away from the middle; dashed lines between the three."""
-    points = np.stack([table["model_x"], table["model_y"]], axis=1)
+    points = plane.places
     ring = points[[0, 1, 2, 0]]
     axes.plot(ring[:, 0], ring[:, 1], "--", color="black", linewidth=1.1, path_effects=HALO)
     middle = points[:3].mean(axis=0)
@@ -116,32 +149,28 @@ def _models(axes: Axes, table: Table, names: Sequence[str]) -> None:
         )
 
 
-def _names(named: Mapping[str, str], table: Table) -> list[str]:
+def _name_models(named: Mapping[str, str], plane: Plane) -> list[str]:
     """As short as can be: what a plane's models have in common is in the title; runs by what they differ in."""
     names = []
-    for text in map(str, table["label"]):
-        found = NAMED.fullmatch(text)
-        if found is None:
-            names.append(text)
-        elif found["client"] is not None:
-            names.append(f"client {found['client']}")
-        elif table.attributes["models"] == "runs":
-            names.append(named.get(found["run"], found["run"]))
+    for model in plane.models:
+        if model.client is not None:
+            names.append(f"client {model.client}")
+        elif plane.through == "runs":
+            names.append(named.get(model.run, model.run))
         else:
-            names.append("global model" if table.attributes["models"] == "clients" else f"round {found['round']}")
+            names.append("global model" if plane.through == "clients" else f"round {model.round}")
     return names
 
 
-def _owners(run: Run, everything: Collection, table: Table) -> list[str]:
+def _find_owners(run: Run, everything: Collection, plane: Plane) -> list[str]:
     """The runs that a plane shows."""
-    found = [match["run"] for text in table["label"] if (match := NAMED.fullmatch(str(text)))]
     known = {one.name for one in everything.runs}
-    return [name for name in dict.fromkeys(found) if name in known] or [run.name]
+    return [name for name in dict.fromkeys(model.run for model in plane.models) if name in known] or [run.name]
 
 
-def _rows(
+def _list_rows(
     run: Run,
-    table: Table,
+    plane: Plane,
     names: Sequence[str],
     what: tuple[str, str],
     values: NDArray[np.float64],
@@ -149,26 +178,30 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Models first, then the grid."""
     where = {"run": run.name, "algorithm": run.algorithm, "split": what[0], "measure": what[1]}
-    places = zip(names, table["model_x"], table["model_y"], at_models, strict=True)
+    models = zip(names, plane.places, at_models, strict=True)
     return [
-        *({**where, "model": name, "x": x, "y": y, "value": value} for name, x, y, value in places),
+        *({**where, "model": name, "x": x, "y": y, "value": value} for name, (x, y), value in models),
         *(
             {**where, "model": "", "x": x, "y": y, "value": values[i, j]}
-            for i, x in enumerate(table["x"])
-            for j, y in enumerate(table["y"])
+            for i, x in enumerate(plane.x)
+            for j, y in enumerate(plane.y)
         ),
     ]
 
 
-def _about(run: Run, stored: Stored, table: Table) -> list[str]:
-    counts = ", ".join(f"{count} {split}" for split, count in zip(table["split"], table["examples"], strict=True))
-    off = float(table["distance"][3]) if len(table["distance"]) > 3 else None
+def _describe(run: Run, plane: Plane) -> list[str]:
+    """For the caption: what was measured, on how much, how."""
+    data = plane.data
+    counts = ", ".join(
+        f"{int(count)} {split}" for split, count in zip(data["split"].values, data["examples"], strict=True)
+    )
+    off = float(data["distance"].sel(model="global")) if "global" in data["model"].values else None
     return [
         run.data,
         run.heterogeneity,
-        f"{run.algorithm}, round {int(table.attributes['round'])}, seed {run.seed}",
+        f"{run.algorithm}, round {plane.models[0].round}, seed {run.seed}",
         f"n = {counts}",
-        f"norm layers {table.attributes['batchnorm']}",
+        f"norm layers {data['batchnorm'].item()}",
         "levels in equal steps of the logarithm above the minimum",
         f"star: the global model, projected, {off:.2g} away from the plane" if off is not None else "",
     ]
@@ -176,7 +209,7 @@ def _about(run: Run, stored: Stored, table: Table) -> list[str]:
 
 FIGURE = Figure(
     name="plane",
-    question="connected",
+    topic="connected",
     title="The plane through three models",
     reading="Models in one dark valley can be averaged; a bright ridge on a dashed line is a barrier between two.",
     needs=("plane",),

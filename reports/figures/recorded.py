@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import fit, shared_legend, whole_rounds
 from reports.plotting.lines import NOTHING, Series, mean_line
 from reports.plotting.measured import setting
@@ -15,7 +14,7 @@ from reports.plotting.style import canvas, caption, label
 from reports.runs import Collection, Run
 from reports.variants import seeds_said, variants
 
-NAMES = {  # in words; others as they are called in recipes
+NAMES = {  # labels; other quantities have the names of recipes
     "proximal_cosine": r"$\cos(\nabla L(w + \epsilon_p), \nabla L_p(w))$",
     "proximal_norm": r"$||\nabla L_p(w)||$",
     "gradient_norm": r"$||\nabla L(w)||$",
@@ -23,6 +22,7 @@ NAMES = {  # in words; others as they are called in recipes
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+    """A row of panels for each quantity: over rounds, and along the steps of the last round."""
     names = list(dict.fromkeys(name for run in runs for _, record in _records(run) for name in record))
     known = [run for run in runs if any(_records(run))]
     stepwise = [name for name in names if any(len(_by_step(name)(run)[0]) for run in known)]
@@ -30,7 +30,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         return []
     found = variants(known, everything)
     figure, axes = canvas(len(names), 2 if stepwise else 1, width=8.6 if stepwise else 5.2, height=2.7 * len(names))
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, name in enumerate(names):
         across = axes[(1 + bool(stepwise)) * place :]
         some = [row for one in found for row in mean_line(across[0], one, _over_rounds(name), name)]
@@ -57,7 +57,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(known), *said]))]
 
 
-def _records(run: Run) -> list[tuple[int, Mapping[str, Any]]]:
+def _records(run: Run) -> list[tuple[int, Mapping[str, object]]]:
     """Rounds with what was recorded in them."""
     found = [(record["round"], record.get("recorded")) for record in run.metrics]
     return [(round, some) for round, some in found if isinstance(some, Mapping)]
@@ -72,7 +72,7 @@ def _over_rounds(name: str) -> Callable[[Run], Series]:
     return find
 
 
-def _mean(some: Any) -> float | None:
+def _mean(some: object) -> float | None:
     """The mean over steps, or the number itself for what is recorded once a round; None where it was not defined."""
     value = some.get("mean") if isinstance(some, Mapping) else some
     return float(value) if isinstance(value, (int, float)) and np.isfinite(value) else None
@@ -98,7 +98,7 @@ def _by_step(name: str) -> Callable[[Run], Series]:
 
 FIGURE = Figure(
     name="recorded",
-    question="agree",
+    topic="agree",
     title="Along the local steps",
     reading="A proximal cosine below zero: local steps raise the proximal loss; near zero they leave it as it is.",
     needs=(),

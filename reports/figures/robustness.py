@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from analysis.store import Table
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
+from reports.figure import Drawn, Figure, Row
 from reports.plotting.fitting import shared_legend
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import canvas, caption, label, mark
@@ -23,13 +21,14 @@ APART = 0.7  # share of a corruption's row that its dots spread over
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    known = [run for run in runs if run.table("robustness", "robustness") is not None]
+    """A row for each corruption, the worst at the bottom."""
+    known = [run for run in runs if run.measured("robustness") is not None]
     if not known:
         return []
     names = _sorted(known)
     figure, (axes,) = canvas(width=6.4, height=1.2 + 0.36 * len(names))
     found = variants(known, everything)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, variant in enumerate(found):
         shift = APART * (0.5 - (place + 0.5) / len(found))
         rows += _dots(axes, variant, names, shift)
@@ -41,45 +40,43 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     label(axes, "accuracy (%), mean over severities", "corruption")
     shared_legend(figure)
     stored = of_study(known, "robustness")
-    severities = ", ".join(str(int(one)) for one in _of(known[0])["severity"])
+    first = _find(known[0])
+    severities = ", ".join(str(one) for one in first["severity"].values)
     doubt = (
         "range over seeds" if len(found) < len(known) else "standard errors (at most: severities share their images)"
     )
-    count = f"{int(_of(known[0]).attributes['total'])} {stored[0].settings.get('split', 'test')} images"
-    skipped = json.loads(_of(known[0]).attributes.get("left_out", "[]"))
-    lacking = f"not for such images: {', '.join(skipped)}" if skipped else ""
+    count = f"{int(first.attrs['total'])} {stored[0].settings.get('split', 'test')} images"
+    skipped = first.attrs.get("left_out", "")
+    lacking = f"not for such images: {skipped}" if skipped else ""
     said = [count, lacking, f"severities {severities}", f"bars: {doubt}", "dashed: accuracy on clean images"]
     return [Drawn(figure, rows, caption([*setting(known), *said, *measured(stored)]))]
 
 
-def _of(run: Run) -> Table:
-    table = run.table("robustness", "robustness")
-    assert table is not None
-    return table
+def _find(run: Run) -> xr.Dataset:
+    """What the last round gave."""
+    data = run.measured("robustness")
+    assert data is not None
+    return data.isel(round=-1)
 
 
 def _sorted(runs: Sequence[Run]) -> list[str]:
     """Every corruption, the worst at the bottom."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        table = _of(run)
-        for name, value in zip(table["corruption"], table["mean_by_corruption"][-1], strict=True):
+        means = _find(run)["mean_by_corruption"]
+        for name, value in zip(means["corruption"].values, means.values, strict=True):
             found.setdefault(str(name), []).append(float(value))
     return sorted(found, key=lambda name: float(mean_known(np.asarray(found[name]))))
 
 
 def _values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Per cent under each corruption, standard errors, and on clean images; NaN for a corruption that it has not."""
-    table = _of(run)
-    places = {str(name): place for place, name in enumerate(table["corruption"])}
-    mean, error = table["mean_by_corruption"][-1], table["standard_error"][-1].mean(axis=1)
-    values = np.asarray(
-        [[mean[places[name]], error[places[name]]] if name in places else [np.nan] * 2 for name in names]
-    )
-    return 100 * values[:, 0], 100 * values[:, 1], 100 * float(table["clean_accuracy"][-1])
+    data = _find(run).reindex(corruption=list(names))
+    error = data["standard_error"].mean("severity", skipna=False)
+    return 100 * data["mean_by_corruption"].values, 100 * error.values, 100 * float(data["clean_accuracy"])
 
 
-def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[dict[str, Any]]:
+def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[Row]:
     every = [_values(run, names) for run in variant.shown]
     values, clean = np.stack([one[0] for one in every]), float(mean_known(np.asarray([one[2] for one in every])))
     mean = mean_known(values)
@@ -107,7 +104,7 @@ def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> l
 
 FIGURE = Figure(
     name="robustness",
-    question="good",
+    topic="good",
     title="Accuracy under corruptions",
     reading="The further a dot lies left of its dashed line, the more this corruption costs the method.",
     needs=("robustness",),

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
+from reports.measures import last_participants
 from reports.plotting.fitting import fit, shared_legend
-from reports.plotting.measured import REFERENCES, measured, of_study, reference, setting
+from reports.plotting.measured import REFERENCES, data_of, measured, of_study, reference, select_runs, setting
 from reports.plotting.style import Look, canvas, caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
@@ -30,11 +32,11 @@ MAJORITY = 0.5  # share of the participants that choose a layer, from which it i
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if run.table("sensitivity", "layers") is not None]
+    looked = select_runs(runs, "sensitivity", "moved")
     if not looked:
         return []
-    layers = list(dict.fromkeys(str(name) for run in looked for name in _table(run)["layer"]))
-    origin = reference(looked, "sensitivity", "layers")
+    layers = list(dict.fromkeys(str(name) for run in looked for name in _last(run)["layer"].values))
+    origin = reference(looked, "sensitivity")
     figure, axes = canvas(len(PANELS), 1, width=max(7.2, 0.3 * len(layers)), height=8.0)
     rows: list[dict[str, Any]] = []
     for place, (name, words) in zip(axes, PANELS.items(), strict=True):
@@ -56,24 +58,21 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(looked), *_said(looked)]))]
 
 
-def _table(run: Run) -> Any:
-    table = run.table("sensitivity", "layers")
-    assert table is not None
-    return table
+def _last(run: Run) -> xr.Dataset:
+    """The participants of the last round."""
+    return last_participants(data_of(run, "sensitivity"), "loss")
 
 
 def _points(
     axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, shift: float, title: str
 ) -> list[dict[str, Any]]:
     """Mean over the participants of the last round with its standard error; a ring around what they would choose."""
-    table = _table(run)
-    last = table["round_of"] == table["round_of"].max()
-    values = table[name][last]  # (participant, layer)
-    measures = [str(one) for one in table["measure"]]
-    chosen = table["chosen"][last][:, measures.index(RANKING)].mean(axis=0)
+    last = _last(run)
+    values = last[name].transpose("client", "layer").values
+    chosen = last["chosen"].sel(measure=RANKING).mean("client").values
     mean, count = values.mean(axis=0), len(values)
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(mean), np.nan)
-    places = np.asarray([layers.index(str(layer)) for layer in table["layer"]]) + shift
+    places = np.asarray([layers.index(str(layer)) for layer in last["layer"].values]) + shift
     bars = axes.errorbar(places, mean, error, fmt=look.marker, color=look.color, capsize=2, label=title)
     most = chosen > MAJORITY
     rings = axes.plot(places[most], mean[most], "o", color="none", markeredgecolor="black", markersize=9)
@@ -89,18 +88,19 @@ def _points(
             "participants": count,
             "share_choosing": float(chosen[place]),
         }
-        for place, layer in enumerate(table["layer"])
+        for place, layer in enumerate(last["layer"].values)
     ]
 
 
 def _said(runs: Sequence[Run]) -> list[str]:
-    rounds = sorted({int(_table(run)["round_of"].max()) for run in runs})
-    radii = sorted({f"{_table(run).attributes['radius']:g}" for run in runs})
-    counts = sorted({int(_table(run).attributes["layers"]) for run in runs})
+    last = [_last(run) for run in runs]
+    rounds = sorted({int(one["round"]) for one in last})
+    radii = sorted({f"{one.attrs['radius']:g}" for one in last})
+    counts = sorted({int(one.attrs["layers"]) for one in last})
     return [
         f"round {', '.join(map(str, rounds))}",
         "means over participants on their own training data, bars: standard error",
-        f"movement is counted from {REFERENCES[reference(runs, 'sensitivity', 'layers')]}",
+        f"movement is counted from {REFERENCES[reference(runs, 'sensitivity')]}",
         f"perturbation of radius {' or '.join(radii)} along the gradient",
         f"ringed: among the {' or '.join(map(str, counts))} layers that most participants would choose",
         *measured(of_study(runs, "sensitivity")),
@@ -109,7 +109,7 @@ def _said(runs: Sequence[Run]) -> list[str]:
 
 FIGURE = Figure(
     name="sensitivity",
-    question="agree",
+    topic="agree",
     title="Which layers are sensitive?",
     reading="High points are layers that the loss depends on most; rings mark those that FedFSA would perturb more. "
     "Where the rings and the high points part, movement is no good guide to sensitivity.",

@@ -102,7 +102,7 @@ def _panel(
 
 FIGURE = Figure(
     name="setting",
-    question="good",
+    topic="good",
     title="What a setting does",
     reading="A flat line is a method that does not mind; compare where lines peak, not single points within the bars.",
     needs=(),

@@ -10,17 +10,18 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
+from reports.measures import last_participants
 from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.heat import panels
-from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import Look, caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
 
-PANELS = {  # table and side: what was looked at
-    ("global_model", "global"): "global model, everyone's data",
-    ("local_models", "local"): "local models, own data",
-    ("local_models", "global"): "local models, everyone's data",
+PANELS = {  # how names of variables begin: what was looked at
+    "global_model": "global model, everyone's data",
+    "local": "local models, own data",
+    "global": "local models, everyone's data",
 }
 KINDS = {
     "sam": "SAM",
@@ -36,22 +37,22 @@ SPREAD = 0.8  # of the room between two groups of bars that is filled
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if run.table("sharpness", "global_model") is not None]
-    shown = {key: title for key, title in PANELS.items() if any(_has(run, *key) for run in looked)}
+    looked = select_runs(runs, "sharpness", "global_model_value")
+    shown = {prefix: title for prefix, title in PANELS.items() if any(_has(run, prefix) for run in looked)}
     if not shown:
         return []
     figure, axes = panels(len(shown) + 1, columns=2, width=4.4, height=3.0)
     rows: list[dict[str, Any]] = []
-    for place, (key, title) in zip(axes, shown.items(), strict=False):
-        kinds = list(dict.fromkeys(kind for run in looked if _has(run, *key) for kind in _table(run, key[0])["kind"]))
+    for place, (prefix, title) in zip(axes, shown.items(), strict=False):
+        kinds = list(dict.fromkeys(kind for run in looked if _has(run, prefix) for kind in _kinds(run)))
         found: list[dict[str, Any]] = []
         for run, look, name, shift, width in _bars(looked, everything):
-            if _has(run, *key):
-                groups = [kinds.index(kind) for kind in _table(run, key[0])["kind"]]
-                numbers = _mean(run, *key, "value")
+            if _has(run, prefix):
+                groups = [kinds.index(kind) for kind in _kinds(run)]
+                numbers = _mean(run, prefix, "value")
                 _draw(place, run, look, name, np.asarray(groups) + shift, width, *numbers)
-                found += _rows(run, title, [str(kinds[group]) for group in groups], *numbers)
-        place.set_xticks(range(len(kinds)), [KINDS.get(str(kind), str(kind)) for kind in kinds], fontsize=8)
+                found += _rows(run, title, _kinds(run), *numbers)
+        place.set_xticks(range(len(kinds)), [KINDS.get(kind, kind) for kind in kinds], fontsize=8)
         label(place, "kind of sharpness", "rise of the loss", title)
         fit(place, "y", [row["mean"] for row in found])
         rows += found
@@ -60,15 +61,12 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(looked), *_said(looked)]))]
 
 
-def _table(run: Run, group: str) -> Any:
-    table = run.table("sharpness", group)
-    assert table is not None
-    return table
+def _kinds(run: Run) -> list[str]:
+    return [str(kind) for kind in data_of(run, "sharpness")["kind"].values]
 
 
-def _has(run: Run, group: str, side: str) -> bool:
-    table = run.table("sharpness", group)
-    return table is not None and f"{side}_value" in table.variables
+def _has(run: Run, prefix: str) -> bool:
+    return f"{prefix}_value" in data_of(run, "sharpness")
 
 
 def _bars(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Look, str, float, float]]:
@@ -80,13 +78,14 @@ def _bars(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Lo
             place += 1
 
 
-def _mean(run: Run, group: str, side: str, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _mean(run: Run, prefix: str, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Of the last round: the global model's numbers and their standard error; or mean and error over participants."""
-    table = _table(run, group)
-    if group == "global_model":
-        values = table[f"{side}_{name}"][-1]
-        return values, table[f"{side}_standard_error"][-1] if name == "value" else np.full(len(values), np.nan)
-    values = table[f"{side}_{name}"][table["round_of"] == table["round_of"].max()]
+    data = data_of(run, "sharpness")
+    if prefix == "global_model":
+        last = data.isel(round=-1)
+        values = last[f"{prefix}_{name}"].values
+        return values, last[f"{prefix}_standard_error"].values if name == "value" else np.full(len(values), np.nan)
+    values = last_participants(data, f"{prefix}_base")[f"{prefix}_{name}"].transpose("client", "kind").values
     count = len(values)
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[1], np.nan)
     return values.mean(axis=0), error
@@ -107,15 +106,13 @@ def _draw(
     mark([list(bars), whiskers], [run.name])
 
 
-def _gradients(
-    axes: Axes, runs: Sequence[Run], shown: dict[tuple[str, str], str], everything: Collection
-) -> list[dict[str, Any]]:
+def _gradients(axes: Axes, runs: Sequence[Run], shown: dict[str, str], everything: Collection) -> list[dict[str, Any]]:
     """Norms of the gradient beside it: away from a minimum, radius times this norm is most of the rise."""
     rows: list[dict[str, Any]] = []
     for run, look, name, shift, width in _bars(runs, everything):
-        for group, (key, title) in enumerate(shown.items()):
-            if _has(run, *key):
-                value, error = (some[:1] for some in _mean(run, *key, "gradient_norm"))  # the same for every kind
+        for group, (prefix, title) in enumerate(shown.items()):
+            if _has(run, prefix):
+                value, error = (some[:1] for some in _mean(run, prefix, "gradient_norm"))  # the same for every kind
                 _draw(axes, run, look, name, np.asarray([group + shift]), width, value, error)
                 rows += _rows(run, title, ["gradient norm"], value, error)
     axes.set_xticks(range(len(shown)), [title.replace(", ", ",\n") for title in shown.values()], fontsize=8)
@@ -135,11 +132,10 @@ def _rows(
 
 
 def _said(runs: Sequence[Run]) -> list[str]:
-    table = _table(runs[0], "global_model")
-    rounds = sorted({int(_table(run, "global_model")["round"][-1]) for run in runs})
+    rounds = sorted({int(data_of(run, "sharpness")["round"][-1]) for run in runs})
     radii: dict[str, list[str]] = {}
-    for kind, radius in zip(table["kind"], table["radius"], strict=True):
-        radii.setdefault(f"{radius:g}", []).append(KINDS.get(str(kind), str(kind)).replace("\n", " "))
+    for kind, radius in zip(_kinds(runs[0]), data_of(runs[0], "sharpness")["radius"].values, strict=True):
+        radii.setdefault(f"{radius:g}", []).append(KINDS.get(kind, kind).replace("\n", " "))
     said = ", ".join(f"{radius} ({', '.join(kinds)})" for radius, kinds in radii.items())
     return [
         f"round {', '.join(map(str, rounds))}",
@@ -152,7 +148,7 @@ def _said(runs: Sequence[Run]) -> list[str]:
 
 FIGURE = Figure(
     name="sharpness",
-    question="flat",
+    topic="flat",
     title="How much the loss rises around the models",
     reading="Lower is flatter, within one kind; kinds have radii of their own. A large gradient norm tells that the "
     "model is not at a minimum, and most of the rise is slope.",

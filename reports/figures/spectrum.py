@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from reports.figure import Drawn, Figure
 from reports.figures.eigenvalues import whose
 from reports.plotting.fitting import fit, shared_legend
-from reports.plotting.measured import measured, of_study, setting
+from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import Look, canvas, caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import Variant, variants
@@ -22,7 +22,7 @@ NEGATIVE = "p"  # a marker that no method has
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    looked = [run for run in runs if run.table("curvature", "spectrum") is not None]
+    looked = select_runs(runs, "curvature", "eigenvalue")
     if not looked:
         return []
     figure, (axes,) = canvas(width=7.2, height=4.4)
@@ -49,22 +49,20 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 def _name(variant: Variant) -> str:
     """With the ratio that says how much one direction stands out; the mean of it over seeds."""
-    tables = [run.table("curvature", "spectrum") for run in variant.runs]
-    values = [table["eigenvalue"][-1] for table in tables if table is not None]
+    values = [data_of(run, "curvature")["eigenvalue"].isel(round=-1).values for run in variant.runs]
     place = min(RATIO, *(len(some) for some in values), len(values[0]))
     ratio = np.mean([some[0] / some[place - 1] if some[place - 1] else np.nan for some in values])
     return f"{variant.label}: λ1/λ{place} = {ratio:.2f}" if place > 1 else variant.label
 
 
 def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[dict[str, Any]]:
-    table = run.table("curvature", "spectrum")
-    assert table is not None
-    ranks: list[Any] = [int(rank) for rank in table["rank"]]
-    places = table["rank"].astype(float)
-    values, doubts, sure = (table[name][-1] for name in ("eigenvalue", "residual", "converged"))
-    if "smallest" in table.variables:
+    last = data_of(run, "curvature").isel(round=-1)
+    ranks: list[int | str] = last["rank"].values.tolist()
+    places = last["rank"].values.astype(float)
+    values, doubts, sure = (last[name].values for name in ("eigenvalue", "residual", "converged"))
+    if "smallest" in last:
         ranks, places = [*ranks, "smallest"], np.append(places, places[-1] + 1)
-        values, doubts = np.append(values, table["smallest"][-1]), np.append(doubts, table["smallest_residual"][-1])
+        values, doubts = np.append(values, last["smallest"]), np.append(doubts, last["smallest_residual"])
         sure = np.append(sure, 1)  # whether that one converged is not on record: its bar tells
     for some, marker, face in ((values >= 0, look.marker, look.color), (values < 0, NEGATIVE, f"{look.color}60")):
         for known, inside in ((sure == 1, face), (sure != 1, "white")):
@@ -85,7 +83,7 @@ def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[dict[str, An
         {
             "run": run.name,
             "algorithm": run.algorithm,
-            "round": int(table["round"][-1]),
+            "round": int(last["round"]),
             "rank": rank,
             "eigenvalue": float(value),
             "residual": float(doubt),
@@ -97,7 +95,7 @@ def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[dict[str, An
 
 FIGURE = Figure(
     name="spectrum",
-    question="flat",
+    topic="flat",
     title="The largest eigenvalues, one by one",
     reading="Lower is flatter; a steep fall, a large λ1/λ5, means that one direction is much sharper than the others.",
     needs=("curvature",),

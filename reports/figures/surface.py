@@ -42,7 +42,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 FIGURE = Figure(
     name="surface",
-    question="flat",
+    topic="flat",
     title="Loss around the global model",
     reading="A wide, low bowl is a flat minimum; heights and colours are the same in all panels.",
     needs=("surface",),

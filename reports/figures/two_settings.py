@@ -75,7 +75,7 @@ def _cells(one: Variant, across: str, up: str) -> tuple[list[float], list[float]
 
 FIGURE = Figure(
     name="two_settings",
-    question="good",
+    topic="good",
     title="Two settings at once",
     reading="A broad bright area is a method that is easy to tune; a bright spot alone asks for luck.",
     needs=(),

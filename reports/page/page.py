@@ -1,4 +1,4 @@
-"""One self-contained page: what was compared, every figure by question, tables, what is missing, and provenance."""
+"""One self-contained page: what was compared, every figure by topic, tables, what is missing, and provenance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.drawing import Outcome, Picture, Section
-from reports.figure import QUESTIONS
+from reports.figure import TOPICS
 from reports.files import slug
 from reports.measures import final_accuracy
 from reports.page import provenance
@@ -91,7 +91,7 @@ def render(
         keys=keys,
         bold=BOLD[bold],
         runs=[_run(run) for run in runs],
-        questions=_questions(everything, outcomes, tables),
+        topics=_topics(everything, outcomes, tables),
         missing=[_line(line) for line in missing],
         problems=[_line(line) for line in problems],
         provenance=[provenance.of_run(run) for run in runs],
@@ -207,17 +207,17 @@ def _marked(accuracy: float, standing: Standing) -> str:
     return f"{accuracy:.1f}{'' if standing.final else DAGGER}" if math.isfinite(accuracy) else "—"
 
 
-def _questions(everything: Collection, outcomes: Sequence[Outcome], tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Tables and figures by question; figures by setting, in the order of the catalogue."""
+def _topics(everything: Collection, outcomes: Sequence[Outcome], tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Tables and figures by topic; figures by setting, in the order of the catalogue."""
     found = []
-    for key, title in QUESTIONS.items():
-        shown = [_table(table) for table in tables if table.question == key]
+    for key, title in TOPICS.items():
+        shown = [_table(table) for table in tables if table.topic == key]
         parts = []
         for section in dict.fromkeys(outcome.section for outcome in outcomes):
             figures = [
                 _figure(outcome)
                 for outcome in outcomes
-                if outcome.section == section and outcome.figure.question == key and outcome.pictures
+                if outcome.section == section and outcome.figure.topic == key and outcome.pictures
             ]
             if figures:
                 part = {"id": f"{key}-{section.slug}", "title": section.title, "figures": figures}

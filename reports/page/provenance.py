@@ -7,13 +7,14 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.store import Stored
+from analysis.store import Answer
 from reports.runs import Collection, Run
 
 
 def of_run(run: Run) -> dict[str, Any]:
     """Everything stored about one run."""
     stored = _facts(run)
+    answers = [answer for some in run.answers.values() for answer in some]
     return {
         "run": run.name,
         "algorithm": run.algorithm,
@@ -27,8 +28,8 @@ def of_run(run: Run) -> dict[str, Any]:
             "training": run.standing.said,
         },
         "recipe": _recipe(run),
-        "hashes": _hashes(run.results.values()),
-        "studies": [_study(one, [run.name]) for one in run.results.values()],
+        "hashes": _hashes(answers),
+        "studies": [_study(one, [run.name]) for one in answers],
     }
 
 
@@ -67,7 +68,7 @@ def _texts(value: Any) -> list[str]:
     return [str(one) for one in (value if isinstance(value, list) else [value] if isinstance(value, str) else [])]
 
 
-def _hashes(results: Iterable[Stored]) -> list[dict[str, Any]]:
+def _hashes(results: Iterable[Answer]) -> list[dict[str, Any]]:
     """Checkpoints that studies looked at, each once."""
     found: dict[tuple[int, str], str] = {}
     for stored in results:
@@ -80,7 +81,7 @@ def _hashes(results: Iterable[Stored]) -> list[dict[str, Any]]:
     return [{"round": round, "file": name, "sha256": sha} for (round, name), sha in sorted(found.items())]
 
 
-def _study(stored: Stored, subjects: Sequence[str]) -> dict[str, Any]:
+def _study(stored: Answer, subjects: Sequence[str]) -> dict[str, Any]:
     return {
         "study": stored.study,
         "digest": stored.digest,
@@ -90,7 +91,7 @@ def _study(stored: Stored, subjects: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _command(stored: Stored, subjects: Sequence[str]) -> str:
+def _command(stored: Answer, subjects: Sequence[str]) -> str:
     """The call that asks the same question, every setting said."""
     words = ["landscape", "analyze", *subjects, "--study", stored.study]
     for key, value in stored.settings.items():

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
+from reports.figure import Row
 from reports.plotting.style import mark
 from reports.runs import Run
 from reports.variants import Variant
@@ -21,7 +22,7 @@ NOTHING: Series = (np.empty(0), np.empty(0))
 
 def mean_line(
     axes: Axes, variant: Variant, find: Callable[[Run], Series], metric: str, *, x: str = "round", **more: Any
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Draw it at the places that all seeds share; return the numbers drawn.
 
     find: what is drawn of one run, empty where it was not measured.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from analysis.store import Stored
+import xarray as xr
+
+from analysis.store import Answer
 from reports.runs import Run
-from reports.subsets import described
+from reports.subsets import describe_subsets
 
 
 def setting(runs: Iterable[Run]) -> list[str]:
@@ -17,23 +19,34 @@ def setting(runs: Iterable[Run]) -> list[str]:
     return [known[0].data, known[0].heterogeneity, f"{word} {', '.join(map(str, seeds))}"]
 
 
-def measured(results: Iterable[Stored]) -> list[str]:
+def measured(results: Iterable[Answer]) -> list[str]:
     """How many examples a study saw, and what it did with norm layers; both where they are on record."""
     known = list(results)
     policies = sorted({str(one) for stored in known for one in stored.provenance.get("batchnorm", ())})
-    said = described(known)
+    said = describe_subsets(known)
     return [*([said] if said else []), *(["BatchNorm " + ", ".join(policies)] if policies else [])]
 
 
-def of_study(runs: Iterable[Run], study: str) -> list[Stored]:
+def select_runs(runs: Iterable[Run], study: str, name: str) -> list[Run]:
+    """The runs in which a study measured a variable."""
+    return [run for run in runs if (data := run.measured(study)) is not None and name in data]
+
+
+def data_of(run: Run, study: str) -> xr.Dataset:
+    """What a study found in a run that has an answer of it."""
+    data = run.measured(study)
+    assert data is not None
+    return data
+
+
+def of_study(runs: Iterable[Run], study: str) -> list[Answer]:
     """What the study found in these runs, where it was run."""
-    return [run.results[study] for run in runs if study in run.results]
+    return [answer for run in runs if (answer := run.answer(study)) is not None]
 
 
-def reference(runs: Iterable[Run], study: str, table: str) -> str:
+def reference(runs: Iterable[Run], study: str) -> str:
     """What local models were compared with: "sent", "global", "mixed", or nothing where it is not on record."""
-    tables = [inside for run in runs if (inside := run.table(study, table)) is not None]
-    found = {str(inside.attributes.get("reference", "")) for inside in tables}
+    found = {str(answer.data.attrs.get("reference", "")) for answer in of_study(runs, study)}
     known = found & {"sent", "global"}
     return known.pop() if len(found) == len(known) == 1 else "mixed" if known else ""
 

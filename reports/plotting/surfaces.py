@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.store import Stored
+from analysis.store import Answer
 from reports import variants
+from reports.plotting.origins import Origin, read_origins
 from reports.plotting.scales import Scale
 from reports.plotting.style import looks
 from reports.runs import Collection, Run
@@ -25,23 +26,38 @@ ABOUT = {
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """Loss and error of one model around itself, [x, y]."""
+    """Loss and error of one model around itself.
+
+    run: the run of the model.
+    round: its communication round.
+    client: the participant whose model it is; None: the global model.
+    split: the data: train, test, or a client's own training data (own).
+    x, y: coordinates along the two directions.
+    loss, error: indexed [x, y].
+    examples: how many there were; 0 where it is not on record.
+    answer: what it was read from.
+    """
 
     run: Run
     round: int
-    view: str  # train, test; own, everyone
     client: int | None
+    split: str
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     loss: NDArray[np.float64]
     error: NDArray[np.float64]
     examples: int
-    stored: Stored
-    group: str  # its table there
+    answer: Answer
+
+    @property
+    def view(self) -> str:
+        """The data from the model's point of view: train, test; of a participant's model own, everyone."""
+        return "everyone" if self.client is not None and self.split == "train" else self.split
 
     @property
     def about(self) -> dict[str, Any]:
-        return self.stored.tables[self.group].attributes
+        """How the axes were made."""
+        return self.answer.data.attrs
 
     def rows(self, scale: Scale, field: str = "loss") -> list[dict[str, Any]]:
         """Stored numbers, and what is drawn of them."""
@@ -56,9 +72,9 @@ class Surface:
         ]
 
 
-def global_surfaces(runs: Sequence[Run], everything: Collection, view: str = "train") -> list[Surface]:
+def global_surfaces(runs: Sequence[Run], everything: Collection, split: str = "train") -> list[Surface]:
     """The last stored round of every run that has one, in the order of methods; FedAvg, if there, is the first."""
-    found = [rounds[-1] for run in in_order(runs, everything) if (rounds := surfaces_of(run, runs, everything, view))]
+    found = [rounds[-1] for run in in_order(runs, everything) if (rounds := surfaces_of(run, runs, everything, split))]
     return found if len(found) <= MOST else one_seed(found)
 
 
@@ -72,44 +88,60 @@ def local_surfaces(runs: Sequence[Run], everything: Collection) -> list[tuple[Su
     """Participants' models of the last stored round: on their own data, and on everyone's."""
     pairs = []
     for run in in_order(runs, everything):
-        own, everyone = (surfaces_of(run, runs, everything, view, "local_models") for view in ("own", "everyone"))
+        own, everyone = (surfaces_of(run, runs, everything, split, local=True) for split in ("own", "train"))
         pairs += [both for both in zip(own, everyone, strict=True) if both[0].round == own[-1].round]
     return pairs
 
 
 def surfaces_of(
-    run: Run, runs: Sequence[Run], everything: Collection, view: str, group: str = "global_models"
+    run: Run, runs: Sequence[Run], everything: Collection, split: str, *, local: bool = False
 ) -> list[Surface]:
-    """A run's surfaces in the order of rounds; from the file that compares most of the runs, else from its own."""
-    names = {one.name for one in runs}
-    together = [one for one in everything.together.get("surface", []) if group in one.tables]
-    together.sort(key=lambda one: -len(names & set(one.tables[group]["run"])))
-    alone = [one for one in (run.results.get("surface"),) if one is not None and group in one.tables]
-    for stored in [*together, *alone]:
-        table = stored.tables[group]
-        views = list(table["split" if group == "global_models" else "data"])
-        mine = np.flatnonzero(table["run"] == run.name)
-        if not len(mine) and stored in alone and len(set(table["run"])) == 1:
-            mine = np.arange(len(table["run"]))  # the directory was called otherwise then
-        if len(mine) and view in views:
-            place = views.index(view)
-            return [
-                Surface(
-                    run=run,
-                    round=int(table["round_of"][row]),
-                    view=view,
-                    client=int(table["client"][row]) if "client" in table.variables else None,
-                    x=table["x"],
-                    y=table["y"],
-                    loss=table["loss"][row, place],
-                    error=table["error"][row, place],
-                    examples=int(table["examples"][row, place]),
-                    stored=stored,
-                    group=group,
-                )
-                for row in mine[np.argsort(table["round_of"][mine], kind="stable")]
-            ]
+    """A run's surfaces in the order of rounds; from the answer that compares most of the runs, else from its own.
+
+    runs: those of the section.
+    split: the data.
+    local: whether of participants' models, instead of global ones.
+    """
+    names, own = {one.name for one in runs}, run.answer("surface")
+    together = sorted(
+        everything.together.get("surface", []),
+        key=lambda one: -len(names & set(one.data["model_run"].values.tolist())),
+    )
+    for answer in [*together, *([own] if own is not None else [])]:
+        models = [
+            (number, one)
+            for number, one in enumerate(read_origins(answer.data, "model"))
+            if (one.client is not None) == local
+        ]
+        mine = [(number, one) for number, one in models if one.run == run.name]
+        if not mine and answer is own and len({one.run for _, one in models}) == 1:
+            mine = models  # the directory was called otherwise then
+        if mine and _has(answer, [number for number, _ in mine], split):
+            mine.sort(key=lambda one: one[1].round)
+            return [_read(answer, number, one, split, run) for number, one in mine]
     return []
+
+
+def _has(answer: Answer, models: Sequence[int], split: str) -> bool:
+    """Whether these models were evaluated on a split."""
+    done = answer.data["done"].isel(model=list(models))
+    return split in done["split"].values and bool(done.sel(split=split).any())
+
+
+def _read(answer: Answer, number: int, origin: Origin, split: str, run: Run) -> Surface:
+    data = answer.data.isel(model=number).sel(split=split)
+    return Surface(
+        run=run,
+        round=origin.round,
+        client=origin.client,
+        split=split,
+        x=data["x"].values,
+        y=data["y"].values,
+        loss=data["loss"].values,
+        error=data["error"].values,
+        examples=int(data["examples"]) if "examples" in data else 0,
+        answer=answer,
+    )
 
 
 def one_seed(surfaces: Sequence[Surface]) -> list[Surface]:
@@ -160,7 +192,7 @@ def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None)
     counts, rounds, seeds = (
         ", ".join(map(str, sorted(set(values))))
         for values in (
-            [one.examples for one in surfaces],
+            [one.examples for one in surfaces if one.examples],
             [one.round for one in surfaces],
             [one.run.seed for one in surfaces],
         )
@@ -169,8 +201,8 @@ def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None)
     return [
         first.run.data,
         first.run.heterogeneity,
-        f"{what}, n = {counts}",
-        f"{first.stored.settings.get('model', 'server')} model of round {rounds}",
+        f"{what}, n = {counts}" if counts else what,
+        f"{first.answer.settings.get('model', 'server')} model of round {rounds}",
         ABOUT.get(str(first.about.get("axes")), "").format(seed=first.about.get("seed")),
         f"norm layers {first.about.get('batchnorm', 'frozen')}",
         f"seed {seeds}",

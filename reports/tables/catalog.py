@@ -9,7 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from reports.measures import MEASURES, bytes_per_round, personal_scores, personal_ways, targets, to_target
+from reports.measures import (
+    MEASURES,
+    bytes_per_round,
+    last_participants,
+    personal_scores,
+    personal_strategies,
+    targets,
+    to_target,
+)
 from reports.reading import attempt
 from reports.runs import Collection, Run
 from reports.standing import DAGGER, counted
@@ -101,7 +109,7 @@ def _fair_target(runs: Sequence[Run], methods: Sequence[Variant]) -> float | Non
 
 def _until(variant: Variant, target: float, which: int, unit: float) -> Cell:
     """Of seeds that count; an unfinished run has not said its last word, so there a target is open and not missed."""
-    known = [run for run in counted(variant.runs) if run.table("training", "models") is not None]
+    known = [run for run in counted(variant.runs) if run.measured("training") is not None]
     values = [to_target(run, target)[which] / unit for run in known]
     if not known:
         return marked(Cell(), variant.runs)
@@ -137,8 +145,8 @@ def sharpness(everything: Collection) -> Table | None:
 
 def _whose(everything: Collection) -> str:
     """Readers of a row with SWA in its name must know whose eigenvalues these are."""
-    averaged = [run for run in everything.runs if "swa" in run.settings and "curvature" in run.results]
-    models = sorted({str(run.results["curvature"].settings.get("model", "server")) for run in averaged})
+    averaged = [run.answer("curvature") for run in everything.runs if "swa" in run.settings]
+    models = sorted({str(answer.settings.get("model", "server")) for answer in averaged if answer is not None})
     words = {
         "final": "the averaged model",
         "swa": "the averaged model",
@@ -152,10 +160,13 @@ def personal(everything: Collection) -> Table | None:
     """Accuracy on clients' own data: of the global model, and of models made for them (FedFSA, T1; FedSoL, T5)."""
 
     def columns_of(section: str, runs: list[Run], methods: list[Variant]) -> list[Found]:
-        ways = personal_ways(runs)
+        strategies = personal_strategies(runs)
         if not any(run.personal for run in runs):
             return []
-        return [_over_clients(None, "global model", section), *(_over_clients(way, way, section) for way in ways)]
+        return [
+            _over_clients(None, "global model", section),
+            *(_over_clients(name, name, section) for name in strategies),
+        ]
 
     columns, lines = by_method(everything, columns_of)
     if not lines:
@@ -173,11 +184,11 @@ def personal(everything: Collection) -> Table | None:
     )
 
 
-def _over_clients(way: str | None, title: str, section: str) -> Found:
+def _over_clients(strategy: str | None, title: str, section: str) -> Found:
     """Mean and standard deviation over clients (divided by their number), each averaged over seeds."""
 
     def find(variant: Variant) -> Cell:
-        scores = [some for run in counted(variant.runs) if len(some := personal_scores(run, way))]
+        scores = [some for run in counted(variant.runs) if len(some := personal_scores(run, strategy))]
         cell = mean_cell([float(some.mean()) for some in scores]) if scores else Cell()
         spread = float(np.mean([some.std() for some in scores])) if scores else math.nan
         over_seeds = cell.spread / math.sqrt(cell.seeds) if cell.seeds > 1 else math.nan
@@ -218,7 +229,7 @@ def local_global(everything: Collection) -> Table | None:
 
 
 def _seen(variant: Variant) -> bool:
-    return any(run.table("local_global", "local_models") is not None for run in variant.runs)
+    return any(_last_pairs(run) for run in variant.runs)
 
 
 def _client_lines(title: str, methods: dict[str, Variant], names: Sequence[str]) -> list[Line]:
@@ -250,14 +261,12 @@ def _client_cell(value: float, run: Run | None) -> Cell:
 
 def _last_pairs(run: Run) -> dict[int, tuple[float, float]]:
     """Client -> largest eigenvalue on its own data and on everyone's, at the last round with local models."""
-    table = run.table("local_global", "local_models")
-    if table is None or not len(table["round_of"]):
+    data = run.measured("local_global")
+    if data is None or "local_eigenvalue" not in data:
         return {}
-    last = table["round_of"] == table["round_of"].max()
-    pairs = zip(table["local_eigenvalue"][last, 0], table["global_eigenvalue"][last, 0], strict=True)
-    return {
-        int(client): (float(own), float(wide)) for client, (own, wide) in zip(table["client"][last], pairs, strict=True)
-    }
+    last = last_participants(data, "distance").sel(rank=1)
+    columns = (last[name].values.tolist() for name in ("client", "local_eigenvalue", "global_eigenvalue"))
+    return {client: (own, wide) for client, own, wide in zip(*columns, strict=True)}
 
 
 def _client_name(run: Run, client: int) -> str:

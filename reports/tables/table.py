@@ -81,7 +81,7 @@ class Table:
     """Rows of cells; the best of a column is bold, or of a row among columns of one title."""
 
     name: str
-    question: str  # key of reports.figure.QUESTIONS
+    topic: str  # key of reports.figure.TOPICS
     title: str
     reading: str  # how to read it, in one sentence
     stub: str  # heading of the first column

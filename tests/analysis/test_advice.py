@@ -56,6 +56,6 @@ def test_fewer_clients(run: Run, tmp_path: Path) -> None:
 def test_it_is_printed_with_the_plan(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(width=400, file=io.StringIO(), record=True)
     planned = plan(run, "curvature", tmp_path)
-    monkeypatch.setattr(runner, "rate", lambda subject: planned.passes / (2 * LONG))
+    monkeypatch.setattr(runner, "measure_rate", lambda subject: planned.passes / (2 * LONG))
     command.show_plans([planned], console)
     assert "--set curvature.limit=200 takes 19.5 min: numbers from 200 of" in console.export_text()

@@ -49,7 +49,7 @@ def test_one_writer_at_a_time(place: Callable[[str], Run]) -> None:
         command.analyze([run], ["training"], [], console=console())
     assert not (run.path / "analysis").exists()
     (path,) = command.analyze([run], ["training"], [], console=console())
-    assert path == run.path / "analysis" / "training.h5"
+    assert path == run.path / "analysis" / "training" / "default.h5"
     assert not (run.path / "lock").exists()
 
 
@@ -58,7 +58,7 @@ def test_results_elsewhere_lock_that_folder(place: Callable[[str], Run], tmp_pat
     with another(out), pytest.raises(ValueError, match=r"out is being written by train"):
         command.analyze([run], ["training"], [], console=console(), out=out)
     with another(run.path):
-        assert command.analyze([run], ["training"], [], console=console(), out=out) == [out / "training.h5"]
+        assert command.analyze([run], ["training"], [], console=console(), out=out) == [out / "training" / "default.h5"]
 
 
 def test_runs_that_are_compared_lock_the_folder_of_the_comparison(place: Callable[[str], Run], tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_runs_that_are_compared_lock_the_folder_of_the_comparison(place: Callabl
 
 def test_leftovers_of_killed_processes_are_cleared_away(place: Callable[[str], Run]) -> None:
     run = place("run")
-    (run.path / "analysis").mkdir()
-    leftover = run.path / "analysis" / ".drift.h5.4242.tmp"
+    (run.path / "analysis" / "training").mkdir(parents=True)
+    leftover = run.path / "analysis" / "training" / ".default.h5.4242.tmp"
     leftover.write_bytes(b"half a file")
     command.analyze([run], ["training"], [], console=console(), dry_run=True)
     assert leftover.exists()
@@ -81,7 +81,8 @@ def test_leftovers_of_killed_processes_are_cleared_away(place: Callable[[str], R
 def test_a_dry_run_changes_nothing(place: Callable[[str], Run]) -> None:
     run = place("run")
     (run.path / "analysis").mkdir()
-    (run.path / "analysis" / "training.h5").write_text("damaged")
+    (run.path / "analysis" / "training").mkdir(parents=True)
+    (run.path / "analysis" / "training" / "default.h5").write_text("damaged")
     before = names(run.path)
     with another(run.path):  # and waits for nobody
         inside = names(run.path)
@@ -89,7 +90,7 @@ def test_a_dry_run_changes_nothing(place: Callable[[str], Run]) -> None:
         assert names(run.path) == inside
     assert names(run.path) == before
     command.analyze([run], ["training"], [], console=console())
-    assert (run.path / "analysis" / "training.h5.damaged1").read_text() == "damaged"
+    assert (run.path / "analysis" / "training" / "default.h5.damaged1").read_text() == "damaged"
 
 
 @pytest.mark.parametrize("name", ["x[red]y", "a[bold]b[", "back\\[slash]"])
@@ -97,7 +98,7 @@ def test_brackets_in_a_path_are_printed_as_they_are(place: Callable[[str], Run],
     run, paper = place(name), console()
     command.analyze([run], ["training"], [], console=paper)
     text = paper.export_text()
-    assert str(run.path / "analysis" / "training.h5") in text
+    assert str(run.path / "analysis" / "training" / "default.h5") in text
     assert f"training, {name}" in text
 
 
@@ -145,12 +146,12 @@ def test_a_full_disk_names_the_file_and_loses_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"npz could not be written \(No space left on device\)"):
+    with pytest.raises(OSError, match=r"nc could not be written \(No space left on device\)"):
         command.analyze([run], ["training"], [], console=console())
     assert not (run.path / "lock").exists()
     monkeypatch.undo()
     (path,) = command.analyze([run], ["training"], [], console=console())
-    assert runner.plan(command.STUDIES["training"], command.STUDIES["training"].settings(), [run], path.parent).kept
+    assert runner.plan(command.STUDIES["training"], command.STUDIES["training"].settings(), [run], path.parents[1]).kept
 
 
 def test_a_folder_of_runs_and_patterns(place: Callable[[str], Run], tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_run_that_cannot_be_measured_does_not_keep_others_from_it(place: Calla
             shutil.rmtree(path)
     bad, page = Run(bad.path, limits=Limits(workers=1)), console()
     paths = command.analyze([bad, good], ["sensitivity"], [], console=page)
-    assert paths == [good.path / "analysis" / "sensitivity.h5"]
+    assert paths == [good.path / "analysis" / "sensitivity" / "default.h5"]
     assert "sensitivity left out: bad: round 0 keeps no local models" in page.export_text()
     with pytest.raises(ValueError, match="bad: round 0 keeps no local models"):
         command.analyze([bad], ["sensitivity"], [], console=console())

@@ -13,53 +13,61 @@ from xml.etree import ElementTree
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
-from analysis import exports, runner, store
-from analysis.store import DamagedError, Table, Variable
-from analysis.studies import plane, surface
+from analysis import exports, store
+from analysis.exports import choose_surface
+from analysis.store import Answer, DamagedError
 from analysis.subjects import Run
+from tests.analysis.helpers import ask
 
 X, Y = np.array([-1.0, 0.25, 2.0, 3.0]), np.array([0.0, 0.5, 7.0])  # not square, not even
 
 
-def made(splits: tuple[str, ...] = ("train", "test"), rows: int = 2) -> Table:
-    """loss = 100 row + 10 i + j, so that every entry tells where it belongs; one zero, one gap, one inf, one NaN."""
+def made(splits: tuple[str, ...] = ("train", "test"), models: int = 2) -> xr.Dataset:
+    """loss = 100 model + 10 i + j, so that every entry tells where it belongs; one zero, one gap, one inf, one NaN."""
     i, j = np.meshgrid(np.arange(len(X)), np.arange(len(Y)), indexing="ij")
-    loss = np.stack([[100.0 * row + 10 * i + j + 0.1 * k for k in range(len(splits))] for row in range(rows)])
-    done = np.ones(loss.shape, dtype=np.int8)
+    loss = np.stack([[100.0 * model + 10 * i + j + 0.1 * k for k in range(len(splits))] for model in range(models)])
+    done = np.ones(loss.shape, dtype=bool)
     loss[..., 1, 2], loss[..., 3, 0] = np.inf, np.nan
-    loss[..., 2, 1], done[..., 2, 1] = np.nan, 0
-    error = np.where(done != 0, (3 * i + j) / 17, np.nan)
-    dims = ("row", "split", "x", "y")
-    return Table(
+    loss[..., 2, 1], done[..., 2, 1] = np.nan, False
+    error = np.where(done, (3 * i + j) / 17, np.nan)
+    dims = ("model", "split", "x", "y")
+    return xr.Dataset(
+        {"loss": (dims, loss), "error": (dims, error), "done": (dims, done)},
         {
-            "split": Variable(("split",), np.asarray(splits), "data"),
-            "x": Variable(("x",), X, "x"),
-            "y": Variable(("y",), Y, "y"),
-            "loss": Variable(dims, loss, "loss"),
-            "error": Variable(dims, error, "error"),
-            "done": Variable(dims, done, "done"),
-        }
+            "model": range(models),
+            "model_run": ("model", [f"run_{model}" for model in range(models)]),
+            "model_round": ("model", [10] * models),
+            "model_client": ("model", [-1] * models),
+            "split": list(splits),
+            "x": X,
+            "y": Y,
+        },
     )
 
 
+def surface(number: int = 0) -> xr.Dataset:
+    """One of the surfaces of `made`."""
+    return choose_surface(made(), run=f"run_{number}")
+
+
 def test_goldstein_there_and_back_to_the_bit(tmp_path: Path) -> None:
-    table = made()
-    for row in (0, 1):
-        exports.write_goldstein(tmp_path / "surface.h5", table, row)
+    for number in (0, 1):
+        exports.write_goldstein(tmp_path / "surface.h5", surface(number))
         back = exports.read_goldstein(tmp_path / "surface.h5")
         for name in ("loss", "error", "done"):
-            assert back.variables[name].dims == ("row", "split", "x", "y")
-            np.testing.assert_array_equal(back[name][0], table[name][row])
+            assert back[name].dims == ("model", "split", "x", "y")
+            np.testing.assert_array_equal(back[name].sel(model=0), made()[name].sel(model=number))
         for name in ("x", "y", "split"):
-            np.testing.assert_array_equal(back[name], table[name])
-        assert back["run"].tolist() == ["surface"]
+            np.testing.assert_array_equal(back[name], made()[name])
+        assert back["model_run"].values.tolist() == ["surface"]
     assert [path.name for path in tmp_path.iterdir()] == ["surface.h5"]
 
 
 def test_goldsteins_own_order_and_sentinel(tmp_path: Path) -> None:
     """His programs pair entry n of the ravelled array with entry n of the ravelled mesh of (x, y)."""
-    exports.write_goldstein(tmp_path / "s.h5", made())
+    exports.write_goldstein(tmp_path / "s.h5", surface())
     mesh_x, mesh_y = np.meshgrid(X, Y)
     with h5py.File(tmp_path / "s.h5") as file:
         assert file["xcoordinates"][:].tolist() == X.tolist()
@@ -87,27 +95,25 @@ def test_a_file_that_goldstein_wrote(tmp_path: Path) -> None:
             file["xcoordinates"], file["ycoordinates"] = X, Y
             file["train_loss"] = values.reshape(shape)
             file["train_acc"] = np.where(values == -1, -1, 25.0).reshape(shape)
-        stored = exports.import_goldstein(tmp_path / "his.h5")
-        table = stored.tables["global_models"]
-        assert table["split"].tolist() == ["train"]
+        answer = exports.import_goldstein(tmp_path / "his.h5")
+        assert answer.data["split"].values.tolist() == ["train"]
+        found = choose_surface(answer.data).sel(split="train")
         expected = 10 * X[:, None] + Y[None]
         expected[0, 1] = np.nan
-        np.testing.assert_array_equal(table["loss"][0, 0], expected)
-        np.testing.assert_array_equal(table["error"][0, 0], np.where(np.isnan(expected), np.nan, 0.75))
-        np.testing.assert_array_equal(table["done"][0, 0], ~np.isnan(expected))
-        store.write(tmp_path / "surface.h5", stored)
-        np.testing.assert_array_equal(
-            store.read(tmp_path / "surface.h5").tables["global_models"]["loss"], table["loss"]
-        )
+        np.testing.assert_array_equal(found["loss"], expected)
+        np.testing.assert_array_equal(found["error"], np.where(np.isnan(expected), np.nan, 0.75))
+        np.testing.assert_array_equal(found["done"], ~np.isnan(expected))
+        store.write(tmp_path / "surface.h5", answer)
+        xr.testing.assert_identical(store.read(tmp_path / "surface.h5").data, answer.data)
 
 
 def test_accuracies_changed_by_someone_else_win(tmp_path: Path) -> None:
-    exports.write_goldstein(tmp_path / "s.h5", made())
+    exports.write_goldstein(tmp_path / "s.h5", surface())
     with h5py.File(tmp_path / "s.h5", "r+") as file:
         file["train_acc"][...] = 50.0
-    error = exports.read_goldstein(tmp_path / "s.h5")["error"]
-    assert (error[0, 0] == 0.5).all()
-    np.testing.assert_array_equal(error[0, 1], made()["error"][0, 1])
+    error = exports.read_goldstein(tmp_path / "s.h5")["error"].sel(model=0)
+    assert (error.sel(split="train") == 0.5).all()
+    np.testing.assert_array_equal(error.sel(split="test"), surface()["error"].sel(split="test"))
 
 
 def arrays(path: Path) -> tuple[dict[str, Any], Any]:
@@ -130,8 +136,8 @@ def arrays(path: Path) -> tuple[dict[str, Any], Any]:
 
 
 def test_vtk_holds_the_same_numbers(tmp_path: Path) -> None:
-    table = made()
-    exports.write_vtk(tmp_path / "s.vts", table, 1, view="test", ceiling=125.0, scale=2.0)
+    one = surface(1)
+    exports.write_vtk(tmp_path / "s.vts", one, split="test", ceiling=125.0, scale=2.0)
     found, extent = arrays(tmp_path / "s.vts")
     assert extent == "0 3 0 2 0 0"
     assert set(found) == {"Points", *(f"{s}_{f}" for s in ("train", "test") for f in ("loss", "error", "done"))}
@@ -139,36 +145,37 @@ def test_vtk_holds_the_same_numbers(tmp_path: Path) -> None:
     for i, x in enumerate(X):
         for j, y in enumerate(Y):
             assert points[j, i, :2].tolist() == [x, y]
-            loss = table["loss"][1, 1, i, j]
+            loss = float(one["loss"].sel(split="test", x=x, y=y))
             height = 125.0 if loss == np.inf else 100.1 if np.isnan(loss) else min(loss, 125.0)
             assert points[j, i, 2] == 2 * height
-    for k, split in enumerate(("train", "test")):
+    for split in ("train", "test"):
         for field in ("loss", "error", "done"):  # never cut
             values = found[f"{split}_{field}"].reshape(len(Y), len(X)).T
-            np.testing.assert_array_equal(values, table[field][1, k])
-    exports.write_vtk(tmp_path / "t.vts", table)
+            np.testing.assert_array_equal(values, one[field].sel(split=split))
+    exports.write_vtk(tmp_path / "t.vts", surface())
     assert arrays(tmp_path / "t.vts")[0]["Points"].reshape(-1, 3)[:, 2].max() == 32.0  # the largest finite loss
 
 
 def test_stored_surfaces_and_planes_go_out(run: Run, tmp_path: Path) -> None:
-    def stored(study: Any, settings: Any) -> store.Stored:
-        return store.read(runner.carry_out(runner.plan(study, settings, [run], tmp_path)))
-
-    drawn = stored(surface.STUDY, surface.Settings(steps=3, extent=0.5, clients=1)).tables
-    through = stored(plane.STUDY, plane.Settings(steps=3)).tables["plane_0"]
-    for table in (drawn["global_models"], through):
-        exports.write_goldstein(tmp_path / "g.h5", table)
-        loss = table["loss"][0] if table is not through else table["loss"]
-        np.testing.assert_array_equal(exports.read_goldstein(tmp_path / "g.h5")["loss"][0], loss)
-    exports.write_vtk(tmp_path / "own.vts", drawn["local_models"], view="own")
-    found, _ = arrays(tmp_path / "own.vts")
-    np.testing.assert_array_equal(found["everyone_loss"].reshape(3, 3).T, drawn["local_models"]["loss"][0, 1])
+    found = ask("surface", [run], tmp_path, steps=3, extent=0.5, clients=1)
+    drawn = choose_surface(found)
+    through = choose_surface(ask("plane", [run], tmp_path, steps=3))
+    for one in (drawn, through):
+        exports.write_goldstein(tmp_path / "g.h5", one)
+        back = exports.read_goldstein(tmp_path / "g.h5")["loss"].sel(model=0)
+        np.testing.assert_array_equal(back, one["loss"].sel(split=["train", "test"]))
+    client = min(run.local_points(4))
+    local = choose_surface(found, run=run.name, round=4, client=client)
+    exports.write_vtk(tmp_path / "own.vts", local, split="own")
+    values, _ = arrays(tmp_path / "own.vts")
+    assert {name for name in values if name.endswith("_loss")} == {"train_loss", "own_loss"}  # no test data
+    np.testing.assert_array_equal(values["train_loss"].reshape(3, 3).T, local["loss"].sel(split="train"))
     exports.write_vtk(tmp_path / "p.vts", through)
     with pytest.raises(ValueError, match="knows train and test, not 'own'"):
-        exports.write_goldstein(tmp_path / "g.h5", drawn["local_models"])
+        exports.write_goldstein(tmp_path / "g.h5", local)
 
 
-def test_bad_files_and_tables(tmp_path: Path) -> None:
+def test_bad_files_and_choices(tmp_path: Path) -> None:
     path = tmp_path / "bad.h5"
     with pytest.raises(ValueError, match="no such file"):
         exports.read_goldstein(path)
@@ -186,15 +193,17 @@ def test_bad_files_and_tables(tmp_path: Path) -> None:
                 file[name] = values
         with pytest.raises(ValueError, match=message):
             exports.read_goldstein(path)
-    with pytest.raises(ValueError, match="row must be between 0 and 1, got 2"):
-        exports.write_goldstein(path, made(), 2)
-    with pytest.raises(ValueError, match="not a surface: a table with loss over x and y"):
-        exports.write_goldstein(path, Table({"x": Variable(("x",), X, "x")}))
+    with pytest.raises(
+        ValueError, match="no surface of run run_1, round 5; there are run run_0 round 10 client -1; run"
+    ):
+        choose_surface(made(), run="run_1", round=5)
+    with pytest.raises(ValueError, match=r"holds no surface \(a loss over x and y\), only width"):
+        choose_surface(xr.Dataset({"width": ("x", X)}))
     with pytest.raises(ValueError, match=r"write s.vts"):
-        exports.write_vtk(tmp_path / "s.vtk", made())
+        exports.write_vtk(tmp_path / "s.vtk", surface())
     with pytest.raises(ValueError, match="there is no own loss here, only train, test"):
-        exports.write_vtk(tmp_path / "s.vts", made(), view="own")
-    empty = made()
+        exports.write_vtk(tmp_path / "s.vts", surface(), split="own")
+    empty = surface()
     empty["loss"][:] = np.nan
     with pytest.raises(ValueError, match="no point of this surface has a finite loss"):
         exports.write_vtk(tmp_path / "s.vts", empty)
@@ -206,33 +215,21 @@ def test_without_torch() -> None:
 
 
 def test_a_file_of_results_is_exported_by_the_ending_of_its_new_name(tmp_path: Path) -> None:
-    from analysis import store
-    from analysis.exports import export
-    from analysis.store import Stored, Table, Variable
-
-    grid = np.arange(6.0).reshape(1, 1, 3, 2)
-    table = Table(
-        {
-            "split": Variable(("split",), np.asarray(["train"]), "data"),
-            "x": Variable(("x",), np.arange(3.0), "x"),
-            "y": Variable(("y",), np.arange(2.0), "y"),
-            **{name: Variable(("row", "split", "x", "y"), grid, name) for name in ("loss", "error", "done")},
-        }
-    )
-    other = Table({"round": Variable(("round",), np.arange(2), "round")})
-    store.write(tmp_path / "surface.h5", Stored("surface", {}, {}, {"notes": other, "global_models": table}))
-    export(tmp_path / "surface.h5", tmp_path / "a.vts")
+    path = tmp_path / "surface.h5"
+    store.write(path, Answer("surface", "surface", {}, {}, made()))
+    exports.export(path, tmp_path / "a.vts", run="run_1", split="test")
     assert "StructuredGrid" in (tmp_path / "a.vts").read_text()
-    export(tmp_path / "surface.h5", tmp_path / "a.h5", group="global_models")
+    assert arrays(tmp_path / "a.vts")[0]["test_loss"][0] == 100.1
+    exports.export(path, tmp_path / "a.h5")
     with h5py.File(tmp_path / "a.h5") as file:
-        assert file["train_loss"].shape == (3, 2)
+        assert file["train_loss"].shape == (len(X), len(Y))
     with pytest.raises(ValueError, match=r"a.obj: its ending says the format; write .vts"):
-        export(tmp_path / "surface.h5", tmp_path / "a.obj")
-    with pytest.raises(ValueError, match="no surface called 'local_models', only global_models"):
-        export(tmp_path / "surface.h5", tmp_path / "a.vts", group="local_models")
-    store.write(tmp_path / "none.h5", Stored("training", {}, {}, {"notes": other}))
-    with pytest.raises(ValueError, match="holds no surface, only notes"):
-        export(tmp_path / "none.h5", tmp_path / "a.vts")
+        exports.export(path, tmp_path / "a.obj")
+    with pytest.raises(ValueError, match=r"surface.h5: no surface of client 3; there are run run_0 round 10 client -1"):
+        exports.export(path, tmp_path / "a.vts", client=3)
+    store.write(tmp_path / "none.h5", Answer("training", "none", {}, {}, xr.Dataset({"notes": ("round", [1.0])})))
+    with pytest.raises(ValueError, match=r"none.h5: holds no surface .* only notes"):
+        exports.export(tmp_path / "none.h5", tmp_path / "a.vts")
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,12 @@ import types
 import numpy as np
 import pytest
 import torch
-import xarray
 from safetensors.torch import save_file
 from torch import nn
 
-from analysis import runner
 from analysis.own_models import load_weights, open_own
-from analysis.studies import forgetting
 from analysis.subjects import Limits
+from tests.analysis.helpers import ask, plan
 
 
 def network(classes: int = 3) -> nn.Module:
@@ -120,11 +118,10 @@ def test_every_kind_of_file_gives_the_same_model(tmp_path, trained, write, suffi
 def test_studies_work_on_it(tmp_path, trained):
     as_state(trained, tmp_path / "w.pt")
     own, _ = opened(tmp_path / "w.pt", limits=Limits(workers=1))
-    path = runner.carry_out(runner.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path))
-    found = xarray.load_dataset(path, group="global_model", engine="h5netcdf")
+    found = ask("forgetting", [own], tmp_path)
     inputs, labels = own.examples("test")
     assert int(found["correct"].sum()) == int((trained.eval()(inputs).argmax(1) == labels).sum())
-    assert runner.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path).kept
+    assert plan("forgetting", [own], tmp_path).kept
 
 
 def test_the_fingerprint_follows_weights_and_data(tmp_path, trained, mine):

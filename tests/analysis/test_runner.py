@@ -1,31 +1,29 @@
-"""Studies are planned, kept piece by piece, and finished after whatever stopped them."""
+"""Studies are planned, kept piece by piece, and resumed after an interruption."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import xarray as xr
 
 from analysis import runner, store
 from analysis.catalog import STUDIES
 from analysis.command import parse, spoken
-from analysis.store import Table, Variable
-from analysis.study import Piece, Study, choose_settings, stacked
+from analysis.study import Limit, Piece, Rounds, Study, scalar
 from analysis.subjects import Run
+from training.settings import build, settings, values
 
 
-@dataclass(frozen=True)
+@settings
 class Settings:
     factor: float = 2.0
-    rounds: str = "all"
-    limit: int | None = None
+    rounds: Rounds = "all"
+    limit: Limit = None
 
 
 class Counted:
@@ -36,31 +34,33 @@ class Counted:
         self.fail_at: str | None = None
         self.error: Exception = RuntimeError("stop")
 
-    def measure(self, subjects: Sequence[Run], settings: Settings, piece: Piece, found: Mapping) -> dict:
-        if piece.key == self.fail_at:
+    def pieces(self, subjects: Sequence[Run], settings: Settings) -> list[Piece]:
+        planned: list[Piece] = []
+        for round in subjects[0].select(settings.rounds):
+            planned.append(Piece(round, passes=10.0, after=tuple(planned)))
+        return planned
+
+    def measure(self, subjects: Sequence[Run], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> Any:
+        if piece.name == self.fail_at:
             raise self.error
-        self.asked.append(piece.key)
-        assert all(f"round {round}" in found for round in (0, 2, 4) if round < piece.round)
-        before = sum(float(arrays["_hidden"]) for arrays in found.values())
-        return {"value": np.asarray(settings.factor * piece.round), "_hidden": np.asarray(before + 1)}
+        self.asked.append(piece.name)
+        assert len(earlier) == len(piece.after)
+        assert [float(one["value"]) for one in earlier] == [settings.factor * one.round for one in piece.after]
+        before = sum(float(one["_hidden"]) for one in earlier)
+        assert before == 2 ** len(earlier) - 1
+        return xr.Dataset(
+            {"value": scalar(settings.factor * piece.round, "doubled"), "_hidden": scalar(before + 1, "")}
+        )
 
     @property
     def study(self) -> Study:
-        def tables(subjects: Any, settings: Settings, found: Mapping) -> dict[str, Table]:
-            assert all("_hidden" not in arrays for arrays in found.values())
-            keys = list(found)
-            return {"all": Table({"value": Variable(("round",), stacked(found, keys, "value"), "doubled")})}
-
         return Study(
             name="counted",
             about="",
             settings=Settings,
             rounds=lambda subject, settings: subject.select(settings.rounds),
-            pieces=lambda subjects, settings: [
-                Piece(f"round {round}", 10.0, round=round) for round in subjects[0].select(settings.rounds)
-            ],
+            pieces=self.pieces,
             measure=self.measure,
-            tables=tables,
         )
 
 
@@ -71,15 +71,64 @@ def go(counted: Counted, run: Run, out: Path, said: list[str] | None = None, **s
     return planned
 
 
+def read_values(out: Path, question: str = "default") -> list[float]:
+    data = store.read(out / "counted" / f"{question}.h5").data
+    assert list(data.variables) == ["value", "round"]
+    return data["value"].values.tolist()
+
+
 def test_an_answer_that_is_there_is_kept(run: Run, tmp_path: Path) -> None:
     counted = Counted()
     go(counted, run, tmp_path)
-    assert store.read(tmp_path / "counted.h5").tables["all"]["value"].tolist() == [0, 4, 8]
+    assert read_values(tmp_path) == [0, 4, 8]
     assert go(counted, run, tmp_path).kept
     assert counted.asked == ["round 0", "round 2", "round 4"]
-    assert not go(counted, run, tmp_path, factor=3.0).kept  # another question
+
+
+def test_questions_stand_side_by_side(run: Run, tmp_path: Path) -> None:
+    counted = Counted()
+    go(counted, run, tmp_path)
+    assert go(counted, run, tmp_path, factor=3.0).path.name == "factor3.0.h5"
     assert counted.asked == 2 * ["round 0", "round 2", "round 4"]
-    assert store.read(tmp_path / "counted.h5").tables["all"]["value"].tolist() == [0, 6, 12]
+    assert read_values(tmp_path) == [0, 4, 8]
+    assert read_values(tmp_path, "factor3.0") == [0, 6, 12]
+    assert store.read(tmp_path / "counted" / "factor3.0.h5").question == "factor3.0"
+    assert go(counted, run, tmp_path).kept
+    assert go(counted, run, tmp_path, factor=3.0).kept
+
+
+def test_a_question_can_be_named(run: Run, tmp_path: Path) -> None:
+    study = Counted().study
+    runner.carry_out(runner.plan(study, Settings(factor=3.0), [run], tmp_path, "triple"))
+    assert read_values(tmp_path, "triple") == [0, 6, 12]
+    assert runner.plan(study, Settings(factor=3.0), [run], tmp_path, "triple").kept
+    with pytest.raises(ValueError, match="'triple' already names a question with other settings; choose another"):
+        runner.plan(study, Settings(factor=4.0), [run], tmp_path, "triple")
+
+
+def test_an_outdated_answer_to_the_same_question_is_replaced(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted()
+    go(counted, run, tmp_path)
+    monkeypatch.setattr(Run, "inputs", lambda self, rounds: {"checkpoints": "trained further"})
+    assert not go(counted, run, tmp_path).kept
+    assert len(counted.asked) == 6
+    assert [path.name for path in (tmp_path / "counted").iterdir()] == ["default.h5"]
+
+
+def test_a_long_question_gets_a_short_name_of_its_own(run: Run, tmp_path: Path) -> None:
+    study = Counted().study
+    names = {runner.name_question(study, Settings(rounds=",".join(map(str, range(n))))) for n in (40, 50)}
+    assert len(names) == 2
+    assert all(len(name) <= 70 for name in names)
+    assert runner.name_question(study, Settings(rounds="every 2", limit=5)) == "rounds-every-2-limit5"
+
+
+def test_pieces_come_after_those_they_need(run: Run) -> None:
+    first, second = Piece(1), Piece(2)
+    third = Piece(3, after=(second, first))
+    assert runner.in_order([third, first]) == [second, first, third]
 
 
 def test_an_interrupted_study_finishes_the_rest(run: Run, tmp_path: Path) -> None:
@@ -87,16 +136,17 @@ def test_an_interrupted_study_finishes_the_rest(run: Run, tmp_path: Path) -> Non
     counted.fail_at = "round 4"
     with pytest.raises(RuntimeError, match="stop"):
         go(counted, run, tmp_path)
-    assert not (tmp_path / "counted.h5").exists()
+    assert not (tmp_path / "counted" / "default.h5").exists()
     counted.fail_at = None
     planned = runner.plan(counted.study, Settings(), [run], tmp_path)
     assert (planned.kept, planned.done) == (False, 2)
     go(counted, run, tmp_path)
     assert counted.asked == ["round 0", "round 2", "round 4"]
     go(whole, run, tmp_path / "whole")
-    assert (tmp_path / "counted.h5").read_bytes() == (tmp_path / "whole" / "counted.h5").read_bytes()
-    assert [path.name for path in tmp_path.glob("*")] != []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["counted.h5", "whole"]  # no pieces left behind
+    assert (tmp_path / "counted" / "default.h5").read_bytes() == (
+        tmp_path / "whole" / "counted" / "default.h5"
+    ).read_bytes()
+    assert [path.name for path in (tmp_path / "counted").iterdir()] == ["default.h5"]  # no pieces left behind
 
 
 def test_a_damaged_piece_is_measured_again(run: Run, tmp_path: Path) -> None:
@@ -104,7 +154,7 @@ def test_a_damaged_piece_is_measured_again(run: Run, tmp_path: Path) -> None:
     counted.fail_at = "round 4"
     with pytest.raises(RuntimeError):
         go(counted, run, tmp_path)
-    part = next(tmp_path.glob(".counted-*/*.npz"))
+    part = next(tmp_path.glob("counted/.default-*/*.nc"))
     part.write_bytes(part.read_bytes()[:-3])
     counted.fail_at = None
     go(counted, run, tmp_path)
@@ -112,11 +162,12 @@ def test_a_damaged_piece_is_measured_again(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_moved_aside_and_said_so(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "counted.h5").write_text("precious")
+    (tmp_path / "counted").mkdir()
+    (tmp_path / "counted" / "default.h5").write_text("precious")
     said: list[str] = []
     go(Counted(), run, tmp_path, said)
-    assert (tmp_path / "counted.h5.damaged1").read_text() == "precious"
-    assert "moved to counted.h5.damaged1, and made anew" in said[0]
+    assert (tmp_path / "counted" / "default.h5.damaged1").read_text() == "precious"
+    assert "moved to default.h5.damaged1, and made anew" in said[0]
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 bytes")])
@@ -147,7 +198,7 @@ def test_other_failures_are_not_swallowed(run: Run, tmp_path: Path) -> None:
 
 def test_provenance_says_where_an_answer_comes_from(run: Run, tmp_path: Path) -> None:
     go(Counted(), run, tmp_path)
-    about = store.read(tmp_path / "counted.h5").provenance
+    about = store.read(tmp_path / "counted" / "default.h5").provenance
     assert about["dtype"] == ["float64"]
     assert about["batchnorm"] == ["frozen"]
     assert set(about["inputs"][0]["checkpoints"]) == {"0", "2", "4"}
@@ -156,16 +207,10 @@ def test_provenance_says_where_an_answer_comes_from(run: Run, tmp_path: Path) ->
 
 
 def test_settings_are_checked() -> None:
-    study = Counted().study
-    assert choose_settings(study, {"factor": 3}) == Settings(factor=3.0)
-    assert choose_settings(study, {"rounds": 4}) == Settings(rounds="4")
-    with pytest.raises(ValueError, match="setting of counted: unknown 'factr'; did you mean 'factor'"):
-        choose_settings(study, {"factr": 3})
-    with pytest.raises(ValueError, match=r"counted.factor must be a number, got 'big'"):
-        choose_settings(study, {"factor": "big"})
-    assert choose_settings(study, {"limit": 3}) == Settings(limit=3)
-    with pytest.raises(ValueError, match=r"counted.limit must be a whole number, got 'x'"):
-        choose_settings(study, {"limit": "x"})
+    assert build(Settings, {"factor": 3}, "counted") == Settings(factor=3.0)
+    assert build(Settings, {"rounds": 4}, "counted") == Settings(rounds="4")
+    with pytest.raises(ValueError, match='counted: rounds must be "last", "all", "every 10" or numbers'):
+        build(Settings, {"rounds": "newest"}, "counted")
 
 
 def test_settings_on_the_command_line() -> None:
@@ -207,26 +252,20 @@ def test_durations_in_words() -> None:
     assert [spoken(seconds) for seconds in (0, 0.4, 7.4, 90, 7200)] == ["-", "< 1 s", "7 s", "1.5 min", "2.0 h"]
 
 
-def test_pieces_of_unequal_size_are_filled_up() -> None:
-    found = {"a": {"x": np.ones(3)}, "b": {"x": np.zeros(1)}}
-    np.testing.assert_array_equal(stacked(found, ["a", "b"], "x"), [[1, 1, 1], [0, np.nan, np.nan]])
-
-
 @pytest.mark.parametrize("name", list(STUDIES))
 def test_every_study_answers_stores_and_reloads(name: str, runs: list[Run], tmp_path: Path) -> None:
-    import xarray
-
     study = STUDIES[name]
     subjects = runs if study.together else runs[:1]
     path = runner.carry_out(runner.plan(study, study.settings(), subjects, tmp_path))
+    assert path == tmp_path / name / "default.h5"
     found = store.read(path)
-    assert found.settings == json.loads(json.dumps(dataclasses.asdict(study.settings())))
-    for group, table in found.tables.items():
-        with xarray.open_dataset(path, group=group, engine="h5netcdf") as data:
-            assert not any(str(dim).startswith("phony") for dim in data.dims)
-            for variable in table.variables:
-                assert data[variable].attrs["long_name"]
-                assert "units" in data[variable].attrs
+    assert found.settings == json.loads(json.dumps(values(study.settings())))
+    with xr.open_dataset(path, decode_times=False) as data:
+        assert data.data_vars
+        assert not any(str(dim).startswith("phony") for dim in data.dims)
+        for variable in found.data.variables:
+            assert data[variable].attrs["long_name"], variable
+            assert "units" in data[variable].attrs, variable
     assert runner.plan(study, study.settings(), subjects, tmp_path).kept
 
 
@@ -236,7 +275,7 @@ def test_a_piece_that_cannot_be_read_is_measured_again(run: Run, tmp_path: Path,
     counted.fail_at = "round 4"
     with pytest.raises(RuntimeError):
         go(counted, run, tmp_path)
-    for part in tmp_path.glob(".counted-*/*.npz"):
+    for part in tmp_path.glob("counted/.default-*/*.nc"):
         part.write_bytes(content)
     counted.fail_at = None
     go(counted, run, tmp_path)
@@ -248,17 +287,18 @@ def test_a_piece_under_the_name_of_another_is_measured_again(run: Run, tmp_path:
     counted.fail_at = "round 4"
     with pytest.raises(RuntimeError):
         go(counted, run, tmp_path)
-    first, second = sorted(tmp_path.glob(".counted-*/*.npz"))
+    first, second = sorted(tmp_path.glob("counted/.default-*/*.nc"))
     first.write_bytes(second.read_bytes())
     counted.fail_at = None
     go(counted, run, tmp_path)
-    assert store.read(tmp_path / "counted.h5").tables["all"]["value"].tolist() == [0, 4, 8]
+    assert read_values(tmp_path) == [0, 4, 8]
     assert len(counted.asked) == 4
 
 
 def test_a_plan_changes_nothing(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "counted.h5").write_text("precious")
+    (tmp_path / "counted").mkdir()
+    (tmp_path / "counted" / "default.h5").write_text("precious")
     planned = runner.plan(Counted().study, Settings(), [run], tmp_path)
     assert "not readable as results" in planned.damage
-    assert [path.name for path in tmp_path.iterdir()] == ["counted.h5"]
-    assert (tmp_path / "counted.h5").read_text() == "precious"
+    assert [path.name for path in (tmp_path / "counted").iterdir()] == ["default.h5"]
+    assert (tmp_path / "counted" / "default.h5").read_text() == "precious"

@@ -13,10 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis.studies import drift, local_global, sensitivity
 from analysis.subjects import Run
-from tests.analysis.studies.test_curvature import dense
-from tests.analysis.studies.test_drift import answer, gradient_at, loss_at, outputs
+from tests.analysis.helpers import ask, dense, gradient_at, loss_at, outputs
 
 RHO_S = 0.1
 RADIUS = 0.2
@@ -44,53 +42,55 @@ def test_the_sent_point_is_on_record_and_is_no_other(run: Run, start: Tensor) ->
 
 
 def test_drift(run: Run, start: Tensor, tmp_path: Path) -> None:
-    found = answer(drift.STUDY, [run], tmp_path, rounds="4", tau=2.0)
-    clients, models = found["clients"], run.local_points(4)
-    assert clients.attributes["reference"] == found["rounds"].attributes["reference"] == "sent"
+    found = ask("drift", [run], tmp_path, rounds="4", tau=2.0)
+    models = run.local_points(4)
+    assert found.attrs["reference"] == "sent"
+    assert found["client"].values.tolist() == sorted(models)
     shares = run.shares(sorted(models))
     mean = sum((shares[k] * (models[k] - start) for k in shares), torch.zeros_like(start))
-    assert found["rounds"]["moved_global"][0] == pytest.approx(float((run.point(4) - start).norm()))
-    for row, k in enumerate(clients["client"].tolist()):
-        away = models[k] - start
-        assert clients["distance"][row] == pytest.approx(float((models[k] - run.point(4)).norm()))
-        assert clients["update_norm"][row] == pytest.approx(float(away.norm()))
-        assert clients["update_cosine"][row] == pytest.approx(float(away @ mean / away.norm() / mean.norm()))
+    assert float(found["moved_global"].sel(round=4)) == pytest.approx(float((run.point(4) - start).norm()))
+    for k, model in models.items():
+        away, client = model - start, found.sel(round=4, client=k)
+        assert float(client["distance"]) == pytest.approx(float((models[k] - run.point(4)).norm()))
+        assert float(client["update_norm"]) == pytest.approx(float(away.norm()))
+        assert float(client["update_cosine"]) == pytest.approx(float(away @ mean / away.norm() / mean.norm()))
         inputs, w = run.examples("train", k)[0], models[k].clone().requires_grad_()
         p = torch.softmax(outputs(run, start, inputs) / 2, dim=1)
         log_q = torch.log_softmax(outputs(run, w, inputs) / 2, dim=1)
         loss = (p * (p.log() - log_q)).sum(dim=1).mean()
         slope = torch.autograd.grad(loss, w)[0]
-        assert clients["proximal_loss"][row] == pytest.approx(float(loss.detach()), rel=1e-9)
-        assert clients["half_square"][row] == pytest.approx(float(away @ away) / 2)
-        assert clients["endpoint_cosine"][row] == pytest.approx(float(-away @ slope / away.norm() / slope.norm()))
+        assert float(client["proximal_loss"]) == pytest.approx(float(loss.detach()), rel=1e-9)
+        assert float(client["half_square"]) == pytest.approx(float(away @ away) / 2)
+        assert float(client["endpoint_cosine"]) == pytest.approx(float(-away @ slope / away.norm() / slope.norm()))
 
 
 def test_sensitivity(run: Run, start: Tensor, tmp_path: Path) -> None:
-    table = answer(sensitivity.STUDY, [run], tmp_path, radius=RADIUS)["layers"]
-    assert table.attributes["reference"] == "sent"
+    table = ask("sensitivity", [run], tmp_path, radius=RADIUS)
+    assert table.attrs["reference"] == "sent"
     names = [name for name, _ in run.model.named_parameters()]
     edges = np.cumsum([0, *(parameter.numel() for parameter in run.model.parameters())])
-    for row, k in enumerate(table["client"].tolist()):
-        w = run.local_points(4)[k]
+    assert table["client"].values.tolist() == sorted(run.local_points(4))
+    for k, w in run.local_points(4).items():
+        client = table.sel(round=4, client=k)
         g, far, base = gradient_at(run, w, k), gradient_at(run, start, k), float(loss_at(run, w, k))
         e = RADIUS * g / g.norm()
         top, slope = float(loss_at(run, w + e, k)), gradient_at(run, w + e, k)
-        assert table["global_sensitivity"][row] == pytest.approx(abs(float(loss_at(run, start, k)) - base), rel=1e-9)
+        assert float(client["global_sensitivity"]) == pytest.approx(abs(float(loss_at(run, start, k)) - base), rel=1e-9)
         for layer, name in enumerate(names):
-            assert table["layer"][layer] == name
+            measured = client.sel(layer=name)
             here = slice(int(edges[layer]), int(edges[layer + 1]))
             moved, without = w[here] - start[here], w + e
             without[here] = w[here]
-            assert table["moved"][row, layer] == pytest.approx(float(moved @ moved))  # eq. 11
-            assert table["global_first_order"][row, layer] == pytest.approx(abs(float(far[here] @ moved)))  # eq. 10
-            assert table["removal"][row, layer] == pytest.approx(abs(top - float(loss_at(run, without, k))), rel=1e-8)
-            assert table["first_order"][row, layer] == pytest.approx(abs(float(slope[here] @ e[here])), rel=1e-9)
+            assert float(measured["moved"]) == pytest.approx(float(moved @ moved))  # eq. 11
+            assert float(measured["global_first_order"]) == pytest.approx(abs(float(far[here] @ moved)))  # eq. 10
+            assert float(measured["removal"]) == pytest.approx(abs(top - float(loss_at(run, without, k))), rel=1e-8)
+            assert float(measured["first_order"]) == pytest.approx(abs(float(slope[here] @ e[here])), rel=1e-9)
 
 
 def test_local_global(run: Run, tmp_path: Path) -> None:
-    local = answer(local_global.STUDY, [run], tmp_path, top=2, tol=1e-8)["local_models"]
-    for row, k in enumerate(local["client"].tolist()):
-        w = run.local_points(4)[k]
+    found = ask("local_global", [run], tmp_path, top=2, tol=1e-8)
+    for k, w in run.local_points(4).items():
+        local = found.sel(round=4, client=k)
         for name, data in (("local", run.examples("train", k)), ("global", run.examples("train"))):
             exact = torch.linalg.eigvalsh(dense(run, w, *data)).flip(0)[:2]
-            np.testing.assert_allclose(local[f"{name}_eigenvalue"][row], exact, rtol=1e-9)
+            np.testing.assert_allclose(local[f"{name}_eigenvalue"], exact, rtol=1e-9)

@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
-from typing import get_type_hints
 
 import pytest
 from rich.console import Console
 
 from analysis.catalog import STUDIES
-from analysis.command import settings_listed
-from analysis.study import about, choose_settings
+from analysis.command import list_settings
 from landscape.cli import list_
+from training.settings import build, describe, fields
 
-EVERY = [(study, field) for study in STUDIES for field in about(STUDIES[study].settings)]
+EVERY = [(study, about) for study in STUDIES for about in describe(STUDIES[study].settings)]
+LIMITED = [name for name in STUDIES if "limit" in fields(STUDIES[name].settings)]
 
 
-@pytest.mark.parametrize(("study", "name"), EVERY, ids=[f"{study}.{name}" for study, name in EVERY])
-def test_every_setting_is_explained(study: str, name: str) -> None:
-    said = about(STUDIES[study].settings)[name]
-    assert len(said.text) > 5
-    optional = type(None) in getattr(get_type_hints(STUDIES[study].settings)[name], "__args__", ())
-    assert bool(said.absent) == optional  # what none means, where none is allowed
+@pytest.mark.parametrize(("study", "about"), EVERY, ids=[f"{study}.{about.name}" for study, about in EVERY])
+def test_every_setting_is_explained(study: str, about) -> None:
+    assert len(about.description) > 5
+    assert about.allowed
+    if about.default is None:
+        assert "none:" in about.description  # what none means, where none is allowed
 
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_the_listing_names_them_all(study: str) -> None:
     console = Console(width=400, file=io.StringIO(), record=True)
-    console.print(settings_listed(study))
+    console.print(list_settings(study))
     text = console.export_text()
-    fields = dataclasses.fields(STUDIES[study].settings)
-    for field in fields:
-        assert f"\n{field.name} " in text
-    assert ("a list of:" in text) == any(isinstance(field.default, tuple) for field in fields)
+    for name in fields(STUDIES[study].settings):
+        assert f"\n{name} " in text
 
 
 def test_limit_means_the_same_in_every_study() -> None:
-    texts = {about(study.settings)["limit"] for study in STUDIES.values() if "limit" in about(study.settings)}
+    texts = {about.description for _, about in EVERY if about.name == "limit"}
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize("study", [name for name in STUDIES if "limit" in about(STUDIES[name].settings)])
+@pytest.mark.parametrize("study", LIMITED)
 def test_no_examples_are_refused_everywhere(study: str) -> None:
-    with pytest.raises(ValueError, match="limit must be a whole number, at least 1; got 0"):
-        choose_settings(STUDIES[study], {"limit": 0})
+    with pytest.raises(ValueError, match=f"{study}: limit must be at least 1, got 0"):
+        build(STUDIES[study].settings, {"limit": 0}, study)
 
 
 def test_words_that_are_not_known_are_named() -> None:
     with pytest.raises(ValueError, match="splits: unknown 'tets'; did you mean 'test'"):
-        choose_settings(STUDIES["surface"], {"splits": ["train", "tets"]})
+        build(STUDIES["surface"].settings, {"splits": ["train", "tets"]}, "surface")
     with pytest.raises(ValueError, match="study: unknown 'curvatur'; did you mean 'curvature'"):
-        settings_listed("curvatur")
+        list_settings("curvatur")
 
 
 def test_the_command_lists_them(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,25 +14,31 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 from analysis import store
-from analysis.exports import read_goldstein
-from analysis.store import DamagedError, Stored, Table, Variable
+from analysis.hdf5_checks import TEXT_SIZE
+from analysis.store import Answer
+from analysis.study import variable
+from training.storage.atomic_files import DamagedError
 
 TRIALS = 400
 
 
-def example() -> Stored:
-    table = Table(
+def example() -> Answer:
+    data = xr.Dataset(
         {
-            "round": Variable(("round",), np.arange(3), "communication round"),
-            "layer": Variable(("layer",), np.array(["conv.weight", "fc"]), "parameter tensor"),
-            "loss": Variable(("round", "layer"), np.linspace(0, 1, 6).reshape(3, 2), "loss", "nats"),
-            "single": Variable((), np.asarray(2.5), "a single number"),
+            "loss": variable(("round", "layer"), np.linspace(0, 1, 6).reshape(3, 2), "loss", "nats"),
+            "single": variable((), 2.5, "a single number"),
+            "bare": variable(("round", "probe"), np.ones((3, 2)), "an axis without coordinates"),
+        },
+        {
+            "round": variable("round", np.arange(3), "communication round"),
+            "layer": variable("layer", ["conv.weight", "fc"], "parameter tensor"),
         },
         {"radius": 0.05, "note": "a word"},
     )
-    return Stored("curvature", {"top": 5}, {"inputs": [{"run": "abc"}]}, {"spectrum": table, "more": table})
+    return Answer("curvature", "default", {"top": 5}, {"inputs": [{"run": "abc"}]}, data)
 
 
 def mutate(content: bytes, dice: random.Random) -> bytes:
@@ -94,82 +100,95 @@ def forge(path: Path, change: Callable[[h5py.File], Any]) -> None:
 
 def external_storage(file: h5py.File) -> None:
     size = os.path.getsize("/etc/passwd")
-    file["spectrum"].create_dataset(
-        "x", shape=(size,), dtype="u1", external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)]
-    ).make_scale()
+    file.create_dataset("x", shape=(size,), dtype="u1", external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)]).make_scale()
 
 
 def external_link(file: h5py.File) -> None:
-    file["spectrum"]["x"] = h5py.ExternalLink("/elsewhere/secret.h5", "/x")
+    file["x"] = h5py.ExternalLink("/elsewhere/secret.h5", "/x")
 
 
 def virtual(file: h5py.File) -> None:
     layout = h5py.VirtualLayout(shape=(4,), dtype="f8")
     layout[:] = h5py.VirtualSource("/elsewhere/secret.h5", "x", shape=(4,))
-    file["spectrum"].create_virtual_dataset("x", layout)
+    file.create_virtual_dataset("x", layout)
 
 
 def huge(file: h5py.File) -> None:
-    file["spectrum"].create_dataset("x", shape=(2**34,), dtype="f8").make_scale()  # 128 GiB, nothing stored
+    file.create_dataset("x", shape=(2**34,), dtype="f8").make_scale()  # 128 GiB, nothing stored
+
+
+def huge_dimension(file: h5py.File) -> None:
+    scale = file.create_dataset("x", shape=(2**34,), dtype="f8")  # a netCDF dimension without coordinates
+    scale.make_scale()
+    scale.attrs["_Netcdf4Dimid"] = np.int32(9)
 
 
 def compressed(file: h5py.File) -> None:
-    file["spectrum"].create_dataset("x", data=np.zeros(10**7), compression="gzip").make_scale()
+    file.create_dataset("x", data=np.zeros(10**7), compression="gzip").make_scale()
 
 
 def same_data(file: h5py.File) -> None:
-    x = file["more"].create_dataset("x", data=np.zeros(10_000))
+    x = file.create_dataset("x", data=np.zeros(10_000))
     x.make_scale()
     for number in range(20):
-        file["more"][f"x{number}"] = x
+        file[f"x{number}"] = x
 
 
-def reference_outside(file: h5py.File) -> None:
-    file["more/loss"].dims[0].detach_scale(file["more/round"])
-    file["more/loss"].dims[0].attach_scale(file["spectrum/round"])
+def scale_elsewhere(file: h5py.File) -> None:
+    inner = file.create_group("inner").create_dataset("round", data=np.arange(3))
+    inner.make_scale()
+    file["loss"].dims[0].detach_scale(file["round"])
+    file["loss"].dims[0].attach_scale(inner)
 
 
 def one_word_many_times(file: h5py.File) -> None:
-    del file["spectrum/layer"], file["spectrum/loss"]
-    words = file["spectrum"].create_dataset("x", data=["w" * 50_000, *(str(i) for i in range(999))], dtype=STRING)
+    words = file.create_dataset("x", data=["w" * 50_000, *(str(i) for i in range(999))], dtype=STRING)
     words.make_scale()
+    words.attrs["_Netcdf4Dimid"] = np.int32(9)
 
 
 STRING = h5py.string_dtype()
 FORGED: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
     "external storage": (external_storage, "stored outside of this file"),
     "external link": (external_link, "a link to somewhere else"),
-    "soft link": (lambda file: file["more"].__setitem__("x", h5py.SoftLink("/spectrum/loss")), "a link to somewhere"),
-    "link to a group": (lambda file: file.__setitem__("x", h5py.SoftLink("/spectrum")), "a link to somewhere else"),
+    "soft link": (lambda file: file.__setitem__("x", h5py.SoftLink("/loss")), "a link to somewhere"),
+    "link to the root": (lambda file: file.__setitem__("x", h5py.SoftLink("/")), "a link to somewhere else"),
     "virtual": (virtual, "stored outside of this file"),
     "huge": (huge, "declares 137438953472 bytes, but 0 are stored"),
+    "huge dimension": (huge_dimension, "bytes of data, but has"),
     "compressed": (compressed, "is stored in chunks, expected in one piece"),
     "the same data again": (same_data, "bytes of data, but has"),
-    "nested group": (lambda file: file["more"].create_group("inner"), "'/more/inner' is a group, expected a dataset"),
-    "cycle": (lambda file: file["more"].__setitem__("again", file["more"]), "is a group, expected a dataset"),
-    "dataset at the root": (lambda file: file.__setitem__("x", np.zeros(3)), "'/x' is a dataset, expected a group"),
-    "datatype at the root": (lambda file: file.__setitem__("x", np.dtype("f8")), "is a datatype, expected a group"),
-    "reference": (reference_outside, "an axis in '/more' is not named by one scale of that group"),
-    "axis without scale": (lambda file: file["more"].__setitem__("x", np.zeros(3)), "not named by one scale"),
+    "group": (lambda file: file.create_group("inner"), "'/inner' is a group, expected a dataset"),
+    "cycle": (lambda file: file.__setitem__("again", file["/"]), "is a group, expected a dataset"),
+    "datatype at the root": (lambda file: file.__setitem__("x", np.dtype("f8")), "is a datatype, expected a dataset"),
+    "reference": (scale_elsewhere, "'/inner' is a group, expected a dataset"),
+    "axis without scale": (lambda file: file.__setitem__("x", np.zeros(3)), "not named by one scale of this file"),
     "references as data": (
-        lambda file: file["more"].create_dataset("x", data=[file.ref], dtype=h5py.ref_dtype),
-        "expected numbers or words",
+        lambda file: file.create_dataset("x", data=[file.ref], dtype=h5py.ref_dtype),
+        "expected numbers or texts",
     ),
-    "compound": (lambda file: file["more"].__setitem__("x", np.zeros(2, dtype="i4,f8")), "expected numbers or words"),
-    "no data": (lambda file: file["more"].__setitem__("x", h5py.Empty("f8")), "not readable as results"),
+    "compound": (lambda file: file.__setitem__("x", np.zeros(2, dtype="i4,f8")), "expected numbers or texts"),
+    "no data": (lambda file: file.__setitem__("x", h5py.Empty("f8")), "'/x' has no shape"),
     "scale replaced": (
-        lambda file: [file["more"].pop("round"), file["more"].create_dataset("round", data=[1]).make_scale()],
+        lambda file: [file.pop("round"), file.create_dataset("round", data=[1]).make_scale()],
         "not readable as results",
     ),
     "settings a list": (lambda file: file.attrs.__setitem__("settings", "[1]"), "settings must be a JSON object"),
     "settings no JSON": (lambda file: file.attrs.__setitem__("settings", "{"), "not readable as results"),
     "deep JSON": (lambda file: file.attrs.__setitem__("settings", "[" * 20_000), "not readable as results"),
     "provenance a number": (lambda file: file.attrs.__setitem__("provenance", 3), "provenance must be a text"),
-    "study an array": (lambda file: file.attrs.__setitem__("study", [1, 2]), "study must be a text"),
+    "study an array": (lambda file: file.attrs.__setitem__("study", [1, 2]), "study of '/' must be a text"),
     "study missing": (lambda file: file.attrs.pop("study"), "not readable as results"),
     "format a word": (lambda file: file.attrs.__setitem__("format", "two"), "format must be a number"),
-    "units an array": (lambda file: file["more/loss"].attrs.__setitem__("units", [1, 2]), "units must be a text"),
-    "table attribute": (lambda file: file["more"].attrs.__setitem__("radius", [1, 2]), "must be a text or a number"),
+    "units an array": (lambda file: file["loss"].attrs.__setitem__("units", [1, 2]), "units of '/loss' must be a text"),
+    "attribute an array": (
+        lambda file: file.attrs.__setitem__("radius", np.zeros((2, 2))),
+        "must be a text or a number",
+    ),
+    "numbers scaled": (
+        lambda file: file["loss"].attrs.__setitem__("scale_factor", 2.0),
+        "attribute scale_factor of '/loss' would change its numbers",
+    ),
 }
 
 
@@ -190,9 +209,9 @@ def test_words_that_share_their_letters_do_not_fill_the_memory(tmp_path: Path) -
     assert store.verify(path) == ""
     content = bytearray(path.read_bytes()[: -store.SEAL_SIZE])
     with h5py.File(path, "r") as file:
-        start = file["spectrum/x"].id.get_offset()
-    long_word = bytes(content[start : start + store.WORD])
-    content[start : start + 1000 * store.WORD] = 1000 * long_word
+        start = file["x"].id.get_offset()
+    long_word = bytes(content[start : start + TEXT_SIZE])
+    content[start : start + 1000 * TEXT_SIZE] = 1000 * long_word
     path.write_bytes(bytes(content) + store.seal(bytes(content)))
     assert "more letters than the file has bytes" in store.verify(path)
 
@@ -225,6 +244,8 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_surface_of_another_program_cannot_name_other_files(tmp_path: Path) -> None:
+    from analysis.exports import read_goldstein
+
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["xcoordinates"] = np.zeros(2)
@@ -239,12 +260,10 @@ def test_a_surface_of_another_program_cannot_name_other_files(tmp_path: Path) ->
 
 def test_other_programs_read_sealed_files(tmp_path: Path) -> None:
     store.write(tmp_path / "a.h5", example())
-    code = (
-        f"import xarray; print(float(xarray.open_dataset({str(tmp_path / 'a.h5')!r}, group='spectrum')['loss'][2, 1]))"
-    )
+    code = f"import xarray; print(float(xarray.open_dataset({str(tmp_path / 'a.h5')!r})['loss'][2, 1]))"
     found = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert found.stdout == "1.0\n", found.stderr
-    assert h5py.File(io.BytesIO((tmp_path / "a.h5").read_bytes()))["spectrum/loss"][2, 1] == 1.0
+    assert h5py.File(io.BytesIO((tmp_path / "a.h5").read_bytes()))["loss"][2, 1] == 1.0
 
 
 @pytest.mark.parametrize("axes", [np.zeros((2, 2)), np.zeros(64), 7, "round"], ids=lambda axes: str(np.shape(axes)))
@@ -253,8 +272,8 @@ def test_axes_of_another_type_are_refused_before_hdf5_overwrites_memory(tmp_path
     store.write(path, example())
 
     def change(file: h5py.File) -> None:
-        file["spectrum/loss"].attrs["DIMENSION_LIST"] = axes
+        file["loss"].attrs["DIMENSION_LIST"] = axes
 
     forge(path, change)
-    with pytest.raises(DamagedError, match=r"DIMENSION_LIST of '/spectrum/loss' must be a list of scales"):
+    with pytest.raises(DamagedError, match=r"DIMENSION_LIST of '/loss' must be a list of scales"):
         store.read(path)

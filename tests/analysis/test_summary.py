@@ -12,9 +12,10 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from analysis import runner, store, summary
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
 from analysis.studies import curvature, forgetting, incompatibility, interpolation, local_global, training
 from analysis.subjects import Limits, Run
 from training.storage import metrics
@@ -70,98 +71,100 @@ def test_a_row_says_what_a_run_was_and_how_it_ended(analysed):
     assert list(rows[0]) == list(rows[1])
 
 
+def read_only(run, study):
+    """The one answer of a study of a run."""
+    (path,) = (run.path / "analysis" / study).glob("*.h5")
+    return store.read(path).data
+
+
 def test_a_row_has_the_numbers_that_papers_name(analysed):
     rows = summary.collect([run.path for run in analysed])
     for run, row in zip(analysed, rows, strict=True):
-        spectrum = store.read(run.path / "analysis" / "curvature.h5").tables["spectrum"]
-        values = spectrum["eigenvalue"][-1]
+        values = read_only(run, "curvature")["eigenvalue"].values[-1]
         assert row["lambda_1"] == values[0]
         assert row["lambda_1_over_lambda_5"] == values[0] / values[4]
-        tables = store.read(run.path / "analysis" / "local_global.h5").tables
-        local = tables["local_models"]
-        assert row["local_lambda_1"] == pytest.approx(np.mean(local["local_eigenvalue"][:, 0]), rel=1e-14)
-        assert row["global_lambda_1"] == pytest.approx(np.mean(local["global_eigenvalue"][:, 0]), rel=1e-14)
-        assert row["global_model_lambda_1"] == tables["global_model"]["global_eigenvalue"][0, 0]
-        rounds = store.read(run.path / "analysis" / "incompatibility.h5").tables["rounds"]
-        assert row["incompatibility"] == rounds["rise_dispersion_corrected"][-1]
-        assert row["heterogeneity"] == rounds["heterogeneity"][-1]
-        lines = store.read(run.path / "analysis" / "interpolation.h5").tables["lines"]
-        test = list(lines["split"]).index("test")
-        heights = lines["loss_barrier"][lines["kind"] == "client-global", test, 0]
+        found = read_only(run, "local_global")
+        for name in ("local", "global"):
+            values = found[f"{name}_eigenvalue"].values[0, :, 0]
+            assert np.isfinite(values).sum() == 3
+            assert row[f"{name}_lambda_1"] == pytest.approx(np.nanmean(values), rel=1e-14)
+        assert row["global_model_lambda_1"] == found["global_model_eigenvalue"].values[0, 0]
+        found = read_only(run, "incompatibility")
+        assert row["incompatibility"] == found["rise_dispersion_corrected"].values[-1]
+        assert row["heterogeneity"] == found["heterogeneity"].values[-1]
+        lines = read_only(run, "interpolation")
+        heights = lines["loss_barrier"].sel(split="test", definition="linear").values[lines["kind"] == "client-global"]
         assert len(heights) == 2
         assert row["test_barrier[client-global]"] == pytest.approx(np.mean(heights), rel=1e-12)
-        forgot = store.read(run.path / "analysis" / "forgetting.h5").tables["local_models"]
-        last = forgot["accuracy_all"][forgot["round_of"] == 4]
-        assert row["forgetting.local_models.accuracy_all"] == pytest.approx(last.mean(), rel=1e-14)
-        assert row["training.models.final_accuracy[server]"] == row["final_accuracy"]
+        last = read_only(run, "forgetting")["local_accuracy_all"].sel(round=4).values
+        assert row["forgetting.local_accuracy_all"] == pytest.approx(np.nanmean(last), rel=1e-14)
+        assert row["training.final_accuracy[server]"] == row["final_accuracy"]
 
 
 def test_barriers_by_kind_as_the_models_are_stored():
-    barrier = np.zeros((4, 1, 3))
-    barrier[:, 0, 1] = [1.0, 2.0, 4.0, 100.0]
-    words = {"kind": ["a", "b", "a", "a"], "batchnorm": ["first", "first", "first", "second"]}
-    table = Table(
+    barrier = np.zeros((3, 2, 1, 3))
+    barrier[:, 0, 0, 1], barrier[:, 1, 0, 1] = [1.0, 2.0, 4.0], 100.0
+    data = xr.Dataset(
+        {"loss_barrier": (("pair", "batchnorm", "split", "definition"), barrier)},
         {
-            **{name: Variable(("row",), np.array(values), name) for name, values in words.items()},
-            "split": Variable(("split",), np.array(["train"]), "split"),
-            "definition": Variable(("definition",), np.array(["mean", "linear", "max"]), "definition"),
-            "loss_barrier": Variable(("row", "split", "definition"), barrier, "barrier"),
-        }
+            "kind": ("pair", ["a", "b", "a"]),
+            "batchnorm": ["first", "second"],
+            "split": ["train"],
+            "definition": ["mean", "linear", "max"],
+        },
     )
-    found = summary.numbers(Stored("interpolation", {}, {}, {"lines": table}))
+    found = summary.numbers(Answer("interpolation", "default", {}, {}, data))
     assert found == {"train_barrier[a]": 2.5, "train_barrier[b]": 2.0}
 
 
 def test_folders_and_single_files(analysed, tmp_path):
     run = analysed[0]
     assert [row["run"] for row in summary.collect([run.path.parent])] == [run.path.name]
-    (row,) = summary.collect([run.path / "analysis" / "curvature.h5"])
+    (path,) = (run.path / "analysis" / "curvature").glob("*.h5")
+    (row,) = summary.collect([path])
+    assert row["run"] == run.path.name
     assert "lambda_1" in row
     assert not any(key.startswith("forgetting.") for key in row)
-    (row,) = summary.collect([run.path, run.path / "analysis" / "curvature.h5"])
+    (row,) = summary.collect([run.path, path])
     assert row["algorithm"] == "fedavg"
     with pytest.raises(ValueError, match="neither a run directory nor a folder of them"):
         summary.collect([tmp_path])
 
 
-def test_results_of_a_single_model(tmp_path):
-    table = Table({"round": Variable(("round",), np.array([0]), "round"), "x": Variable(("round",), np.ones(1), "x")})
-    store.write(tmp_path / "mine" / "analysis" / "thing.h5", Stored("thing", {}, {}, {"t": table}))
-    assert summary.collect([tmp_path / "mine"]) == [{"run": "mine", "thing.t.x": 1.0}]
+def test_two_questions_of_one_study_stand_side_by_side(tmp_path):
+    for question, value in (("default", 1.0), ("top10", 2.0)):
+        data = xr.Dataset({"x": ("round", [value])}, {"round": [0]})
+        store.write(
+            tmp_path / "mine" / "analysis" / "thing" / f"{question}.h5", Answer("thing", question, {}, {}, data)
+        )
+    (row,) = summary.collect([tmp_path / "mine"])
+    assert row == {"run": "mine", "thing.x": 1.0, "thing[top10].x": 2.0}
 
 
 def test_numbers_of_any_study():
-    kinds = np.array(["sam", "asam"])
-    table = Table(
+    data = xr.Dataset(
         {
-            "round": Variable(("round",), np.array([0, 5]), "round"),
-            "kind": Variable(("kind",), kinds, "kind"),
-            "rank": Variable(("rank",), np.arange(3), "rank"),
-            "loss": Variable(("round",), np.array([2.0, 1.5]), "loss"),
-            "sharp": Variable(("kind", "round"), np.array([[1.0, 2.0], [3.0, 4.0]]), "sharpness"),
-            "many": Variable(("round", "rank"), np.zeros((2, 3)), "too many for a row"),
-            "words": Variable(("round",), np.array(["a", "b"]), "words"),
-            "flag": Variable(("kind",), np.array([0, 1]), "names things"),
-            "single": Variable((), np.array(7.0), "one number"),
-        }
+            "loss": ("round", [2.0, 1.5]),
+            "sharp": (("kind", "round"), [[1.0, 2.0], [3.0, 4.0]]),
+            "many": (("round", "rank"), np.zeros((2, 3))),
+            "words": ("round", ["a", "b"]),
+            "flag": ("kind", [0, 1]),
+            "single": ((), 7.0),
+            "height": (("round", "client"), [[100.0, 5.0, 6.0], [1.0, np.nan, 3.0]]),
+            "early": (("round", "client"), [[1.0, 2.0, 6.0], [np.nan] * 3]),
+            "nothing": (("round", "client"), np.full((2, 3), np.nan)),
+        },
+        {"round": [0, 5], "kind": ["sam", "asam"], "rank": np.arange(3), "client": [9, 8, 7]},
     )
-    rows = Table(
-        {
-            "round_of": Variable(("row",), np.array([1, 3, 3, 3]), "round"),
-            "client": Variable(("row",), np.array([9, 8, 7, 6]), "client"),
-            "height": Variable(("row",), np.array([100.0, 1.0, np.nan, 3.0]), "height"),
-        }
-    )
-    empty = Table(
-        {"round_of": Variable(("row",), np.zeros(0, int), "round"), "y": Variable(("row",), np.zeros(0), "y")}
-    )
-    found = summary.numbers(Stored("any", {}, {}, {"a": table, "b": rows, "c": empty}))
+    found = summary.numbers(Answer("any", "default", {}, {}, data))
+    assert math.isnan(found.pop("any.nothing"))
     assert found == {
-        "any.a.loss": 1.5,
-        "any.a.sharp[sam]": 2.0,
-        "any.a.sharp[asam]": 4.0,
-        "any.a.single": 7.0,
-        "any.b.height": 2.0,
+        "any.loss": 1.5,
+        "any.sharp[sam]": 2.0,
+        "any.sharp[asam]": 4.0,
+        "any.single": 7.0,
+        "any.height": 2.0,
+        "any.early": 3.0,
     }
 
 

@@ -138,10 +138,10 @@ def warm_start(*, folder: str) -> Numbers:
         start = time.perf_counter()
         path = runner.carry_out(runner.plan(curvature.STUDY, settings, [run], Path(folder) / name))
         found[f"{name}_seconds"] = time.perf_counter() - start
-        table = store.read(path).tables["spectrum"]
-        assert table["converged"].all()
-        found[name] = table["products"].tolist()
-        found["rounds"] = table["round"].tolist()
+        table = store.read(path).data
+        assert table["converged"].values.all()
+        found[name] = table["products"].values.tolist()
+        found["rounds"] = table["round"].values.tolist()
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+import xarray as xr
 
 from training.console.messages import printable
 
@@ -143,6 +144,9 @@ def _feed(found: Any, value: Any) -> None:
     elif isinstance(value, np.ndarray):
         found.update(f"{value.dtype} {value.shape}".encode())
         found.update(repr(value.tolist()).encode() if value.dtype == object else value.tobytes())
+    elif isinstance(value, xr.Dataset):
+        variables = {str(name): (one.dims, np.asarray(one.values), one.attrs) for name, one in value.variables.items()}
+        _feed(found, {**variables, "attributes": dict(value.attrs)})
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         _feed(found, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
     elif isinstance(value, Mapping):

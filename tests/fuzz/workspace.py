@@ -10,10 +10,12 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
+import xarray as xr
 from safetensors.torch import save_file
 
 from analysis import runner, store
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
+from analysis.study import variable
 from training import config
 from training.engine.run import train
 from training.personal import scores
@@ -38,8 +40,7 @@ def make_workspace(folder: Path) -> None:
     """Fill a folder: runs/finished and runs/stopped, recipe.toml, own.{npz, safetensors, pt}, surface.h5, pieces/."""
     finished = _train(folder, "finished")
     _train(folder, "stopped", until=3)
-    (finished / "analysis").mkdir(exist_ok=True)
-    store.write(finished / "analysis" / "curvature.h5", results())
+    store.write(finished / "analysis" / "curvature" / "default.h5", make_answer())
     found = tuple(scores.ClientScore(client, 10, 0.5, 0.75) for client in range(3))
     personal = scores.PersonalResult("finetune", 4, "server", {"epochs": 1, "lr": 0.1}, None, "0" * 64, 0, found)
     scores.save(finished / "personal" / "finetune.json", personal)
@@ -53,7 +54,8 @@ def make_workspace(folder: Path) -> None:
     with h5py.File(folder / "surface.h5", "w") as file:
         file["xcoordinates"], file["ycoordinates"] = np.linspace(-1, 1, 5), np.linspace(-1, 1, 4)
         file["train_loss"], file["train_acc"] = rng.random((5, 4)), rng.random((5, 4))
-    runner._save(*planned(folder), {"value": np.arange(12.0).reshape(3, 4), "name": np.asarray(["a", "b"])})
+    piece = {"value": variable(("x", "y"), np.arange(12.0).reshape(3, 4), "value"), "name": ("word", ["a", "b"])}
+    runner.save_piece(*planned(folder), xr.Dataset(piece))
 
 
 def _train(folder: Path, name: str, until: int | None = None) -> Path:
@@ -72,7 +74,7 @@ def _train(folder: Path, name: str, until: int | None = None) -> Path:
 
 def planned(folder: Path) -> tuple[Any, Any]:
     """As much of a plan and of its only piece as is needed to keep and find that piece."""
-    return SimpleNamespace(digest="0" * 64, parts=folder / "pieces"), SimpleNamespace(key="piece")
+    return SimpleNamespace(digest="0" * 64, folder=folder / "pieces"), SimpleNamespace(name="piece")
 
 
 def own_model() -> torch.nn.Module:
@@ -82,18 +84,22 @@ def own_model() -> torch.nn.Module:
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
 
 
-def results() -> Stored:
-    """Answers of a study with numbers, words, attributes and two tables."""
-    rounds = Variable(("round",), np.asarray([0, 2, 4]), "communication round")
-    spectrum = Table(
+def make_answer() -> Answer:
+    """An answer of a study with numbers, texts, flags and attributes."""
+    data = xr.Dataset(
         {
-            "round": rounds,
-            "model": Variable(("model",), np.asarray(["server", "mean"]), "which global model"),
-            "eigenvalue": Variable(("round", "rank"), np.arange(15.0).reshape(3, 5), "eigenvalues"),
-            "residual": Variable(("round", "rank"), np.full((3, 5), 1e-6), "residuals"),
-            "loss": Variable(("round", "model"), np.ones((3, 2), dtype=np.float32), "loss", "nats"),
+            "eigenvalue": variable(("round", "rank"), np.arange(15.0).reshape(3, 5), "eigenvalues"),
+            "residual": variable(("round", "rank"), np.full((3, 5), 1e-6), "residuals"),
+            "converged": variable(("round", "rank"), np.ones((3, 5), dtype=bool), "flags"),
+            "loss": variable(("round", "model"), np.ones((3, 2), dtype=np.float32), "loss", "nats"),
+            "note": variable("round", ["a", "bc", "déf"], "words"),
+            "node": variable(("round", "probe"), np.zeros((3, 2)), "an axis without coordinates"),
+        },
+        {
+            "round": variable("round", [0, 2, 4], "communication round"),
+            "model": variable("model", ["server", "mean"], "which global model"),
+            "rank": variable("rank", np.arange(1, 6), "rank"),
         },
         {"objective": "train", "examples": 100, "rho": 0.1},
     )
-    notes = Table({"round": rounds, "note": Variable(("round",), np.asarray(["a", "bc", "déf"]), "words")})
-    return Stored("curvature", {"top": 5}, {"inputs": ["x"], "packages": {}}, {"spectrum": spectrum, "notes": notes})
+    return Answer("curvature", "default", {"top": 5}, {"inputs": ["x"], "packages": {}}, data)

@@ -17,7 +17,9 @@ from threadpoolctl import threadpool_limits
 
 from analysis import catalog, runner, store
 from analysis.subjects import Limits, Run
+from tests.golden.groups import SPLIT
 from training import config
+from training.engine.recording import OF_ROUNDS, QUANTITIES
 from training.engine.run import train
 
 BATCHNORM = {"name": "tests.golden.networks:batchnorm_cnn"}
@@ -111,12 +113,12 @@ CASES: dict[str, Case] = {
         "personal",
         ["fedsol"],
         {
-            "ways": ("global", "finetune", "knn", "local", "own", "fedcr"),
+            "strategies": ("global", "finetune", "knn", "local", "own", "fedcr"),
             "options": ("epochs=1", "rounds=2"),
             "clients": 4,
         },
     ),
-    "personal with drawn tests": Case("personal", ["fedgloss"], {"rounds": "2,4", "ways": ("finetune", "knn")}),
+    "personal with drawn tests": Case("personal", ["fedgloss"], {"rounds": "2,4", "strategies": ("finetune", "knn")}),
     "features": Case(
         "features", ["fedasam"], {"models": ("final", "server", "mean", "swa"), "count": 60, "perplexity": 10.0}
     ),
@@ -183,10 +185,275 @@ CASES: dict[str, Case] = {
     ),
     "interpolation without BatchNorm": Case("interpolation", ["fedgloss", "fedsol"], {"steps": 5, "limit": 100}),
 }
-BARE = ("row", "probe", "step", "example", "unit", "refinement")  # axes that may have no coordinates
-# Refactoring: "study/group/variable" as it is called now -> as golden.json calls it. A golden.json that is written
-# anew has the old names as long as they stand here.
-RENAMED: dict[str, str] = {}
+
+
+def _in_group(study: str, group: str, *names: str, now: str = "{}", then: str = "{}") -> dict[str, tuple[str, ...]]:
+    """Variables of one former group, by pattern: as they are called now -> as golden.json calls them."""
+    return {f"{study}/{now.format(name)}": (f"{study}/{group}/{then.format(name)}",) for name in names}
+
+
+SHARPNESS = ("value", "standard_error", "sampling_error", "gap", "base", "gradient_norm", "evaluations")
+MEANS = ("distance", "update_norm", "update_cosine", "proximal_loss", "endpoint_cosine")
+# "study/variable" as it is called now -> "study/group/variable" as golden.json calls it, from when answers had
+# groups of tables. A golden.json that is written anew has the old names as long as they stand here.
+RENAMED: dict[str, tuple[str, ...]] = {
+    **{
+        f"curvature/{name}": (f"curvature/spectrum/{name}",)
+        for name in (
+            "rank",
+            "eigenvalue",
+            "eigenvalue_standard_error",
+            "residual",
+            "converged",
+            "verified",
+            "products",
+            "loss",
+            "gradient_norm",
+            "norm",
+            "smallest",
+            "smallest_residual",
+            "trace",
+            "trace_error",
+        )
+    },
+    "curvature/round": ("curvature/spectrum/round",),
+    "curvature/node": ("curvature/density/node",),
+    "curvature/weight": ("curvature/density/weight",),
+    **{
+        f"local_global/{name}": (f"local_global/local_models/{name}",)
+        for name in (
+            "local_eigenvalue",
+            "local_standard_error",
+            "local_residual",
+            "global_eigenvalue",
+            "global_standard_error",
+            "global_residual",
+            "local_loss",
+            "global_loss",
+            "distance",
+        )
+    },
+    **{
+        f"local_global/global_model_{name}": (f"local_global/global_model/global_{name}",)
+        for name in ("eigenvalue", "standard_error", "residual", "loss")
+    },
+    **{
+        f"local_global/global_model_on_client_{name}": (f"local_global/global_model/local_{name}",)
+        for name in ("eigenvalue", "standard_error", "residual", "loss")
+    },
+    "local_global/round": ("local_global/global_model/round",),
+    "local_global/client": ("local_global/global_model/client",),
+    "local_global/rank": ("local_global/global_model/rank", "local_global/local_models/rank"),
+    "local_global/examples": ("local_global/global_model/examples",),
+    "local_global/population": ("local_global/global_model/population",),
+    **{
+        f"forgetting/{name}": (f"forgetting/global_model/{name}",)
+        for name in (
+            "predicted",
+            "confusion",
+            "correct",
+            "total",
+            "accuracy",
+            "accuracy_all",
+            "feature_norm",
+            "output_norm",
+            "forgotten_class",
+            "forgetting",
+        )
+    },
+    **{
+        f"forgetting/client_{name}": (f"forgetting/clients/{name}",)
+        for name in ("correct", "total", "accuracy", "feature_norm", "output_norm", "forgetting")
+    },
+    **{
+        f"forgetting/local_{name}": (f"forgetting/local_models/{name}",)
+        for name in ("correct", "accuracy", "accuracy_all")
+    },
+    "forgetting/own_accuracy": ("forgetting/local_models/own_accuracy",),
+    "forgetting/own_total": ("forgetting/local_models/own_total",),
+    "forgetting/forgotten_client": ("forgetting/clients/forgotten_client",),
+    "forgetting/round": ("forgetting/global_model/round", "forgetting/clients/round"),
+    "forgetting/class": ("forgetting/global_model/class", "forgetting/local_models/class"),
+    "forgetting/client": (),  # participants and clients that were asked for are no longer apart
+    **{
+        f"features/{name}": (f"features/features/{name}",)
+        for name in ("model", "round", "axis", "label", "predicted", "tsne", "divergence", "pca", "variance_share")
+    },
+    "features/feature": ("features/features/feature",),
+    "features/example_index": ("features/features/place",),
+    **{
+        f"robustness/{name}": (f"robustness/robustness/{name}",)
+        for name in (
+            "round",
+            "corruption",
+            "severity",
+            "clean_accuracy",
+            "correct",
+            "accuracy",
+            "standard_error",
+            "relative_drop",
+            "mean_by_severity",
+            "mean_by_corruption",
+            "mean_accuracy",
+            "mean_relative_drop",
+            "change",
+            "extra",
+            "departure",
+        )
+    },
+    **{
+        f"personal/{name}": (f"personal/personal/{name}",)
+        for name in (
+            "round",
+            "client",
+            "before",
+            "after",
+            "examples",
+            "mean",
+            "mean_before",
+            "spread",
+            "standard_error",
+            "worst_tenth",
+            "left_out",
+            "options",
+        )
+    },
+    "personal/strategy": ("personal/personal/way",),
+    **{
+        f"training/{name}": (f"training/models/{name}",)
+        for name in (
+            "model",
+            "target",
+            "rounds_to_target",
+            "bytes_to_target",
+            "final_accuracy",
+            "final_accuracy_spread",
+            "final_loss",
+            "final_loss_spread",
+            "final_count",
+            "best_accuracy",
+            "best_round",
+        )
+    },
+    "training/step": ("training/recorded/step",),
+    **{f"training/{name}": (f"training/recorded/{name}",) for name in (*QUANTITIES, *OF_ROUNDS)},
+    **{f"training/{name}_by_step": (f"training/recorded/{name}_by_step",) for name in QUANTITIES},
+    **{
+        f"training/{name}": (f"training/rounds/{name}",)
+        for name in (
+            "round",
+            "lr",
+            "participants",
+            "train_loss",
+            "norm",
+            "update",
+            "drift",
+            "cosine",
+            "gradients",
+            "seconds",
+            *(f"{model}{name}" for model in ("", "mean_", "swa_") for name in ("accuracy", "test_loss")),
+            *(f"bytes_{way}{end}" for way in ("down", "up") for end in ("", "_so_far")),
+        )
+    },
+    **_in_group("sharpness", "local_models", *SHARPNESS, now="local_{}", then="local_{}"),
+    **_in_group("sharpness", "local_models", *SHARPNESS, now="global_{}", then="global_{}"),
+    **_in_group("sharpness", "global_model", *SHARPNESS, now="global_model_{}", then="global_{}"),
+    **_in_group("sharpness", "global_model", *SHARPNESS, now="global_model_on_client_{}", then="local_{}"),
+    **_in_group("sharpness", "global_model", "round"),
+    "sharpness/kind": ("sharpness/global_model/kind", "sharpness/local_models/kind"),
+    "sharpness/radius": ("sharpness/global_model/radius", "sharpness/local_models/radius"),
+    "sharpness/client": (),
+    **_in_group("drift", "rounds", "round", "norm", "moved_global"),
+    **_in_group("drift", "rounds", *MEANS, "pair_distance", "pair_cosine", now="mean_{}"),
+    **_in_group("drift", "rounds", *MEANS, now="mean_{}_error", then="{}_error"),
+    **_in_group("drift", "clients", *MEANS, "layer", "layer_distance", "model_norm"),
+    **_in_group("drift", "clients", "proximal_error", "proximal_gradient_norm", "half_square"),
+    **_in_group("drift", "pairs", "first", "second", "pair_distance", "pair_cosine"),
+    "drift/client": (),
+    **_in_group("sensitivity", "layers", "layer", "entries", "measure", "loss", "loss_error", "gradient_norm"),
+    **_in_group("sensitivity", "layers", "sam_rise", "global_sensitivity", "moved", "chosen", "adaptive", "rise"),
+    **_in_group("sensitivity", "layers", "removal", "first_order", "global_first_order", "layer_gradient_norm"),
+    "sensitivity/round": (),
+    "sensitivity/client": (),
+    **{
+        f"incompatibility/client_{name}": (f"incompatibility/clients/{name}",)
+        for name in (
+            "loss",
+            "global_rise",
+            "gradient_norm",
+            "heterogeneity",
+            "batch_variance",
+            "batch_variance_error",
+            "friendly_batches",
+        )
+    },
+    **{
+        f"incompatibility/{name}": (f"incompatibility/clients/{name}",)
+        for name in (
+            "client",
+            "other",
+            "share",
+            "examples",
+            "other_rise",
+            "rise",
+            "rise_error",
+            "gradient_cosine",
+            "perturbation_distance",
+            "perturbation_cosine",
+            "maximised",
+            "maximised_error",
+            "batches",
+            "friendly_batches_linear",
+            "other_batch_rise",
+            "gradient_error",
+        )
+    },
+    **{
+        f"incompatibility/{name}": (f"incompatibility/rounds/{name}",)
+        for name in (
+            "radius",
+            "loss",
+            "gradient_norm",
+            "global_rise",
+            "friendly_clients",
+            "friendly_batches",
+            "tracking_error",
+            "tracking_noise",
+            "tracking_cosine",
+            "delta_epsilon",
+            *(
+                f"{kind}_{name}{end}"
+                for kind in ("rise", "maximised")
+                for name in ("mean", "dispersion", "dispersion_noise", "dispersion_corrected")
+                for end in ("", "_weighted")
+            ),
+            *(f"{kind}_mean{end}_standard_error" for kind in ("rise", "maximised") for end in ("", "_weighted")),
+            *(f"heterogeneity{end}" for end in ("", "_weighted", "_standard_error", "_weighted_standard_error")),
+            *(f"{name}{end}" for name in ("heterogeneity_noise", "batch_variance") for end in ("", "_weighted")),
+        )
+    },
+    "incompatibility/round": ("incompatibility/rounds/round", "incompatibility/clients/round"),
+}
+# names of rows and coordinates of groups that answers no longer have: they repeat what coordinates say
+GONE = {
+    "forgetting/clients/client",
+    "forgetting/local_models/round_of",
+    "forgetting/local_models/client",
+    "training/recorded/round",
+    "curvature/density/round",
+    "local_global/local_models/round_of",
+    "local_global/local_models/client",
+    "local_global/local_models/examples",
+    "local_global/local_models/population",
+    "sharpness/global_model/client",
+    "sharpness/local_models/client",
+    "sharpness/local_models/round_of",
+    "drift/clients/client",
+    "drift/clients/round_of",
+    "drift/pairs/round_of",
+    "sensitivity/layers/client",
+    "sensitivity/layers/round_of",
+}
 
 
 def one_thread() -> threadpool_limits:
@@ -214,19 +481,13 @@ def study_all(runs: Mapping[str, Path], out: Path) -> dict[str, dict[str, NDArra
             subjects = [Run(runs[run], limits=Limits(workers=1)) for run in case.runs]
             planned = runner.plan(study, study.settings(**case.settings), subjects, out / name)
             values = read_values(runner.carry_out(planned, say=lambda _: None))
-            found[name] = {RENAMED.get(key, key): array for key, array in values.items()}
+            found[name] = {old: array for key, array in values.items() for old in RENAMED.get(key, (key,))}
     return found
 
 
 def read_values(path: Path) -> dict[str, NDArray[Any]]:
-    """The variables of a result on disk by study/group/variable. The only place that knows what results look like.
-
-    Axes without coordinates are left out: a file numbers them from zero.
-    """
-    stored = store.read(path)
-    return {
-        f"{stored.study}/{group}/{name}": variable.values
-        for group, table in stored.tables.items()
-        for name, variable in table.variables.items()
-        if not (name in BARE and variable.dims == (name,) and variable.long_name == name)
-    }
+    """The variables of an answer by study/variable. The only place that knows what answers look like."""
+    answer = store.read(path)
+    if answer.study in SPLIT:
+        return {f"{answer.study}/{key}": values for key, values in SPLIT[answer.study](answer.data).items()}
+    return {f"{answer.study}/{name}": variable.values for name, variable in answer.data.variables.items()}

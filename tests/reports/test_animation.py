@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from analysis import store
 from reports import animation
 from reports.animation import animate, over_rounds, rotating
 from reports.plotting.surfaces import compared, surfaces_of
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
+from tests.reports.results.answers import write_answer
 
 
 def read(tmp_path: Path, rounds: tuple[int, ...] = (10,), names: tuple[str, ...] = ("run_a", "run_c")) -> Collection:
     paths = [make_run(tmp_path / name, "fedavg" if name == "run_a" else "fedsam") for name in names]
-    store.write(tmp_path / "analysis" / "surface.h5", surface.stored(names, rounds=rounds))
+    write_answer(tmp_path, surface.stored(names, rounds=rounds))
     return read_runs(paths)
 
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
         "digits, dirichlet_total 0.5: nothing to show over rounds; analyze with --set surface.rounds=all"
     ]
     bare = read_runs([make_run(tmp_path / "two" / "run", "fedavg")])
-    bare.runs[0].results.clear()
+    bare.runs[0].answers.clear()
     paths, (line,) = animate(bare, tmp_path / "out")
     assert paths == []
     assert "landscape analyze --study surface" in line

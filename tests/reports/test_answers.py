@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from analysis import store
-from analysis.store import Stored
+from analysis.store import Answer
+from reports.catalog import FIGURES
 from reports.command import find_runs, report
 from reports.figures.personal import FIGURE
 from reports.runs import read_runs
@@ -25,15 +26,17 @@ from training.personal.scores import ClientScore, PersonalResult
 from training.personal.scores import save as save_scores
 
 
-def answer(subject: str, inputs: dict[str, object], scale: float = 1.0) -> Stored:
+def answer(subject: str, inputs: dict[str, object], scale: float = 1.0) -> Answer:
     return dataclasses.replace(
         curvature.stored(scale), provenance={"subjects": [subject], "inputs": [inputs], "batchnorm": ["frozen"]}
     )
 
 
 def test_a_model_of_ones_own_is_reported(tmp_path: Path) -> None:
-    store.write(tmp_path / "mine" / "curvature.h5", answer("resnet", {"model": "abc"}))  # analyze --model --out mine
-    store.write(tmp_path / "other" / "analysis" / "curvature.h5", answer("vgg", {"model": "def"}, 2.0))
+    store.write(
+        tmp_path / "mine" / "curvature" / "default.h5", answer("resnet", {"model": "abc"})
+    )  # analyze --model --out mine
+    store.write(tmp_path / "other" / "analysis" / "curvature" / "default.h5", answer("vgg", {"model": "def"}, 2.0))
     found = read_runs(find_runs([tmp_path / "mine", tmp_path / "other"]))
     assert [(run.name, run.standing.state) for run in found.runs] == [("resnet", "given"), ("vgg", "given")]
     assert found.problems == []
@@ -51,25 +54,61 @@ def test_a_model_of_ones_own_is_reported(tmp_path: Path) -> None:
 def test_answers_beside_a_run_are_given_to_it(tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs" / "run", "fedavg", studies=("surface",))
     (run / "provenance.json").write_text(json.dumps({"digest": "d1"}))
-    store.write(tmp_path / "out" / "curvature.h5", answer("run", {"run": "d1"}))
+    store.write(tmp_path / "out" / "curvature" / "default.h5", answer("run", {"run": "d1"}))
     found = read_runs(find_runs([run, tmp_path / "out"]))
-    assert [set(one.results) for one in found.runs] == [{"surface", "curvature"}]
+    assert [set(one.answers) for one in found.runs] == [{"surface", "curvature"}]
     # of another recipe, or of a model that happens to have the same name: not its answer
     for inputs in ({"run": "d2"}, {"model": "abc"}):
-        store.write(tmp_path / "out" / "curvature.h5", answer("run", inputs))
+        store.write(tmp_path / "out" / "curvature" / "default.h5", answer("run", inputs))
         found = read_runs([run, tmp_path / "out"])
-        assert [set(one.results) for one in found.runs] == [{"surface"}, {"curvature"}]
+        assert [set(one.answers) for one in found.runs] == [{"surface"}, {"curvature"}]
         assert len({one.name for one in found.runs}) == 2
 
 
 def test_a_second_answer_is_named_and_not_shown(tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs" / "run", "fedavg", studies=("curvature",))
-    store.write(tmp_path / "out" / "curvature.h5", answer("run", {"run": "d1"}, 5.0))
+    store.write(tmp_path / "out" / "curvature" / "default.h5", answer("run", {"run": "d1"}, 5.0))
     found = read_runs([run, tmp_path / "out"])
-    assert found.problems == [
-        f"{tmp_path / 'out' / 'curvature.h5'}: an answer about run that is not shown (the run has an answer of its own)"
-    ]
-    assert found.runs[0].results["curvature"].tables["spectrum"]["eigenvalue"][-1, 0] == 30.0
+    path = tmp_path / "out" / "curvature" / "default.h5"
+    assert found.problems == [f"{path}: an answer about run that is not shown (the run has an answer of its own)"]
+    assert found.runs[0].measured("curvature")["eigenvalue"].values[-1, 0] == 30.0
+
+
+def test_a_second_question_stands_beside_the_first(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs" / "run", "fedavg", studies=("curvature",))
+    other = dataclasses.replace(answer("run", {"run": "d1"}, 5.0), question="top10")
+    store.write(tmp_path / "out" / "curvature" / "top10.h5", other)
+    found = read_runs([run, tmp_path / "out"])
+    assert found.problems == []
+    assert found.questions("curvature") == ["default", "top10"]
+    for question, value in (("default", 30.0), ("top10", 150.0)):
+        (one,) = found.narrow({"curvature": question}).runs
+        assert one.measured("curvature")["eigenvalue"].values[-1, 0] == value
+
+
+def test_every_question_is_drawn_and_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedavg", studies=("curvature",))
+    other = dataclasses.replace(curvature.stored(5.0), question="top10")
+    store.write(run / "analysis" / "curvature" / "top10.h5", other)
+    console = Console(file=io.StringIO(), width=300)
+
+    def pictures(*names: str) -> dict[str, str]:
+        """File -> the largest eigenvalue of the last round in it."""
+        out = tmp_path / "-".join(["out", *names])
+        figures = [FIGURES["eigenvalues"]]
+        page = report([run], out, console=console, figures=figures, formats=["svg"], questions=names, strict=True)
+        text = page.read_text()
+        assert ("question top10" in text) == (names != ("default",))
+        return {path.name: path.read_text().splitlines()[-1] for path in out.rglob("eigenvalues*.csv")}
+
+    every = pictures()
+    assert set(every) == {"eigenvalues.csv", "eigenvalues-top10.csv"}
+    assert "30.0" in every["eigenvalues.csv"]
+    assert "150.0" in every["eigenvalues-top10.csv"]
+    assert set(pictures("top10")) == {"eigenvalues-top10.csv"}
+    assert set(pictures("default")) == {"eigenvalues.csv"}
+    with pytest.raises(ValueError, match="question: unknown 'top1'; did you mean 'top10'"):
+        pictures("top1")
 
 
 def test_folders_patterns_and_what_lies_beside_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

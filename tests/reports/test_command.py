@@ -10,7 +10,7 @@ from rich.console import Console
 
 from reports import drawing
 from reports.catalog import FIGURES
-from reports.command import default_out, figures_listed, find_runs, report
+from reports.command import default_out, find_runs, list_figures, report
 from reports.page import page
 from tests.reports.conftest import make_run
 from tests.reports.sample import FAILING, LINES, SURFACE
@@ -65,8 +65,8 @@ def test_a_heavy_drawing_becomes_an_image(
 
 def test_missing_studies_are_named_with_the_command_that_makes_them(runs: list[Path], console: Console) -> None:
     for run in runs:
-        (run / "analysis" / "curvature.h5").unlink()
-    (runs[0] / "analysis" / "local_global.h5").unlink()
+        (run / "analysis" / "curvature" / "default.h5").unlink()
+    (runs[0] / "analysis" / "local_global" / "default.h5").unlink()
     path = report(runs, console=console, figures=[FIGURES["eigenvalues"], FIGURES["local_global"], LINES])
     lines = said(console)
     assert "not drawn: eigenvalues needs `landscape analyze RUN... --study curvature`" in lines
@@ -87,10 +87,13 @@ def test_a_figure_that_fails_is_one_line(runs: list[Path], console: Console) -> 
 
 
 def test_damaged_files_are_one_line_each(runs: list[Path], console: Console) -> None:
-    (runs[0] / "analysis" / "curvature.h5").write_bytes(b"")
+    (runs[0] / "analysis" / "curvature" / "default.h5").write_bytes(b"")
     (runs[1] / "metrics.jsonl").write_text("not json\n")
     text = report(runs, console=console, figures=[LINES]).read_text()
-    for name, problem in (("curvature.h5", "not readable"), ("metrics.jsonl", "line 1 is not the record of round 1")):
+    for name, problem in (
+        ("curvature/default.h5", "not readable"),
+        ("metrics.jsonl", "line 1 is not the record of round 1"),
+    ):
         assert sum(name in line for line in said(console)) == 1
         assert f"{name}: {problem}" in text
 
@@ -105,7 +108,7 @@ def test_without_runs_it_says_what_to_write(tmp_path: Path, console: Console) ->
 
 def test_figures_are_listed_with_what_they_are_drawn_from(console: Console) -> None:
     console.width = 200
-    console.print(figures_listed())
+    console.print(list_figures())
     (line,) = (line for line in said(console) if line.split()[:1] == ["eigenvalues"])
     assert "How flat is it?" in line
     assert line.rstrip().endswith("curvature")

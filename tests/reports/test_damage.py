@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -11,10 +12,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 from rich.console import Console
 
 from analysis import store
-from analysis.store import Stored
+from analysis.store import Answer
 from reports.catalog import FIGURES
 from reports.command import report
 from reports.figure import numbers
@@ -52,12 +54,12 @@ FILES = ("config.toml", "metrics.jsonl", "status.json", "partition.npz", "proven
 
 
 @pytest.mark.parametrize("damage", list(DAMAGES))
-@pytest.mark.parametrize("file", [*FILES, "analysis/curvature.h5"])
+@pytest.mark.parametrize("file", [*FILES, "analysis/curvature/default.h5"])
 def test_a_damaged_file_is_a_line_at_most(file: str, damage: str, tmp_path: Path) -> None:
     few = ("curvature",)
     good, bad = make_run(tmp_path / "good", "fedavg", studies=few), make_run(tmp_path / "bad", "fedsam", studies=few)
     path = bad / file
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True, parents=True)
     path.write_bytes(DAMAGES[damage](path.read_bytes() if path.exists() else b'{"format": "personal 1"}'))
     found = read_runs([good, bad])
     text = " ".join(found.problems)
@@ -70,12 +72,12 @@ def test_a_damaged_file_is_a_line_at_most(file: str, damage: str, tmp_path: Path
 
 
 def test_results_of_the_wrong_shape_are_lines(tmp_path: Path) -> None:
-    """All studies at once: tables missing, variables missing, words for numbers, axes of no length."""
+    """All studies at once: no variables, variables missing, axes of no length."""
     good = make_run(tmp_path / "good", "fedavg")
-    for number, wrong in enumerate((_no_tables, _no_variables, _empty)):
+    for number, wrong in enumerate((_nothing, _one_variable, _no_length)):
         bad = make_run(tmp_path / f"bad{number}", "fedsam", seed=number)
         for study in RESULTS:
-            path = bad / "analysis" / f"{study}.h5"
+            path = bad / "analysis" / study / "default.h5"
             store.write(path, wrong(store.read(path)))
         figures = [FIGURES[name] for name in ("accuracy", "eigenvalues", "drift", "personal")]
         lines, page = said([good, bad], tmp_path / f"out{number}", figures=figures)
@@ -83,21 +85,18 @@ def test_results_of_the_wrong_shape_are_lines(tmp_path: Path) -> None:
         assert "Accuracy and loss over rounds" in page
 
 
-def _no_tables(stored: Stored) -> Stored:
-    return Stored(stored.study, stored.settings, stored.provenance, {})
+def _nothing(answer: Answer) -> Answer:
+    return dataclasses.replace(answer, data=xr.Dataset())
 
 
-def _no_variables(stored: Stored) -> Stored:
-    return Stored(stored.study, stored.settings, stored.provenance, {name: store.Table({}) for name in stored.tables})
+def _one_variable(answer: Answer) -> Answer:
+    return dataclasses.replace(answer, data=answer.data[[next(iter(answer.data.data_vars))]])
 
 
-def _empty(stored: Stored) -> Stored:
-    def cut(variable: store.Variable) -> store.Variable:
-        return store.Variable(variable.dims, variable.values[:0] if variable.dims else variable.values, "cut")
-
-    one = {name: next(iter(table.variables)) for name, table in stored.tables.items()}
-    tables = {name: store.Table({one[name]: cut(table.variables[one[name]])}) for name, table in stored.tables.items()}
-    return Stored(stored.study, {}, {"inputs": 3, "batchnorm": 7, "packages": [1], "subjects": None}, tables)
+def _no_length(answer: Answer) -> Answer:
+    about = {"inputs": 3, "batchnorm": 7, "packages": [1], "subjects": None}
+    cut = answer.data.isel({dim: slice(0, 0) for dim in answer.data.dims})
+    return dataclasses.replace(answer, settings={}, provenance=about, data=cut)
 
 
 def test_settings_and_provenance_of_any_kind(tmp_path: Path) -> None:
@@ -105,10 +104,10 @@ def test_settings_and_provenance_of_any_kind(tmp_path: Path) -> None:
     for wrong in ([], {"packages": [1], "digest": {}}, {"packages": {"torch": []}}, 7, "text"):
         (run / "provenance.json").write_text(json.dumps(wrong))
         assert "Provenance" in said([run], tmp_path / "out")[1]
-    path = run / "analysis" / "curvature.h5"
+    path = run / "analysis" / "curvature" / "default.h5"
     found = store.read(path)
     for settings, about in (([1], {}), ({}, [2]), ({"limit": "many"}, {"inputs": [[1]]}), ({}, {"inputs": {"a": 1}})):
-        store.write(path, Stored("curvature", settings, about, found.tables))  # type: ignore[arg-type]
+        store.write(path, Answer("curvature", "default", settings, about, found.data))  # type: ignore[arg-type]
         assert "Provenance" in said([run], tmp_path / "out")[1]
 
 
@@ -157,14 +156,15 @@ def test_a_record_of_words_is_a_problem(tmp_path: Path) -> None:
 
 def test_hdf5_that_nobody_wrote(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg", studies=("curvature",))
-    with h5py.File(run / "analysis" / "drift.h5", "w") as file:
+    (run / "analysis" / "drift").mkdir()
+    with h5py.File(run / "analysis" / "drift" / "default.h5", "w") as file:
         file.attrs.update({"format": 1, "study": "drift", "settings": "{}", "provenance": "{}"})
         file.create_group("a/b")
         file["root"] = np.zeros(3)
     found = read_runs([run])
     assert len(found.problems) == 1
-    assert "drift.h5" in found.problems[0]
-    assert "curvature" in found.runs[0].results
+    assert "drift/default.h5" in found.problems[0]
+    assert "curvature" in found.runs[0].answers
 
 
 def test_names_lead_nowhere_and_do_not_meet(tmp_path: Path) -> None:
@@ -194,11 +194,11 @@ def test_cells_are_no_formulas(tmp_path: Path) -> None:
 
 def test_brackets_in_paths_are_no_markup(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a[" / "b]" / "x[red]y", "fedavg", studies=("curvature",))
-    (run / "analysis" / "curvature.h5").write_bytes(b"")
+    (run / "analysis" / "curvature" / "default.h5").write_bytes(b"")
     out = tmp_path / "o[/b]"
     lines, _ = said([run], out)
     assert lines[-1] == str(out / "index.html")
-    assert any(str(run / "analysis" / "curvature.h5") in line for line in lines)
+    assert any(str(run / "analysis" / "curvature" / "default.h5") in line for line in lines)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is always full")

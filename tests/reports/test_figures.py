@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reports.catalog import FIGURES
-from reports.figure import QUESTIONS, save
+from reports.figure import TOPICS, save
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
@@ -29,7 +29,7 @@ def varied_runs(tmp_path_factory: pytest.TempPathFactory) -> Collection:
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_every_figure_is_drawn_labelled_and_saved(name: str, varied_runs: Collection, tmp_path: Path) -> None:
     figure = FIGURES[name]
-    assert figure.question in QUESTIONS
+    assert figure.topic in TOPICS
     assert figure.reading.endswith(".")
     drawn = figure.draw(varied_runs.runs, varied_runs)
     assert drawn
@@ -53,10 +53,7 @@ def test_every_figure_is_drawn_labelled_and_saved(name: str, varied_runs: Collec
 
 @pytest.mark.parametrize("name", [name for name, figure in FIGURES.items() if figure.needs])
 def test_without_its_study_a_figure_is_not_drawn(name: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", "fedavg")
-    for path in (run / "analysis").iterdir():
-        path.unlink()
-    bare = read_runs([run])
+    bare = read_runs([make_run(tmp_path / "run", "fedavg", studies=())])
     assert FIGURES[name].draw(bare.runs, bare) == []
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
+import xarray as xr
 
-from analysis import store
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
+from analysis.study import variable
 from reports.measures import MEASURES, bytes_per_round, final_accuracy, personal_scores, targets, to_target
 from reports.runs import Collection, Run, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import forgetting, personal, robustness, training
+from tests.reports.results.answers import make_answer, write_answer
 
 
 def test_accuracy_is_of_the_model_that_a_method_ends_with(collection: Collection) -> None:
@@ -33,8 +34,8 @@ def test_the_recipe_says_how_many_rounds_are_averaged(tmp_path: Path) -> None:
 
 def test_studies_give_their_numbers(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg", scale=0.5)
-    for study, stored in {"robustness": robustness.stored(), "forgetting": forgetting.stored(), **others()}.items():
-        store.write(run / "analysis" / f"{study}.h5", stored)
+    for answer in (robustness.stored(), forgetting.stored(), *others()):
+        write_answer(run, answer)
     (read,) = read_runs([run]).runs
     found = {name: measure.find(read) for name, measure in MEASURES.items()}
     assert found == pytest.approx(
@@ -54,30 +55,25 @@ def test_studies_give_their_numbers(tmp_path: Path) -> None:
     )
 
 
-def others() -> dict[str, Stored]:
-    rounds = Variable(("round",), np.array([5, 10]), "round")
-    kinds = Variable(("kind",), np.array(["sam", "average"]), "kind")
-    values = Variable(("round", "kind"), np.array([[9.0, 9.0], [0.75, 0.5]]), "sharpness")
-    spread = Variable(("round",), np.array([0.5, 0.02]), "variance")
-    return {
-        "sharpness": Stored(
-            "sharpness", {}, {}, {"global_model": Table({"round": rounds, "kind": kinds, "global_value": values})}
-        ),
-        "incompatibility": Stored(
-            "incompatibility", {}, {}, {"rounds": Table({"round": rounds, "rise_dispersion_corrected": spread})}
-        ),
-    }
+def others() -> list[Answer]:
+    rounds, kinds = [5, 10], ["sam", "average"]
+    values = variable(("round", "kind"), [[9.0, 9.0], [0.75, 0.5]], "sharpness")
+    spread = variable("round", [0.5, 0.02], "variance")
+    return [
+        make_answer("sharpness", xr.Dataset({"global_model_value": values}, {"round": rounds, "kind": kinds})),
+        make_answer("incompatibility", xr.Dataset({"rise_dispersion_corrected": spread}, {"round": rounds})),
+    ]
 
 
-def test_results_without_the_table_are_not_known(tmp_path: Path) -> None:
+def test_results_without_the_variable_are_not_known(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
-    store.write(run / "analysis" / "curvature.h5", Stored("curvature", {}, {}, {}))
+    write_answer(run, make_answer("curvature", xr.Dataset()))
     assert math.isnan(MEASURES["lambda_1"].find(read_runs([run]).runs[0]))
 
 
 def test_targets_count_from_the_server_and_from_its_average(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg", swa=True)
-    store.write(run / "analysis" / "training.h5", training.stored(swa=True))
+    write_answer(run, training.stored(swa=True))
     (read,) = read_runs([run]).runs
     assert targets([read]) == [0.1, 0.2, 0.9]
     assert to_target(read, 0.1) == (1.0, 4e6)
@@ -85,9 +81,9 @@ def test_targets_count_from_the_server_and_from_its_average(tmp_path: Path) -> N
     assert all(math.isnan(value) for value in (*to_target(read, 0.9), *to_target(read, 0.7)))
 
 
-def test_personal_accuracy_by_way(tmp_path: Path) -> None:
+def test_personal_accuracy_by_strategy(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
-    store.write(run / "analysis" / "personal.h5", personal.stored())
+    write_answer(run, personal.stored())
     (read,) = read_runs([run]).runs
     means = [personal_scores(read, way).mean() for way in (None, "finetune", "knn")]
     assert means == pytest.approx([50.0, 90.0, 70.0])  # the client without test examples is left out

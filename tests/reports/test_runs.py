@@ -25,25 +25,26 @@ def test_what_a_run_says_of_itself(collection: Collection) -> None:
     assert third.algorithm == "fedasam + SWA"
     assert first.series("accuracy")[1].tolist() == pytest.approx([0.1, 0.2, 0.3])
     assert third.series("swa_accuracy")[0].tolist() == [3]
-    assert first.table("curvature", "spectrum") is not None
-    assert first.table("surface", "nothing") is None
-    assert first.table("nothing", "global_models") is None
+    assert "eigenvalue" in first.measured("curvature")
+    assert first.answer("curvature").question == "default"
+    assert first.measured("nothing") is None
+    assert collection.questions("curvature") == ["default"]
     assert collection.problems == []
 
 
 def test_damage_is_one_line_each_and_not_the_end(tmp_path: Path) -> None:
     good, bad = make_run(tmp_path / "good", "fedavg"), make_run(tmp_path / "bad", "fedsam")
-    (bad / "analysis" / "curvature.h5").write_bytes(b"")
+    (bad / "analysis" / "curvature" / "default.h5").write_bytes(b"")
     (bad / "metrics.jsonl").write_text("not json\n")
     (tmp_path / "empty").mkdir()
     wrong = make_run(tmp_path / "wrong", "fedsam")
     (wrong / "config.toml").write_text("name = ")
     found = read_runs([good, bad, tmp_path / "empty", wrong])
     assert [run.name for run in found.runs] == ["good", "bad"]
-    assert set(found.runs[1].results) == set(RESULTS) - {"curvature"}
+    assert set(found.runs[1].answers) == set(RESULTS) - {"curvature"}
     assert [problem.partition(":")[0].rpartition("/")[2] for problem in found.problems] == [
         "metrics.jsonl",
-        "curvature.h5",
+        "default.h5",
         "config.toml",
         "empty",
     ]
@@ -57,9 +58,8 @@ def test_data_sets_and_partitions_get_sections_of_their_own(tmp_path: Path) -> N
 
 def test_results_of_runs_that_were_compared_lie_beside_them(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
-    (run / "analysis" / "interpolation.h5").rename(
-        (tmp_path / "analysis").mkdir() or tmp_path / "analysis" / "plane.h5"
-    )
+    (tmp_path / "analysis").mkdir()
+    (run / "analysis" / "plane").rename(tmp_path / "analysis" / "plane")
     assert list(read_runs([run]).together) == ["plane"]
 
 

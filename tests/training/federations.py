@@ -19,9 +19,10 @@ from training.executors.base import Executor
 from training.executors.serial import Serial
 from training.methods import catalog
 from training.methods.method import Method
-from training.rules.base import Perturbation, Server
 from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import Proximal
+from training.rules.perturbations import Perturbation
+from training.rules.servers import Server
 from training.rules.vectors import Vectors, unit
 from training.settings import settings
 from training.storage.metrics import Record

@@ -21,8 +21,9 @@ from training.engine.local_training import ClientResult, DivergenceError, local_
 from training.engine.recording import Recorder
 from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
-from training.rules.base import Correction, LossTerm, ModelOutput
+from training.rules.base import LossTerm, ModelOutput
 from training.rules.context import ClientContext
+from training.rules.corrections import Correction
 from training.rules.vectors import Vectors
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that Python's share of the time is small, and memory matters

@@ -12,8 +12,9 @@ from pydantic import Field
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import Correction, Server
 from training.rules.context import ClientContext, RoundReport
+from training.rules.corrections import Correction
+from training.rules.servers import Server
 from training.rules.vectors import Vectors
 from training.settings import NonNegative, settings
 

@@ -21,11 +21,10 @@ from training.methods.fedspeed import GradientStep, QuasiGradient
 from training.methods.fedvssam import Direction, MixedDescent, MixedSAM
 from training.methods.fedwmsam import PersonalMomentum, Predicted
 from training.methods.method import Method
-from training.rules.base import Perturbation, Rule
-from training.rules.corrections import BodyOnly, ClientMomentum, ControlVariate, Plain, Proximal
-from training.rules.duals import Dual, Lagrangian
+from training.rules.base import Rule
+from training.rules.corrections import BodyOnly, ClientMomentum, ControlVariate, Dual, Lagrangian, Plain, Proximal
 from training.rules.loss_terms import Contrast, NotTrue
-from training.rules.perturbations import ASAM, PERTURBATIONS, SAM, MetaStep, NoPerturbation
+from training.rules.perturbations import ASAM, PERTURBATIONS, SAM, MetaStep, NoPerturbation, Perturbation
 from training.rules.servers import Adagrad, Adam, LookAhead, Mean, Momentum, Normalised, SubtractDual
 
 NONE, PLAIN = NoPerturbation(), Plain()

@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import Correction, Samples
+from training.rules.base import Samples
 from training.rules.context import ClientContext
+from training.rules.corrections import Correction
 from training.rules.vectors import Vectors
 from training.settings import Count, NonNegative, Positive, Share, settings
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from landscape.layout import Entry, Layout
 from landscape.rng import numpy_generator
-from training.rules.base import Perturbation
 from training.rules.context import ClientContext
+from training.rules.perturbations import Perturbation
 from training.rules.vectors import Vectors, norm
 from training.settings import NonNegative, Whole, settings
 

@@ -10,9 +10,9 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import Server
 from training.rules.context import ClientContext, RoundReport
 from training.rules.perturbations import SAM
+from training.rules.servers import Server
 from training.rules.vectors import Vectors, unit
 from training.settings import Count, NonNegative, NonNegativeOrInfinite, Positive, settings
 

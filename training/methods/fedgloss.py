@@ -12,8 +12,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import Server
 from training.rules.context import RoundReport
+from training.rules.servers import Server
 from training.rules.vectors import Vectors, unit
 from training.settings import NonNegative, Positive, settings
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from training.rules.base import LossTerm, ModelOutput
 from training.rules.context import ClientContext, RoundReport
-from training.rules.duals import Duals
+from training.rules.corrections import Duals
 from training.rules.loss_terms import divergence
 from training.rules.vectors import Vectors
 from training.settings import Decay, NonNegative, Positive, settings

@@ -8,8 +8,8 @@ from pydantic import Field
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import Perturbation
 from training.rules.context import ClientContext
+from training.rules.perturbations import Perturbation
 from training.rules.vectors import Vectors, unit
 from training.settings import NonNegative, settings
 

@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import Perturbation
 from training.rules.context import ClientContext, RoundReport
+from training.rules.perturbations import Perturbation
 from training.rules.vectors import Vectors, unit
 from training.settings import NonNegative, settings
 

@@ -10,11 +10,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import Correction, GradientFunction, LossTerm, Perturbation, Rule
+from training.rules.base import GradientFunction, LossTerm, Rule
 from training.rules.context import ClientContext
-from training.rules.corrections import ControlVariate, Proximal
-from training.rules.duals import Dual
+from training.rules.corrections import ControlVariate, Correction, Dual, Proximal
 from training.rules.loss_terms import Contrast, Distillation
+from training.rules.perturbations import Perturbation
 from training.rules.vectors import head, norm, unit
 from training.settings import NonNegative, Positive, settings
 

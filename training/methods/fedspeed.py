@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import Perturbation
 from training.rules.context import ClientContext, RoundReport
-from training.rules.duals import Duals
+from training.rules.corrections import Duals
+from training.rules.perturbations import Perturbation
 from training.rules.vectors import Vectors, unit
 from training.settings import Fraction, NonNegative, Positive, settings
 

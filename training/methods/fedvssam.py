@@ -12,9 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import Correction, Server
 from training.rules.context import ClientContext, RoundReport
+from training.rules.corrections import Correction
 from training.rules.perturbations import SAM
+from training.rules.servers import Server
 from training.rules.vectors import Vectors
 from training.settings import Positive, Share, settings
 

@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import Perturbation
 from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import ControlVariate
+from training.rules.perturbations import Perturbation
 from training.rules.vectors import Vectors, unit
 from training.settings import Fraction, NonNegative, settings
 

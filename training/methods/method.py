@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.base import Correction, LossTerm, Perturbation, Rule, Server
+from training.rules.base import LossTerm, Rule
 from training.rules.context import ClientContext, RoundReport
+from training.rules.corrections import Correction
+from training.rules.perturbations import Perturbation
+from training.rules.servers import Server
 from training.rules.vectors import Vectors
 
 

@@ -25,9 +25,9 @@ from training.engine.saving import restore_state
 from training.engine.state import State
 from training.engine.trainer import LocalTrainer
 from training.methods import catalog
-from training.rules.base import Correction, GradientFunction, ModelOutput
+from training.rules.base import GradientFunction, ModelOutput
 from training.rules.context import ClientContext
-from training.rules.corrections import Plain
+from training.rules.corrections import Correction, Plain
 from training.rules.vectors import head
 from training.storage import checkpoint, run_directory
 from training.storage.checkpoint import Checkpoint

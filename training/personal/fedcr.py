@@ -12,12 +12,14 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from landscape.errors import choose, positive, whole
+from landscape.errors import positive, whole
 from landscape.layout import running_statistics
 from landscape.rng import key, normal
 from training.engine.federation import Federation
@@ -31,13 +33,12 @@ from training.personal.client_evaluation import (
     run_model,
     train_client,
 )
-from training.rules.base import LossTerm, within
+from training.rules.base import LossTerm
 from training.rules.context import ClientContext
 from training.rules.vectors import head
+from training.settings import Count, NonNegative, settings
 
 LEAST = 1e-6  # of sigma: softplus underflows to zero, and KL divides by it
-PRIORS = ("product", "standard")
-DIRECTIONS = ("encoder_prior", "prior_encoder")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,20 +97,20 @@ def network(federation: Federation, dim: int) -> Bottleneck:
         return Bottleneck(body, dim, federation.dataset.classes)
 
 
-@dataclass(frozen=True)
+@settings
 class Bound:
     """The loss: cross-entropy of drawn encodings, and beta times their divergence from the class priors."""
 
-    beta: float = 1e-3
-    samples: int = 15
-    prior: str = "product"  # "standard": N(0, 1) for ever, which is what the published code does unless told otherwise
-    direction: str = "encoder_prior"  # the bound on I(Z; X | Y); "prior_encoder" is what the published code computes
-
-    def __post_init__(self) -> None:
-        within("beta", self.beta, "[0, inf)")
-        whole("samples", self.samples)
-        choose("prior", self.prior, PRIORS)
-        choose("direction", self.direction, DIRECTIONS)
+    beta: NonNegative = Field(default=1e-3, description="weight of the divergence")
+    samples: Count = Field(default=15, description="encodings drawn of each example")
+    prior: Literal["product", "standard"] = Field(
+        default="product",
+        description="standard: N(0, 1) in every round, which is what the published code does unless told otherwise",
+    )
+    direction: Literal["encoder_prior", "prior_encoder"] = Field(
+        default="encoder_prior",
+        description="encoder_prior: the bound on I(Z; X | Y); prior_encoder: what the published code computes",
+    )
 
     def __call__(self, model: Bottleneck, inputs: Tensor, labels: Tensor, priors: Gaussian, noise: Tensor) -> Tensor:
         """Mean over the batch; noise (samples, B, dim)."""

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import GradientFunction, Perturbation
+from training.rules.base import GradientFunction, Rule
 from training.rules.context import ClientContext
 from training.rules.vectors import norm, unit
 from training.settings import NonNegative, Whole, settings
+
+
+class Perturbation(Rule, ABC):
+    """e in g~ = gradient(w + e). None means g~ = gradient(w), to the bit."""
+
+    gradients: ClassVar[int] = 0  # gradient evaluations per step before the descent gradient
+    batches: ClassVar[int] = 1  # mini-batches that one step takes
+
+    @abstractmethod
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
+        """The perturbation e at w.
+
+        gradient: the plain gradient at w, if `gradients` asks for it.
+        """
+
+    def descend(
+        self, w: Tensor, gradient_at: GradientFunction, context: ClientContext, plain: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute g~, and the gradient at w itself if it was taken.
+
+        plain: whether the gradient at w must be taken.
+        """
+        gradient = gradient_at(w) if self.gradients or plain else None
+        e = self(w, gradient, context)
+        if e is not None:
+            return gradient_at(w + e), gradient
+        return (gradient_at(w) if gradient is None else gradient), gradient
 
 
 @settings

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.rules.base import Server
+from training.rules.base import Rule
 from training.rules.context import RoundReport
 from training.rules.vectors import Vectors
 from training.settings import Decay, Positive, settings
+
+
+class Server(Rule, ABC):
+    """How the global model moves from w^t to w^{t+1}."""
+
+    probes: ClassVar[bool] = False  # whether the cohort first trains from w^t, only to find the point to send
+
+    def choose_sent_point(self, w: Tensor, server: Vectors) -> Tensor:
+        """Choose the point that is sent: the model itself, unless the method looks ahead."""
+        return w
+
+    def choose_sent_point_after(self, w: Tensor, server: Vectors, probe: RoundReport) -> Tensor:
+        """Choose the point that is sent, where `probes`: after a first exchange from w^t."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
+        """Compute w^{t+1} from w^t, the server's updated vectors and the report of round t."""
 
 
 @settings

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from analysis.shared import spread
-from analysis.studies.local_global import everyones_errors
+from analysis.studies.local_global import combine_errors
 from analysis.subjects import Run
 from landscape import Objective, eigenpairs
-from tests.analysis.studies.test_curvature import ask
+from tests.analysis.helpers import ask
 
 DRAWS = 80
 
@@ -81,32 +81,32 @@ def test_one_part_knows_no_error() -> None:
 
 
 def test_curvature_says_what_it_saw(run: Run, tmp_path: Path) -> None:
-    table = ask("curvature", [run], tmp_path, rounds="4", top=2, limit=200)["spectrum"]
+    some = ask("curvature", [run], tmp_path, rounds="4", top=2, limit=200)
     everyone = len(run.examples("train")[1])
-    assert (table.attributes["examples"], table.attributes["population"]) == (200, everyone)
-    assert (table["eigenvalue_standard_error"] > 0).all()
-    exact = ask("curvature", [run], tmp_path / "all", rounds="4", top=2)["spectrum"]
+    assert (some.attrs["examples"], some.attrs["population"]) == (200, everyone)
+    assert (some["eigenvalue_standard_error"] > 0).all()
+    exact = ask("curvature", [run], tmp_path / "all", rounds="4", top=2)
     assert (exact["eigenvalue_standard_error"] == 0).all()
-    assert exact.attributes["examples"] == exact.attributes["population"] == everyone
-    assert (np.abs(table["eigenvalue"] - exact["eigenvalue"]) < 6 * table["eigenvalue_standard_error"]).all()
+    assert exact.attrs["examples"] == exact.attrs["population"] == everyone
+    assert (np.abs(some["eigenvalue"] - exact["eigenvalue"]) < 6 * some["eigenvalue_standard_error"]).all()
 
 
 def test_local_and_global_errors(run: Run, tmp_path: Path) -> None:
     found = ask("local_global", [run], tmp_path, limit=60, clients=1)
-    local, shared = found["local_models"], found["global_model"]
     sizes = [len(run.examples("train", k)[1]) for k in run.clients]
-    assert shared["population"].tolist() == sizes
-    assert shared["examples"].tolist() == [min(size, 60) for size in sizes]
-    assert local.attributes["population"] == sum(sizes)
-    assert local.attributes["examples"] == sum(min(size, 60) for size in sizes)
-    assert (local["global_standard_error"] > 0).all()
+    assert found["population"].values.tolist() == sizes
+    assert found["examples"].values.tolist() == [min(size, 60) for size in sizes]
+    assert found.attrs["population"] == sum(sizes)
+    assert found.attrs["examples"] == sum(min(size, 60) for size in sizes)
+    assert (found["global_standard_error"].isel(round=0).dropna("client") > 0).all()
     drawn = np.asarray(sizes) > 60
-    assert (shared["local_standard_error"][0, drawn] > 0).all()
-    assert (shared["local_standard_error"][0, ~drawn] == 0).all()
+    errors = found["global_model_on_client_standard_error"].isel(round=0)
+    assert (errors[drawn] > 0).all()
+    assert (errors[~drawn] == 0).all()
     # the clients' errors add up: H = sum of p_k H_k
     v = eigenpairs(run.objective().hessian(run.point(4)), 1).vectors
     objectives = {k: run.objective("train", k, limit=60) for k in run.clients}
     shares = run.shares(run.clients)
-    whole = everyones_errors(objectives, shares, run.point(4), v)
+    whole = combine_errors(objectives, shares, run.point(4), v)
     single = [shares[k] * spread.quotient_errors(one, run.point(4), v, 4) for k, one in objectives.items()]
     assert whole == pytest.approx(np.sqrt(np.sum(np.square(single), axis=0)), rel=0.7)

@@ -2,99 +2,71 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from analysis import runner, store
-from analysis.catalog import STUDIES
-from analysis.store import Table
-from analysis.subjects import Limits, Run, Subject
-
-
-def dense(run: Subject, theta: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-    """The Hessian of the mean cross-entropy, entry by entry."""
-    model = copy.deepcopy(run.model).double().eval()
-    names = [name for name, _ in run.model.named_parameters()]
-    shapes = [parameter.shape for parameter in run.model.parameters()]
-
-    def loss(w: Tensor) -> Tensor:
-        pieces = torch.split(w, [shape.numel() for shape in shapes])
-        tensors = {name: piece.view(shape) for name, piece, shape in zip(names, pieces, shapes, strict=True)}
-        return torch.nn.functional.cross_entropy(torch.func.functional_call(model, tensors, (inputs,)), labels)
-
-    return torch.func.hessian(loss)(theta.double())
-
-
-def ask(name: str, subjects: Sequence[Subject], out: Path, **settings: Any) -> dict[str, Table]:
-    study = STUDIES[name]
-    return store.read(runner.carry_out(runner.plan(study, study.settings(**settings), subjects, out))).tables
+from analysis.subjects import Limits, Run
+from tests.analysis.helpers import ask, dense
 
 
 def test_against_dense_hessians(run: Run, tmp_path: Path) -> None:
     found = ask("curvature", [run], tmp_path, top=3, tol=1e-8, smallest=True, trace=30, density=2, density_rounds="all")
-    table = found["spectrum"]
-    assert table["round"].tolist() == [0, 2, 4]
-    for row, round in enumerate((0, 2, 4)):
+    assert found["round"].values.tolist() == [0, 2, 4]
+    for round in (0, 2, 4):
+        here = found.sel(round=round)
         H = dense(run, run.point(round), *run.examples("train"))
         values = torch.linalg.eigvalsh(H)
-        np.testing.assert_allclose(table["eigenvalue"][row], values.flip(0)[:3], rtol=1e-10)
-        assert table["smallest"][row] == pytest.approx(float(values[0]), rel=1e-6)
-        assert abs(table["trace"][row] - float(H.trace())) < 5 * table["trace_error"][row]
-        weights = found["density"]["weight"][row]
-        np.testing.assert_allclose(np.nansum(weights, axis=-1), 1.0)
-    assert table["converged"].all()
-    assert table["verified"].all()  # a network this small is looked at twice
+        np.testing.assert_allclose(here["eigenvalue"], values.flip(0)[:3], rtol=1e-10)
+        assert float(here["smallest"]) == pytest.approx(float(values[0]), rel=1e-6)
+        assert abs(float(here["trace"]) - float(H.trace())) < 5 * float(here["trace_error"])
+        np.testing.assert_allclose(here["weight"].sum("step"), 1.0)
+    assert found["converged"].all()
+    assert found["verified"].all()  # a network this small is looked at twice
 
 
 def test_the_density_is_taken_of_the_last_round_unless_asked(run: Run, tmp_path: Path) -> None:
     found = ask("curvature", [run], tmp_path, rounds="0,2", top=1, density=1)
-    assert found["spectrum"]["round"].tolist() == [0, 2]
-    assert found["density"]["round"].tolist() == [2]
-    assert found["density"]["weight"].sum() == pytest.approx(1.0)
+    assert found["round"].values.tolist() == [0, 2]
+    assert found["weight"].sel(round=0).isnull().all()
+    assert float(found["weight"].sel(round=2).sum()) == pytest.approx(1.0)
 
 
 def test_a_run_is_judged_by_its_average_once_there_is_one(make_run, tmp_path: Path) -> None:
     run = make_run(swa={"start": 0.5, "cycle": 1}, checkpoints={"every": 1})
-    final, server = (
-        ask("curvature", [run], tmp_path / name, top=1, model=name)["spectrum"] for name in ("final", "server")
-    )
-    averaged = ask("curvature", [run], tmp_path / "swa", top=1, model="swa", rounds="last")["spectrum"]
+    final, server = (ask("curvature", [run], tmp_path / name, top=1, model=name) for name in ("final", "server"))
+    averaged = ask("curvature", [run], tmp_path / "swa", top=1, model="swa", rounds="last")
     assert final["loss"][0] == server["loss"][0]  # before it began
     assert final["loss"][-1] == averaged["loss"][-1] != server["loss"][-1]
 
 
 def test_the_last_round_sharpens_from_where_the_one_before_ended(run: Run, tmp_path: Path) -> None:
-    warm = ask("curvature", [run], tmp_path / "warm", rounds="2,4", top=2)["spectrum"]
-    cold = ask("curvature", [run], tmp_path / "cold", rounds="2,4", top=2, warm=False)["spectrum"]
+    warm = ask("curvature", [run], tmp_path / "warm", rounds="2,4", top=2)
+    cold = ask("curvature", [run], tmp_path / "cold", rounds="2,4", top=2, warm=False)
     np.testing.assert_allclose(warm["eigenvalue"], cold["eigenvalue"], rtol=1e-4)
     assert warm["products"][0] == cold["products"][0]
     assert warm["products"][1] < cold["products"][1]
 
 
 def test_test_data_and_limits(run: Run, tmp_path: Path) -> None:
-    found = ask("curvature", [run], tmp_path, rounds="last", top=1, split="test", tol=1e-8)["spectrum"]
+    found = ask("curvature", [run], tmp_path, rounds="last", top=1, split="test", tol=1e-8)
     H = dense(run, run.point(4), *run.examples("test"))
-    assert found["eigenvalue"][0, 0] == pytest.approx(float(torch.linalg.eigvalsh(H)[-1]), rel=1e-10)
-    some = ask("curvature", [run], tmp_path / "some", rounds="last", top=1, limit=100)["spectrum"]
-    assert some["eigenvalue"][0, 0] != pytest.approx(found["eigenvalue"][0, 0], rel=1e-3)
+    assert found["eigenvalue"].item() == pytest.approx(float(torch.linalg.eigvalsh(H)[-1]), rel=1e-10)
+    some = ask("curvature", [run], tmp_path / "some", rounds="last", top=1, limit=100)
+    assert some["eigenvalue"].item() != pytest.approx(found["eigenvalue"].item(), rel=1e-3)
 
 
 def test_as_many_workers_as_one_likes(run: Run, tmp_path: Path) -> None:
     two = Run(run.path, limits=Limits(workers=2))
-    one = ask("curvature", [run], tmp_path / "one", rounds="last", top=2)["spectrum"]
-    other = ask("curvature", [two], tmp_path / "two", rounds="last", top=2)["spectrum"]
+    one = ask("curvature", [run], tmp_path / "one", rounds="last", top=2)
+    other = ask("curvature", [two], tmp_path / "two", rounds="last", top=2)
     np.testing.assert_array_equal(one["eigenvalue"], other["eigenvalue"])
 
 
 def test_mistakes(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="split: unknown 'training'; did you mean 'train'"):
+    with pytest.raises(ValueError, match="split must be 'train' or 'test', got \"training\""):
         ask("curvature", [run], tmp_path, split="training")
     with pytest.raises(ValueError, match="round 4 has no swa model, only server, mean"):
         ask("curvature", [run], tmp_path, rounds="last", model="swa")

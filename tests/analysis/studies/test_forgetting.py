@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import xarray
+import xarray as xr
 
-from analysis import runner
 from analysis.studies import forgetting
 from analysis.subjects import Limits, Own
+from tests.analysis.helpers import ask, check_interruption, plan
 
 
 def forward(w, inputs):
@@ -20,18 +20,12 @@ def forward(w, inputs):
 
 
 @pytest.fixture(scope="module")
-def path(run, tmp_path_factory):
-    out = tmp_path_factory.mktemp("forgetting")
-    return runner.carry_out(runner.plan(forgetting.STUDY, forgetting.Settings(), [run], out))
+def found(run, tmp_path_factory):
+    return ask("forgetting", [run], tmp_path_factory.mktemp("forgetting"))
 
 
-def group(path, name):
-    return xarray.load_dataset(path, group=name, engine="h5netcdf")
-
-
-def test_classes_by_plain_loops(run, path):
-    found = group(path, "global_model")
-    assert dict(found.sizes) == {"round": 3, "class": 10, "predicted": 10}
+def test_classes_by_plain_loops(run, found):
+    assert dict(found.sizes) == {"round": 3, "class": 10, "predicted": 10, "client": 5}
     inputs, labels = run.examples("test")
     for round in (0, 2, 4):
         hidden, logits = forward(run.point(round), inputs)
@@ -51,101 +45,81 @@ def test_classes_by_plain_loops(run, path):
     assert np.issubdtype(found["confusion"].dtype, np.integer)
 
 
-def test_it_agrees_with_the_runs_own_evaluation(run, path):
+def test_it_agrees_with_the_runs_own_evaluation(run, found):
     objective = run.objective("test")
     for round in (2, 4):
-        accuracy = float(group(path, "global_model")["accuracy_all"].sel(round=round))
+        accuracy = float(found["accuracy_all"].sel(round=round))
         assert accuracy == pytest.approx(1 - objective.error(run.point(round)), abs=1e-12)
 
 
-def test_clients_by_plain_loops(run, path):
-    found = group(path, "clients")
-    assert dict(found.sizes) == {"round": 3, "client": 5}
+def test_clients_by_plain_loops(run, found):
     for round in (0, 2, 4):
         for client in range(5):
             inputs, labels = run.examples("train", client)
             hidden, logits = forward(run.point(round), inputs)
             here = found.sel(round=round, client=client)
             right = int((logits.argmax(1) == labels).sum())
-            assert (int(here["correct"]), int(here["total"])) == (right, len(labels))
-            assert float(here["accuracy"]) == right / len(labels)
-            assert float(here["feature_norm"]) == pytest.approx(hidden.norm(dim=1).mean().item(), rel=1e-12)
-            assert float(here["output_norm"]) == pytest.approx(logits.norm(dim=1).mean().item(), rel=1e-12)
+            assert (int(here["client_correct"]), int(here["client_total"])) == (right, len(labels))
+            assert float(here["client_accuracy"]) == right / len(labels)
+            assert float(here["client_feature_norm"]) == pytest.approx(hidden.norm(dim=1).mean().item(), rel=1e-12)
+            assert float(here["client_output_norm"]) == pytest.approx(logits.norm(dim=1).mean().item(), rel=1e-12)
 
 
-def test_local_models_on_everyones_data_and_on_their_own(run, path):
-    found = group(path, "local_models")
+def test_local_models_on_everyones_data_and_on_their_own(run, found):
     expected = [(round, client) for round in (2, 4) for client in sorted(run.local_points(round))]
-    assert list(zip(found["round_of"].values, found["client"].values, strict=True)) == expected
+    measured = [(round, client) for round in (0, 2, 4) for client in range(5)]
+    known = found["local_accuracy_all"].notnull()
+    assert [one for one in measured if known.sel(round=one[0], client=one[1])] == expected
     inputs, labels = run.examples("test")
-    for row, (round, client) in enumerate(expected):
-        point = run.local_points(round)[client]
+    for round, client in expected:
+        here, point = found.sel(round=round, client=client), run.local_points(round)[client]
         right = forward(point, inputs)[1].argmax(1) == labels
-        np.testing.assert_array_equal(found["correct"][row], [int(right[labels == c].sum()) for c in range(10)])
-        assert float(found["accuracy_all"][row]) == int(right.sum()) / 360
+        np.testing.assert_array_equal(here["local_correct"], [int(right[labels == c].sum()) for c in range(10)])
+        assert float(here["local_accuracy_all"]) == int(right.sum()) / 360
         own, theirs = run.examples("train", client)
         hit = forward(point, own)[1].argmax(1) == theirs
-        assert float(found["own_accuracy"][row]) == int(hit.sum()) / len(theirs)
-        np.testing.assert_array_equal(found["own_total"][row], np.bincount(theirs.numpy(), minlength=10))
+        assert float(here["own_accuracy"]) == int(hit.sum()) / len(theirs)
+        np.testing.assert_array_equal(here["own_total"], np.bincount(theirs.numpy(), minlength=10))
 
 
 def test_the_measure_by_hand():
     accuracy = np.array([[1.0, 0.0], [0.5, 0.25], [0.75, 0.0], [0.25, 0.5]])
-    lost = forgetting.forgotten(accuracy, [0, 1, 2, 3])
+    lost = forgetting.measure_forgetting(xr.DataArray(accuracy, {"round": [0, 1, 2, 3]}, ("round", "class")))
     # the untrained model's 1.0 does not count; 0.75 - 0.25 and 0.25 - 0.5 in the last round
     assert np.isnan(lost[:2]).all()
     np.testing.assert_array_equal(lost[2:], [[-0.25, 0.25], [0.5, -0.25]])
-    np.testing.assert_array_equal(forgetting.mean_known(lost)[2:], [0.0, 0.125])
-    assert np.isnan(forgetting.mean_known(lost)[:2]).all()
 
 
-def test_the_measure_is_stored(path):
-    found = group(path, "global_model")
+def test_the_measure_is_stored(found):
     two, four = (found["accuracy"].sel(round=round).values for round in (2, 4))
     assert np.isnan(found["forgetting"].sel(round=[0, 2])).all()
     assert float(found["forgetting"].sel(round=4)) == pytest.approx(np.mean(two - four), abs=1e-15)
     np.testing.assert_allclose(found["forgotten_class"].sel(round=4), two - four, atol=1e-15)
+    two, four = (found["client_accuracy"].sel(round=round).values for round in (2, 4))
+    assert float(found["client_forgetting"].sel(round=4)) == pytest.approx(np.mean(two - four), abs=1e-15)
 
 
 def test_a_class_without_examples_is_unknown_not_zero():
-    assert forgetting.confusion(torch.tensor([0, 2, 2]), torch.tensor([0, 2, 0]), 3).tolist() == [
+    assert forgetting.count_confusion(torch.tensor([0, 2, 2]), torch.tensor([0, 2, 0]), 3).tolist() == [
         [1, 0, 0],
         [0, 0, 0],
         [1, 0, 1],
     ]
-    np.testing.assert_array_equal(forgetting.share(np.array([1, 0, 1]), np.array([1, 0, 2])), [1, np.nan, 0.5])
+    np.testing.assert_array_equal(forgetting.divide(np.array([1, 0, 1]), np.array([1, 0, 2])), [1, np.nan, 0.5])
     means = forgetting.group_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 2, 2]), 3)
     np.testing.assert_array_equal(means, [1, np.nan, 4])
-    assert forgetting.mean_known(np.array([[1, np.nan], [np.nan, np.nan]]))[0] == 1
 
 
 def test_limits_are_kept(run, tmp_path):
-    settings = forgetting.Settings(rounds="last", limit=25, clients=2, local=False)
-    path = runner.carry_out(runner.plan(forgetting.STUDY, settings, [run], tmp_path))
-    assert int(group(path, "global_model")["total"].sum()) == 25
-    assert list(group(path, "clients")["client"].values) == [0, 1]
-    assert set(group(path, "clients")["total"].values) == {25}
-    with pytest.raises(OSError, match="local_models"):
-        group(path, "local_models")
+    found = ask("forgetting", [run], tmp_path, rounds="last", limit=25, clients=2, local=False)
+    assert int(found["total"].sum()) == 25
+    assert list(found["client"].values) == [0, 1]
+    assert set(found["client_total"].values) == {25}
+    assert "local_accuracy" not in found
 
 
-def test_interrupted_and_run_again(run, path, tmp_path, monkeypatch):
-    real, calls = forgetting.everyone, []
-
-    def once(*args):
-        calls.append(1)
-        if len(calls) == 3:  # the first is the plan's
-            raise KeyboardInterrupt
-        return real(*args)
-
-    monkeypatch.setattr(forgetting, "everyone", once)
-    with pytest.raises(KeyboardInterrupt):
-        runner.carry_out(runner.plan(forgetting.STUDY, forgetting.Settings(), [run], tmp_path))
-    planned = runner.plan(forgetting.STUDY, forgetting.Settings(), [run], tmp_path)
-    assert planned.done == 1
-    again = runner.carry_out(planned)
-    for name in ("global_model", "clients", "local_models"):
-        xarray.testing.assert_identical(group(again, name), group(path, name))
+def test_interrupted_and_run_again(run, tmp_path):
+    check_interruption("forgetting", run, tmp_path)
 
 
 def test_a_single_model(tmp_path):
@@ -155,18 +129,19 @@ def test_a_single_model(tmp_path):
     theta = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     own = Own("own", tmp_path, model, theta, {"train": (X, y)}, "print", Limits(workers=1, dtype=torch.float64))
     with pytest.raises(ValueError, match="own: there is no test data, only train"):
-        runner.plan(forgetting.STUDY, forgetting.Settings(), [own], tmp_path)
-    path = runner.carry_out(runner.plan(forgetting.STUDY, forgetting.Settings(split="train"), [own], tmp_path))
-    assert int(group(path, "global_model")["correct"].sum()) == int((model(X).argmax(1) == y).sum())
+        plan("forgetting", [own], tmp_path)
+    found = ask("forgetting", [own], tmp_path, split="train")
+    assert "client" not in found
+    assert int(found["correct"].sum()) == int((model(X).argmax(1) == y).sum())
 
 
-def test_bad_settings():
-    with pytest.raises(ValueError, match="split: unknown 'tests'; did you mean 'test'"):
-        forgetting.Settings(split="tests")
-    with pytest.raises(ValueError, match="limit must be a whole number"):
-        forgetting.Settings(limit=0)
+def test_bad_settings(run, tmp_path):
+    with pytest.raises(ValueError, match="split must be 'train' or 'test', got \"tests\""):
+        plan("forgetting", [run], tmp_path, split="tests")
+    with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+        plan("forgetting", [run], tmp_path, limit=0)
 
 
 def test_clients_without_tests_of_their_own(run, tmp_path):
     with pytest.raises(ValueError, match="clients have no test data of their own"):
-        runner.plan(forgetting.STUDY, forgetting.Settings(client_split="test"), [run], tmp_path)
+        plan("forgetting", [run], tmp_path, client_split="test")

@@ -11,32 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import xarray
+import xarray as xr
 from torch import Tensor, nn
 from torch.nn import functional
 
 from analysis import runner, store
 from analysis.shared import grids
-from analysis.store import Stored
+from analysis.shared.model_points import ModelPoint
 from analysis.studies import surface
 from analysis.subjects import Limits, Own, Run, Subject
 from landscape import directions
 from landscape import plane as whole_plane
-
-
-def go(subjects: list[Any], out: Path, **settings: Any) -> Stored:
-    planned = runner.plan(surface.STUDY, surface.Settings(**settings), subjects, out)
-    return store.read(runner.carry_out(planned, say=lambda _: None))
-
-
-def assert_same(one: Stored, other: Stored) -> None:
-    assert one.digest == other.digest
-    assert one.tables.keys() == other.tables.keys()
-    for name, table in one.tables.items():
-        assert table.variables.keys() == other.tables[name].variables.keys()
-        assert table.attributes == other.tables[name].attributes
-        for key in table.variables:
-            np.testing.assert_array_equal(table[key], other.tables[name][key], err_msg=f"{name}/{key}")
+from tests.analysis.helpers import ask, ask_all, assert_same, check_reading, plan
+from training.settings import build
 
 
 def plain(model: nn.Module, theta: Tensor, data: tuple[Tensor, Tensor]) -> tuple[float, float]:
@@ -58,13 +45,16 @@ def filters(model: nn.Module, vector: Tensor) -> list[Tensor]:
 
 
 def test_every_cell_against_a_plain_loop(runs: list[Run], tmp_path: Path) -> None:
-    table = go(runs, tmp_path, steps=5, extent=0.5, seed=3).tables["global_models"]
-    assert table["run"].tolist() == [run.name for run in runs]
-    assert table["round_of"].tolist() == [4, 4]
-    assert table["x"].tolist() == table["y"].tolist() == [-0.5, -0.25, 0.0, 0.25, 0.5]
-    assert table.variables["loss"].dims == ("row", "split", "x", "y")
-    assert table["done"].all()
-    for row, run in enumerate(runs):
+    found = ask("surface", runs, tmp_path, steps=5, extent=0.5, seed=3)
+    assert found["model_run"].values.tolist() == [run.name for run in runs]
+    assert found["model_round"].values.tolist() == [4, 4]
+    assert found["model_client"].values.tolist() == [-1, -1]
+    assert found["x"].values.tolist() == found["y"].values.tolist() == [-0.5, -0.25, 0.0, 0.25, 0.5]
+    assert found["loss"].dims == ("model", "split", "x", "y")
+    assert found["done"].dtype == bool
+    assert found["done"].all()
+    for number, run in enumerate(runs):
+        one = found.sel(model=number)
         theta = run.point(4)
         d1, d2 = directions.filter_normalized(run.objective().layout, theta, seed=3)
         for d in (d1, d2):
@@ -72,54 +62,56 @@ def test_every_cell_against_a_plain_loop(runs: list[Run], tmp_path: Path) -> Non
                 filters(run.model, theta), filters(run.model, d), run.model.parameters(), strict=True
             ):
                 torch.testing.assert_close(of_d, norm if tensor.ndim == 2 else torch.zeros_like(norm))
-        assert table["cosine"][row] == pytest.approx(float(d1 @ d2 / d1.norm() / d2.norm()))
-        assert table["length"][row] == pytest.approx([float(d1.norm()), float(d2.norm())])
-        for k, split in enumerate(("train", "test")):
+        assert float(one["cosine"]) == pytest.approx(float(d1 @ d2 / d1.norm() / d2.norm()))
+        assert one["length"].values == pytest.approx([float(d1.norm()), float(d2.norm())])
+        for split in ("train", "test"):
             data = run.examples(split)
-            for i, x in enumerate(table["x"]):
-                for j, y in enumerate(table["y"]):
+            for x in found["x"].values:
+                for y in found["y"].values:
                     loss, error = plain(run.model, theta + x * d1 + y * d2, data)
-                    assert table["loss"][row, k, i, j] == pytest.approx(loss, rel=1e-12)
-                    assert table["error"][row, k, i, j] == pytest.approx(error, abs=1e-12)
+                    cell = one.sel(split=split, x=x, y=y)
+                    assert float(cell["loss"]) == pytest.approx(loss, rel=1e-12)
+                    assert float(cell["error"]) == pytest.approx(error, abs=1e-12)
 
 
 def test_the_same_bits_as_landscape_plane_in_blocks_of_rows_or_whole(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = go([run], tmp_path / "whole", steps=5, extent=0.5)
+    whole = ask_all("surface", [run], tmp_path / "whole", steps=5, extent=0.5)
     theta, objective = run.point(4), run.objective("test")
     expected = whole_plane(
         objective, theta, *directions.filter_normalized(objective.layout, theta), steps=5, extent=0.5
     )
-    np.testing.assert_array_equal(whole.tables["global_models"]["loss"][0, 1], expected.loss)
-    assert whole.tables["global_models"]["loss"][0, 1, 2, 2] == objective.loss(theta)
+    loss = whole.data["loss"].sel(model=0, split="test")
+    np.testing.assert_array_equal(loss, expected.loss)
+    assert float(loss.sel(x=0.0, y=0.0)) == objective.loss(theta)
 
     monkeypatch.setattr(grids, "AT_ONCE", 2 * 5 * len(run.examples("train")[1]))
-    planned = runner.plan(surface.STUDY, surface.Settings(steps=5, extent=0.5), [run], tmp_path / "rows")
-    train = [piece.key for piece in planned.pieces if ", train" in piece.key]
-    assert [key.partition(", train")[2] for key in train] == [", rows 0 to 2", ", rows 2 to 4", ", rows 4 to 5"]
+    planned = plan("surface", [run], tmp_path / "rows", steps=5, extent=0.5)
+    rows = [piece for piece in planned.pieces if isinstance(piece, surface.RowsPiece) and piece.split == "train"]
+    assert [(piece.first, piece.stop) for piece in rows] == [(0, 2), (2, 4), (4, 5)]
     assert_same(store.read(runner.carry_out(planned)), whole)
 
 
 def test_one_and_two_workers_agree_to_the_bit(run: Run, tmp_path: Path) -> None:
     two = Run(run.path, limits=Limits(workers=2))
-    one = go([run], tmp_path / "one", steps=4, axes="eigen", clients=1)
-    assert_same(one, go([two], tmp_path / "two", steps=4, axes="eigen", clients=1))
+    one = ask_all("surface", [run], tmp_path / "one", steps=4, axes="eigen", clients=1)
+    assert_same(one, ask_all("surface", [two], tmp_path / "two", steps=4, axes="eigen", clients=1))
 
 
 def test_shared_axes_are_the_first_models(runs: list[Run], tmp_path: Path) -> None:
-    own = go(runs, tmp_path / "own", steps=3, extent=0.5).tables["global_models"]
-    shared = go(runs, tmp_path / "shared", steps=3, extent=0.5, axes="shared").tables["global_models"]
-    np.testing.assert_array_equal(own["loss"][0], shared["loss"][0])
-    assert shared["length"][0].tolist() == shared["length"][1].tolist() == own["length"][0].tolist()
-    assert own["length"][1].tolist() != own["length"][0].tolist()
+    own = ask("surface", runs, tmp_path / "own", steps=3, extent=0.5)
+    shared = ask("surface", runs, tmp_path / "shared", steps=3, extent=0.5, axes="shared")
+    np.testing.assert_array_equal(own["loss"].sel(model=0), shared["loss"].sel(model=0))
+    assert (shared["length"] == own["length"].sel(model=0)).all()
+    assert (own["length"].sel(model=1) != own["length"].sel(model=0)).any()
     d1, d2 = directions.filter_normalized(runs[0].objective().layout, runs[0].point(4))
     expected, _ = plain(runs[1].model, runs[1].point(4) - 0.5 * d1 + 0.5 * d2, runs[1].examples("train"))
-    assert shared["loss"][1, 0, 0, 2] == pytest.approx(expected, rel=1e-12)
+    assert float(shared["loss"].sel(model=1, split="train", x=-0.5, y=0.5)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_eigenvectors_are_those_of_the_dense_hessian_and_keep_unit_length(run: Run, tmp_path: Path) -> None:
-    table = go([run], tmp_path, steps=5, axes="eigen", tol=1e-7, rise=0.5).tables["global_models"]
+    found = ask("surface", [run], tmp_path, steps=5, axes="eigen", tol=1e-7, rise=0.5).sel(model=0)
     data, theta = run.examples("train"), run.point(4)
     parts = [tensor.numel() for tensor in run.model.parameters()]
 
@@ -132,19 +124,21 @@ def test_eigenvectors_are_those_of_the_dense_hessian_and_keep_unit_length(run: R
 
     values, vectors = torch.linalg.eigh(torch.func.hessian(loss)(theta))
     top = values[[-1, -2]].numpy()
-    np.testing.assert_allclose(table["curvature"][0], top, rtol=1e-9)
-    np.testing.assert_allclose(table["length"][0], 1.0, rtol=1e-12)
-    assert abs(table["cosine"][0]) < 1e-6
-    assert (table["residual"][0] <= 1e-7 * top).all()
+    np.testing.assert_allclose(found["curvature"], top, rtol=1e-9)
+    np.testing.assert_allclose(found["length"], 1.0, rtol=1e-12)
+    assert abs(float(found["cosine"])) < 1e-6
+    assert (found["residual"].values <= 1e-7 * top).all()
     v1, v2 = (v * torch.sign(v[v.abs().argmax()]) for v in (vectors[:, -1], vectors[:, -2]))
-    assert [table["x"][-1], table["y"][-1]] == [float(f"{math.sqrt(2 * 0.5 / value):.2g}") for value in top]
-    for i, x in enumerate(table["x"]):
-        for j, y in enumerate(table["y"]):
-            assert table["loss"][0, 0, i, j] == pytest.approx(float(loss(theta + x * v1 + y * v2)), rel=1e-4)
+    edges = [float(found[axis][-1]) for axis in ("x", "y")]
+    assert edges == [float(f"{math.sqrt(2 * 0.5 / value):.2g}") for value in top]
+    for x in found["x"].values:
+        for y in found["y"].values:
+            expected = float(loss(theta + x * v1 + y * v2))
+            assert float(found["loss"].sel(split="train", x=x, y=y)) == pytest.approx(expected, rel=1e-4)
 
 
-def axes(curvature: list[float], norm: float = 1e3, length: float = 1.0) -> dict[str, Any]:
-    return {"curvature": np.array(curvature), "norm": np.asarray(norm), "length": np.full(2, length)}
+def axes(curvature: list[float], norm: float = 1e3, length: float = 1.0) -> xr.Dataset:
+    return xr.Dataset({"curvature": ("axis", curvature), "norm": norm, "length": ("axis", [length, length])})
 
 
 @pytest.mark.parametrize(
@@ -158,41 +152,49 @@ def axes(curvature: list[float], norm: float = 1e3, length: float = 1.0) -> dict
         ("random", [axes([8.0, 1e-4], length=10.0)], (1.0, 1.0)),  # never more than the filters themselves
     ],
 )
-def test_range_from_curvature(
-    runs: list[Run], kind: str, found: list[dict[str, Any]], expected: tuple[float, float]
-) -> None:
-    subjects = runs[: len(found)]
-    named = {f"axes of {run.name} round 4": one for run, one in zip(subjects, found, strict=True)}
-    assert surface.reaches(subjects, surface.Settings(axes=kind), named) == expected
+def test_range_from_curvature(kind: surface.Axes, found: list[xr.Dataset], expected: tuple[float, float]) -> None:
+    assert surface.find_reach(surface.Settings(axes=kind), found) == expected
 
 
 def test_the_second_derivative_along_random_axes(run: Run, tmp_path: Path) -> None:
     h = 1e-3
-    table = go([run], tmp_path, steps=3, extent=h).tables["global_models"]
-    loss = table["loss"][0, 0]
-    assert table["curvature"][0, 0] == pytest.approx((loss[2, 1] - 2 * loss[1, 1] + loss[0, 1]) / h**2, rel=1e-3)
-    assert table["curvature"][0, 1] == pytest.approx((loss[1, 2] - 2 * loss[1, 1] + loss[1, 0]) / h**2, rel=1e-3)
+    found = ask("surface", [run], tmp_path, steps=3, extent=h).sel(model=0)
+    loss = found["loss"].sel(split="train").values
+    along_x, along_y = found["curvature"].sel(axis=["x", "y"]).values
+    assert along_x == pytest.approx((loss[2, 1] - 2 * loss[1, 1] + loss[0, 1]) / h**2, rel=1e-3)
+    assert along_y == pytest.approx((loss[1, 2] - 2 * loss[1, 1] + loss[1, 0]) / h**2, rel=1e-3)
 
 
 def test_participants_on_their_own_data_and_on_everyones(run: Run, tmp_path: Path) -> None:
-    stored = go([run], tmp_path, rounds="2,4", steps=3, extent=0.3, clients=2, splits=("test",))
-    assert stored.tables["global_models"]["split"].tolist() == ["test"]
-    table = stored.tables["local_models"]
-    rows = [(round, client) for round in (2, 4) for client in sorted(run.local_points(round))[:2]]
-    assert list(zip(table["round_of"].tolist(), table["client"].tolist(), strict=True)) == rows
-    assert table["data"].tolist() == ["own", "everyone"]
+    found = ask("surface", [run], tmp_path, rounds="2,4", steps=3, extent=0.3, clients=2, splits=("test",))
+    whole, local = (
+        found.isel(model=found["model_client"].values < 0),
+        found.isel(model=found["model_client"].values >= 0),
+    )
+    assert whole["model_round"].values.tolist() == [2, 4]
+    assert found["split"].values.tolist() == ["test", "own", "train"]
+    for some, unknown in ((whole, ["own", "train"]), (local, ["test"])):  # what was not asked for is missing
+        for split in unknown:
+            assert some["loss"].sel(split=split).isnull().all()
+            assert not some["done"].sel(split=split).any()
+            assert not some["examples"].sel(split=split).any()
+    models = [(round, client) for round in (2, 4) for client in sorted(run.local_points(round))[:2]]
+    origin = zip(local["model_round"].values.tolist(), local["model_client"].values.tolist(), strict=True)
+    assert list(origin) == models
     sizes = {client: len(run.examples("train", client)[1]) for client in run.clients}
-    assert table["examples"].tolist() == [[sizes[client], sum(sizes.values())] for _, client in rows]
-    for row, (round, client) in enumerate(rows):
+    counts = local["examples"].sel(split=["own", "train"]).values.tolist()
+    assert counts == [[sizes[client], sum(sizes.values())] for _, client in models]
+    for number, (round, client) in enumerate(models):
         theta = run.local_points(round)[client]
         d1, d2 = directions.filter_normalized(run.objective().layout, theta)
         moved = theta + 0.3 * d1 - 0.3 * d2
+        cell = local.isel(model=number).sel(x=0.3, y=-0.3)
         own, error = plain(run.model, moved, run.examples("train", client))
-        assert table["loss"][row, 0, 2, 0] == pytest.approx(own, rel=1e-12)
-        assert table["error"][row, 0, 2, 0] == pytest.approx(error, abs=1e-12)
+        assert float(cell["loss"].sel(split="own")) == pytest.approx(own, rel=1e-12)
+        assert float(cell["error"].sel(split="own")) == pytest.approx(error, abs=1e-12)
         shares = run.shares(run.clients)
         everyone = sum(p * plain(run.model, moved, run.examples("train", k))[0] for k, p in shares.items())
-        assert table["loss"][row, 1, 2, 0] == pytest.approx(everyone, rel=1e-12)
+        assert float(cell["loss"].sel(split="train")) == pytest.approx(everyone, rel=1e-12)
 
 
 def normed(seed: int = 0) -> nn.Module:
@@ -219,10 +221,11 @@ def own_subject(path: Path) -> Subject:
 
 
 @pytest.mark.parametrize("kind", surface.AXES)
-def test_running_statistics_stay_at_the_centre(tmp_path: Path, kind: str) -> None:
+def test_running_statistics_stay_at_the_centre(tmp_path: Path, kind: surface.Axes) -> None:
     subject = own_subject(tmp_path)
-    table = go([subject], tmp_path, steps=3, extent=0.4, axes=kind, tol=1e-9).tables["global_models"]
-    assert table.attributes["batchnorm"] == "frozen"
+    found = ask("surface", [subject], tmp_path, steps=3, extent=0.4, axes=kind, tol=1e-9)
+    assert found.attrs["batchnorm"] == "frozen"
+    found = found.sel(model=0)
     objective = subject.objective()
     theta = subject.point(0)
     weights = sum(p.numel() for p in subject.model.parameters())
@@ -230,29 +233,29 @@ def test_running_statistics_stay_at_the_centre(tmp_path: Path, kind: str) -> Non
         values, vectors = torch.linalg.eigh(objective.hessian(theta).dense()[:weights, :weights])
         both = [vectors[:, -1], vectors[:, -2]]
         d1, d2 = (torch.cat([v * torch.sign(v[v.abs().argmax()]), torch.zeros(10).double()]) for v in both)
-        np.testing.assert_allclose(table["curvature"][0], values[[-1, -2]], rtol=1e-8)
-        loose = surface.measure_axes([subject], surface.Settings(axes=kind, tol=1e-2), surface.Place(0, 0))
-        assert not loose["_directions"][:, weights:].any()  # to the bit, also where eigenvectors are only near
+        np.testing.assert_allclose(found["curvature"], values[[-1, -2]], rtol=1e-8)
+        loose = surface.measure_axes([subject], surface.Settings(axes=kind, tol=1e-2), ModelPoint(0, 0))
+        assert not loose["_directions"].values[:, weights:].any()  # to the bit, also where eigenvectors are only near
     else:
         d1, d2 = directions.filter_normalized(objective.layout, theta)
     assert not d1[weights:].any()
-    for k, split in enumerate(("train", "test")):
+    for split in ("train", "test"):
         expected, _ = plain(subject.model, theta + 0.4 * d1 - 0.4 * d2, subject.examples(split))
-        assert table["loss"][0, k, 2, 0] == pytest.approx(expected, rel=1e-6)
-    assert table["norm"][0] == pytest.approx(float(theta[:weights].norm()))
+        assert float(found["loss"].sel(split=split, x=0.4, y=-0.4)) == pytest.approx(expected, rel=1e-6)
+    assert float(found["norm"]) == pytest.approx(float(theta[:weights].norm()))
 
 
 def test_a_subset_has_a_standard_error(run: Run, tmp_path: Path) -> None:
-    table = go([run], tmp_path, steps=2, extent=0.5, limit=200).tables["global_models"]
-    assert (table["standard_error"] > 0).all()
-    everything = go([run], tmp_path, steps=2, extent=0.5).tables["global_models"]
-    assert np.isnan(everything["standard_error"]).all()
-    assert (np.abs(table["loss"] - everything["loss"]) < 5 * table["standard_error"]).all()
+    some = ask("surface", [run], tmp_path, steps=2, extent=0.5, limit=200)
+    assert (some["standard_error"] > 0).all()
+    everything = ask("surface", [run], tmp_path, steps=2, extent=0.5)
+    assert everything["standard_error"].isnull().all()
+    assert (abs(some["loss"] - everything["loss"]) < 5 * some["standard_error"]).all()
 
 
 def test_interrupted_it_goes_on(runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"steps": 3, "axes": "eigen"}
-    straight = go(runs, tmp_path / "straight", **settings)
+    straight = ask_all("surface", runs, tmp_path / "straight", **settings)
     real, done = surface.measure_rows, []
 
     def stop(*given: Any) -> Any:
@@ -263,61 +266,57 @@ def test_interrupted_it_goes_on(runs: list[Run], tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(surface, "measure_rows", stop)
     with pytest.raises(KeyboardInterrupt):
-        go(runs, tmp_path / "broken", **settings)
-    assert not (tmp_path / "broken" / "surface.h5").exists()
+        ask("surface", runs, tmp_path / "broken", **settings)
+    assert not list(store.find_answers(tmp_path / "broken"))
     monkeypatch.setattr(surface, "measure_rows", real)
-    planned = runner.plan(surface.STUDY, surface.Settings(**settings), runs, tmp_path / "broken")
+    planned = plan("surface", runs, tmp_path / "broken", **settings)
     assert planned.done == 3  # two pairs of axes, one surface
     assert_same(store.read(runner.carry_out(planned)), straight)
 
 
 def test_xarray_reads_it_with_every_axis_named(runs: list[Run], tmp_path: Path) -> None:
-    go(runs, tmp_path, steps=3, extent=0.5, clients=1)
-    for group, view in (("global_models", "split"), ("local_models", "data")):
-        with xarray.open_dataset(tmp_path / "surface.h5", group=group, engine="h5netcdf") as found:
-            assert found["loss"].dims == ("row", view, "x", "y")
-            assert found["loss"].sel(x=0.0, y=0.0).isel(row=1).dims == (view,)
-            assert not any(str(dim).startswith("phony") for dim in found.dims)
-            for one in found.variables.values():
-                assert one.attrs["long_name"]
-                assert one.attrs["units"]
+    check_reading("surface", runs[0], tmp_path, steps=3, extent=0.5, clients=1)
+    found = ask("surface", runs, tmp_path, steps=3, extent=0.5, clients=1)
+    assert found["loss"].sel(x=0.0, y=0.0, model=1).dims == ("split",)
+    of_clients = found["loss"].set_xindex("model_client").sel(model_client=-1, split="train")  # global models
+    assert of_clients.dims == ("model", "x", "y")
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"axes": "eigne"}, "did you mean 'eigen'"),
-        ({"steps": 1}, "steps must be a whole number, at least 2"),
-        ({"extent": -1.0}, "extent must be positive"),
-        ({"rise": 0.0}, "rise must be positive"),
+        ({"axes": "eigne"}, "axes must be 'random', 'shared' or 'eigen'"),
+        ({"steps": 1}, "steps must be at least 2, got 1"),
+        ({"extent": -1.0}, "extent must be above 0"),
+        ({"rise": 0.0}, "rise must be above 0"),
         ({"splits": ()}, "splits must be a list of some of train, test"),
         ({"splits": ("train", "train")}, "each once"),
         ({"splits": "train"}, "splits must be a list"),
-        ({"clients": -1}, "clients must be a whole number"),
+        ({"clients": -1}, "clients must be at least 0, got -1"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        surface.Settings(**settings)
+        build(surface.Settings, settings, "study surface")
 
 
 def test_what_is_not_there_is_said(run: Run, make_run: Callable[..., Run], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no checkpoint of round 3; there are 0, 2, 4"):
-        go([run], tmp_path, rounds="3")
+        ask("surface", [run], tmp_path, rounds="3")
     with pytest.raises(ValueError, match="round 0 keeps no local models; rounds that do: 2, 4"):
-        go([run], tmp_path, rounds="0", clients=1)
+        ask("surface", [run], tmp_path, rounds="0", clients=1)
     other = make_run(model={"name": "mlp", "hidden": [3]})
     with pytest.raises(ValueError, match=r"models must be of one architecture, but '.*' has shape"):
-        go([run, other], tmp_path, axes="shared")
-    both = go([run, other], tmp_path, steps=2, extent=0.5)  # each in its own axes is no harm
-    assert np.isfinite(both.tables["global_models"]["loss"]).all()
+        ask("surface", [run, other], tmp_path, axes="shared")
+    both = ask("surface", [run, other], tmp_path, steps=2, extent=0.5)  # each in its own axes is no harm
+    assert np.isfinite(both["loss"]).all()
     only = own_subject(tmp_path)
     del only.data["test"]  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"there is no test data, only train. Write splits"):
-        go([only], tmp_path)
+        ask("surface", [only], tmp_path)
 
 
 def test_runs_of_one_name_are_told_apart(run: Run, tmp_path: Path) -> None:
-    table = go([run, Run(run.path, limits=Limits(workers=1))], tmp_path, steps=2, extent=0.5).tables["global_models"]
-    assert table["run"].tolist() == [f"{run.name} (1)", f"{run.name} (2)"]
-    np.testing.assert_array_equal(table["loss"][0], table["loss"][1])
+    found = ask("surface", [run, Run(run.path, limits=Limits(workers=1))], tmp_path, steps=2, extent=0.5)
+    assert found["model_run"].values.tolist() == [f"{run.name} (1)", f"{run.name} (2)"]
+    np.testing.assert_array_equal(found["loss"].sel(model=0), found["loss"].sel(model=1))

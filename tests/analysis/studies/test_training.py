@@ -6,22 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
-import xarray
 
-from analysis import runner
 from analysis.studies import training
 from analysis.subjects import Limits, Run
+from tests.analysis.helpers import ask, plan
 from training.engine import recording
+from training.settings import build
 from training.storage import metrics
-
-
-def stored(run, tmp_path, **settings):
-    return runner.carry_out(runner.plan(training.STUDY, training.Settings(**settings), [run], tmp_path))
-
-
-def opened(path, group):
-    with xarray.open_dataset(path, group=group, engine="h5netcdf") as found:
-        return found.load()
 
 
 def lines(run):
@@ -29,9 +20,9 @@ def lines(run):
 
 
 def test_every_metric_of_every_round_is_there(run, tmp_path):
-    found = opened(stored(run, tmp_path), "rounds")
+    found = ask("training", [run], tmp_path)
     records = lines(run)
-    assert dict(found.sizes) == {"round": 4}
+    assert found.sizes["round"] == 4
     assert list(found["round"].values) == [1, 2, 3, 4]
     for name in set(records[0]) - {"round"}:
         np.testing.assert_array_equal(found[name].values, [record[name] for record in records], err_msg=name)
@@ -42,9 +33,8 @@ def test_every_metric_of_every_round_is_there(run, tmp_path):
 
 def test_what_was_recorded_along_the_local_steps(make_run, tmp_path):
     run = make_run(record=["proximal_cosine", "gradient_norm"], rounds={"count": 2, "participants": 3})
-    path = stored(run, tmp_path)
-    found, records = opened(path, "recorded"), [one["recorded"] for one in lines(run)]
-    assert "recorded" not in opened(path, "rounds")
+    found, records = ask("training", [run], tmp_path), [one["recorded"] for one in lines(run)]
+    assert "recorded" not in found
     assert found["round"].values.tolist() == [1, 2]
     for name in ("proximal_cosine", "gradient_norm"):
         np.testing.assert_array_equal(found[name].values, [one[name]["mean"] for one in records])
@@ -64,7 +54,7 @@ def test_every_quantity_that_can_be_recorded_is_explained():
 def test_rounds_and_bytes_to_targets(run, tmp_path):
     records = lines(run)
     between = (records[0]["accuracy"] + max(one["accuracy"] for one in records)) / 2
-    found = opened(stored(run, tmp_path, targets=(records[0]["accuracy"], between, 1.0), last=3), "models")
+    found = ask("training", [run], tmp_path, targets=(records[0]["accuracy"], between, 1.0), last=3)
     first = next(place for place, one in enumerate(records) if one["accuracy"] >= between)
     assert list(found["model"].values) == ["server", "mean"]
     server = found.sel(model="server")
@@ -82,48 +72,57 @@ def test_rounds_and_bytes_to_targets(run, tmp_path):
 
 def test_rounds_that_were_not_evaluated_count_for_nothing():
     accuracy = np.array([np.nan, 0.5, np.nan, 0.25, np.nan, 0.75])
-    assert training.reached(accuracy, (0.25, 0.6, 0.8)) == [1, 5, None]
-    mean, spread, count = training.last_mean(accuracy, 2)
+    assert training.find_first(accuracy, (0.25, 0.6, 0.8)) == [1, 5, None]
+    mean, spread, count = training.summarise_last(accuracy, 2)
     assert (mean, count) == (0.5, 2)
     assert spread == pytest.approx(np.sqrt(0.125))
-    assert np.isnan(training.last_mean(accuracy, 1)[1])
-    assert np.isnan(training.last_mean(np.full(3, np.nan), 2)[0])
+    assert np.isnan(training.summarise_last(accuracy, 1)[1])
+    assert np.isnan(training.summarise_last(np.full(3, np.nan), 2)[0])
 
 
 def test_evaluated_seldom_and_with_swa(make_run, tmp_path):
     run = make_run(evaluation={"every": 3, "last": 2}, swa={"start": 0.25, "cycle": 1})
-    path = stored(run, tmp_path, targets=())
-    rounds, models = opened(path, "rounds"), opened(path, "models")
-    assert np.isnan(rounds["accuracy"].values).tolist() == [True, True, False, False]
-    assert list(models["model"].values) == ["server", "mean", "swa"]
-    assert models["final_count"].values.tolist() == [2, 2, 2]
+    found = ask("training", [run], tmp_path, targets=())
+    assert np.isnan(found["accuracy"].values).tolist() == [True, True, False, False]
+    assert list(found["model"].values) == ["server", "mean", "swa"]
+    assert found["final_count"].values.tolist() == [2, 2, 2]
     swa = [one["swa_accuracy"] for one in lines(run) if "swa_accuracy" in one]
-    assert float(models["final_accuracy"].sel(model="swa")) == pytest.approx(np.mean(swa), rel=1e-15)
+    assert float(found["final_accuracy"].sel(model="swa")) == pytest.approx(np.mean(swa), rel=1e-15)
 
 
 def test_records_after_the_newest_checkpoint_wait(run, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(run.path, path)
     shutil.rmtree(path / "checkpoints" / "round_000004")
-    assert opened(stored(Run(path, limits=Limits(workers=1)), tmp_path / "out"), "rounds").sizes["round"] == 2
+    assert ask("training", [Run(path, limits=Limits(workers=1))], tmp_path / "out").sizes["round"] == 2
     for round in (2,):
         shutil.rmtree(path / "checkpoints" / f"round_00000{round}")
     with pytest.raises(ValueError, match="no round is finished yet"):
-        stored(Run(path), tmp_path / "none")
+        ask("training", [Run(path)], tmp_path / "none")
 
 
 def test_a_second_look_is_kept(run, tmp_path):
-    stored(run, tmp_path)
-    assert runner.plan(training.STUDY, training.Settings(), [run], tmp_path).kept
-    assert not runner.plan(training.STUDY, training.Settings(last=2), [run], tmp_path).kept
+    ask("training", [run], tmp_path)
+    assert plan("training", [run], tmp_path).kept
+    assert not plan("training", [run], tmp_path, last=2).kept
 
 
-@pytest.mark.parametrize("target", [0, 1.5, 80, float("nan"), True, "0.5"])
-def test_targets_are_fractions(target):
-    with pytest.raises(ValueError, match="targets must be fractions between 0 and 1"):
-        training.Settings(targets=(target,))
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (0, "above 0, got 0"),
+        (1.5, "at most 1, got 1.5"),
+        (80, "at most 1, got 80"),
+        (float("nan"), "finite, got nan"),
+        (True, "a number, got true"),
+        ("0.5", 'a number, got "0.5"'),
+    ],
+)
+def test_targets_are_fractions(target, message):
+    with pytest.raises(ValueError, match=f"study training: targets.0 must be {message}"):
+        build(training.Settings, {"targets": [target]}, "study training")
 
 
 def test_last_is_a_count():
-    with pytest.raises(ValueError, match="last must be a whole number"):
-        training.Settings(last=0)
+    with pytest.raises(ValueError, match="last must be at least 1, got 0"):
+        build(training.Settings, {"last": 0}, "study training")

@@ -1,4 +1,4 @@
-"""npz: partitions, data of a user's own, and pieces of unfinished studies."""
+"""npz: partitions, and data of a user's own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis import own_models, runner
+from analysis import own_models
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes
-from tests.fuzz.workspace import planned
 from training.data import partition
 
 PARTITION = f"{FINISHED}/partition.npz"
@@ -40,25 +39,16 @@ class Archives:
 
     def __init__(self, folder: Path) -> None:
         self.partition, self.data = (folder / PARTITION).read_bytes(), (folder / "own.npz").read_bytes()
-        self.piece = runner._part(*planned(folder)).read_bytes()
-        self.place = str(runner._part(*planned(folder)).relative_to(folder))
         self.readers = {
             "partition": Reader(lambda folder: _parts(partition.load(folder / PARTITION))),
             "check": Reader(check_run, lines=MANY),
             "report": Reader(report_run, protected=False, lines=MANY),
             "own": Reader(read_own, protected=False),
-            "piece": Reader(read_piece),
         }
 
     def case(self, rng: random.Random) -> Case:
-        way = rng.random()
-        if way < 0.4:
+        if rng.random() < 0.4:
             return Case("own", {"own.npz": self._spoil(rng, self.data)})
-        if way < 0.5:
-            forged = rng.random() < 0.5
-            spoilt = self._spoil(rng, self.piece[runner.SEAL_SIZE :])
-            seal = runner._piece_seal(*planned(Path()), spoilt) if forged else self.piece[: runner.SEAL_SIZE]
-            return Case("piece", {self.place: seal + spoilt}, forged=forged)
         reader = rng.choice(("partition", "partition", "check", "report"))
         return Case(reader, {PARTITION: self._spoil(rng, self.partition)})
 
@@ -191,11 +181,3 @@ def read_own(folder: Path) -> Any:
     """Data of a user's own, to the point where the network is built."""
     splits = own_models.read_data(str(folder / "own.npz"), None, torch.float32)
     return splits, 1 + max(int(labels.max()) for _, labels in splits.values())
-
-
-def read_piece(folder: Path) -> Any:
-    """A piece of a study that was interrupted; None, which means that it is measured again, counts as refused."""
-    found = runner._load(*planned(folder))
-    if found is None:
-        raise ValueError(f"{folder}: measured again")
-    return found

@@ -16,7 +16,7 @@ MANY = 20  # lines that a list of problems may have
 
 def check_run(folder: Path, run: str = FINISHED) -> int:
     """`landscape check`."""
-    results = sorted((folder / run).glob("analysis/*.h5"))
+    results = store.find_answers(folder / run / "analysis")
     problems = [*verification.check_run(folder / run), *filter(None, map(store.verify, results))]
     if problems:
         raise RefusedError("\n".join(problems))

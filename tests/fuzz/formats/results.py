@@ -1,4 +1,4 @@
-"""HDF5: results of studies, and surfaces that others have made."""
+"""HDF5: answers of studies, pieces of unfinished ones, and surfaces that others have made."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any
 
 import h5py
 import numpy as np
+import xarray as xr
 
-from analysis import exports, store, summary
+from analysis import exports, runner, store, summary
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes
+from tests.fuzz.workspace import planned
 
-FILE = f"{FINISHED}/analysis/curvature.h5"
+FILE = f"{FINISHED}/analysis/curvature/default.h5"
 SURFACE = "surface.h5"
 
 
@@ -25,7 +27,10 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.sound, self.surface = (folder / FILE).read_bytes(), (folder / SURFACE).read_bytes()
+        self.piece = runner.file_of(*planned(folder)).read_bytes()
+        self.place = str(runner.file_of(*planned(folder)).relative_to(folder))
         self.readers = {
+            "piece": Reader(read_piece),
             "read": Reader(lambda folder: store.read(folder / FILE)),
             "verify": Reader(verify),
             "numbers": Reader(lambda folder: summary.collect([folder / FILE])),
@@ -37,11 +42,20 @@ class Results:
     def case(self, rng: random.Random) -> Case:
         if rng.random() < 0.03:  # each takes a process
             return Case("import", {SURFACE: self._surface(rng)})
+        if rng.random() < 0.1:
+            return self._spoil_piece(rng)
         reader = rng.choice(("read", "read", "verify", "numbers", "check", "report"))
         if rng.random() < 0.4:
             return Case(reader, {FILE: spoil_bytes(rng, self.sound, [self.surface])})
         content = edit(rng, self.sound[: -store.SEAL_SIZE])
         return Case(reader, {FILE: content + store.seal(content)}, forged=True)
+
+    def _spoil_piece(self, rng: random.Random) -> Case:
+        seal, sound = self.piece[: runner.SEAL_SIZE], self.piece[runner.SEAL_SIZE :]
+        if rng.random() < 0.5:
+            return Case("piece", {self.place: seal + spoil_bytes(rng, sound, [self.sound])})
+        content = edit(rng, sound)
+        return Case("piece", {self.place: runner.seal_piece(*planned(Path()), content) + content}, forged=True)
 
     def _surface(self, rng: random.Random) -> bytes:
         return edit(rng, self.surface) if rng.random() < 0.7 else spoil_bytes(rng, self.surface, [self.sound])
@@ -52,6 +66,14 @@ def verify(folder: Path) -> str:
     found = store.verify(folder / FILE)
     if found:
         raise ValueError(found)
+    return found
+
+
+def read_piece(folder: Path) -> xr.Dataset:
+    """A piece of a study that was interrupted; None, which means that it is measured again, counts as refused."""
+    found = runner.load_piece(*planned(folder))
+    if found is None:
+        raise ValueError(f"{runner.file_of(*planned(folder))}: measured again")
     return found
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import store
+from analysis.store import Answer
 from reports.figures.communication import FIGURE
 from reports.runs import read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import training
+from tests.reports.results.answers import write_answer
 from tests.reports.results.seeds_and_settings import two_methods
 
 
@@ -27,7 +28,7 @@ def test_accuracy_lies_over_megabytes(tmp_path: Path) -> None:
 
 def test_points_are_rounds_and_megabytes_and_never_is_a_cross(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
-    store.write(run / "analysis" / "training.h5", training.stored())
+    write_answer(run, training.stored())
     found = read_runs([run])
     (drawn,) = FIGURE.draw(found.runs, found)
     _, rounds, sent = drawn.canvas.axes
@@ -46,7 +47,7 @@ def test_points_are_rounds_and_megabytes_and_never_is_a_cross(tmp_path: Path) ->
 
 
 def test_seeds_that_never_get_there_are_counted(tmp_path: Path) -> None:
-    def stored(scale: float) -> store.Stored:
+    def stored(scale: float) -> Answer:
         return training.stored(scale, swa=scale == 0.8) if scale != 0.5 else _later()
 
     found = two_methods(tmp_path, "training", stored)
@@ -59,8 +60,8 @@ def test_seeds_that_never_get_there_are_counted(tmp_path: Path) -> None:
     assert rows["fedasam + SWA", 0.2]["mean"] == 1.0  # its average is there before the server's model
 
 
-def _later() -> store.Stored:
+def _later() -> Answer:
     later = training.stored()
-    later.tables["models"]["rounds_to_target"][0] = [3.0, np.nan, np.nan]
-    later.tables["models"]["bytes_to_target"][0] = [12e6, np.nan, np.nan]
+    later.data["rounds_to_target"].loc["server"] = [3.0, np.nan, np.nan]
+    later.data["bytes_to_target"].loc["server"] = [12e6, np.nan, np.nan]
     return later

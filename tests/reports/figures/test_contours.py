@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import store
 from reports.figures.contours import FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
+from tests.reports.results.answers import write_answer
 
 
 @pytest.fixture
 def two(tmp_path: Path) -> Collection:
     paths = [make_run(tmp_path / "run_a", "fedavg"), make_run(tmp_path / "run_c", "fedsam")]
-    store.write(tmp_path / "analysis" / "surface.h5", surface.stored(["run_a", "run_c"]))
+    write_answer(tmp_path, surface.stored(["run_a", "run_c"]))
     return read_runs(paths)
 
 
@@ -77,7 +77,7 @@ def test_the_second_drawing_is_the_test_error_in_percent(two: Collection) -> Non
 def test_data_that_were_not_measured_are_left_out(tmp_path: Path) -> None:
     path = make_run(tmp_path / "run_a", "fedavg")
     stored = surface.stored(["run_a"])
-    stored.tables["global_models"]["error"][:] = np.nan  # not a classifier
-    store.write(path / "analysis" / "surface.h5", stored)
+    stored.data["error"][:] = np.nan  # not a classifier
+    write_answer(path, stored)
     found = read_runs([path])
     assert [one.suffix for one in FIGURE.draw(found.runs, found)] == [""]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import store
 from reports.figures.difference import FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
+from tests.reports.results.answers import write_answer
 
 SHAPES = {"base": (1.0, 1.0), "tilted": (1.0, -1.0), "run_c": (1.5, 1.0)}
 
@@ -18,7 +18,7 @@ SHAPES = {"base": (1.0, 1.0), "tilted": (1.0, -1.0), "run_c": (1.5, 1.0)}
 def read(tmp_path: Path, names: list[str]) -> Collection:
     methods = {"base": "fedavg", "tilted": "fedsam", "run_c": "fedgloss"}
     paths = [make_run(tmp_path / name, methods[name]) for name in names]
-    store.write(tmp_path / "analysis" / "surface.h5", surface.stored(names, shapes=SHAPES))
+    write_answer(tmp_path, surface.stored(names, shapes=SHAPES))
     return read_runs(paths)
 
 

@@ -52,13 +52,7 @@ def test_the_caption_says_what_was_compared_with(tmp_path: Path) -> None:
         ("sent", "reference of the proximal loss: the point that was sent;"),
         ("global", "reference of the proximal loss: the global model after the round, not the point that was sent;"),
     ):
-
-        def stored(scale: float, name: str = name) -> drift.Stored:
-            found = drift.stored(scale, cosines=True)
-            found.tables["clients"].attributes["reference"] = name
-            return found
-
-        found = three_runs(tmp_path / name, "drift", stored)
+        found = three_runs(tmp_path / name, "drift", partial(drift.stored, cosines=True, reference=name))
         (drawn,) = FIGURE.draw(found.runs, found)
         assert words in drawn.caption
         assert "FedSoL's figure 9b, along the local steps, is in what was recorded" in drawn.caption

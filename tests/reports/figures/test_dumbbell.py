@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
 from reports.figures.dumbbell import FIGURE, MOST
 from tests.reports.results import local_global
 from tests.reports.results.three import three_runs
@@ -27,14 +28,13 @@ def test_a_panel_for_each_run_is_hidden_with_it(tmp_path: Path) -> None:
 
 
 def test_many_clients_get_room_and_not_all_of_them_a_name(tmp_path: Path) -> None:
-    def many(scale: float) -> Stored:
-        few = local_global.stored(scale)
-        count, table = 100, few.tables["local_models"]
-        variables = {"round_of": Variable(("row",), np.full(count, 10), "round"), "rank": table.variables["rank"]}
-        variables["client"] = Variable(("row",), np.arange(count), "client")
+    def many(scale: float) -> Answer:
+        few, count = local_global.stored(scale), 100
+        data = few.data.reindex(client=np.arange(count))
+        data["distance"].loc[{"round": 10}] = 1.0
         for name in ("local_eigenvalue", "local_residual", "global_eigenvalue", "global_residual"):
-            variables[name] = Variable(("row", "rank"), np.arange(1.0, count + 1)[:, None], name)
-        return Stored(few.study, few.settings, few.provenance, few.tables | {"local_models": Table(variables)})
+            data[name].loc[{"round": 10}] = np.arange(1.0, count + 1)[:, None]
+        return replace(few, data=data)
 
     found = three_runs(tmp_path, "local_global", many)
     (drawn,) = FIGURE.draw(found.runs, found)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.store import Answer
 from reports.figures.feature_norms import FIGURE
 from tests.reports.results import forgetting
 from tests.reports.results.seeds_and_settings import two_methods
@@ -23,9 +24,9 @@ def test_cells_are_norms_on_a_shared_scale(tmp_path: Path) -> None:
 
 
 def test_no_norm_at_all_is_no_picture(tmp_path: Path) -> None:
-    def stored(scale: float) -> forgetting.Stored:
+    def stored(scale: float) -> Answer:
         found = forgetting.stored(scale)
-        found.tables["global_model"]["feature_norm"][:] = np.nan
+        found.data["feature_norm"][:] = np.nan
         return found
 
     found = two_methods(tmp_path, "forgetting", stored)

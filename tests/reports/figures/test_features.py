@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.store import Answer
 from reports.figures.features import FIGURE
 from tests.reports.results import features
 from tests.reports.results.seeds_and_settings import two_methods
@@ -42,17 +43,9 @@ def test_features_that_are_all_equal_have_no_picture(tmp_path: Path) -> None:
 
 
 def test_many_classes_are_a_scale_without_repeating_colours(tmp_path: Path) -> None:
-    def stored(scale: float) -> features.Stored:
-        found = features.stored(scale)
-        table = found.tables["features"]
-        labels = np.arange(40)
-        names = {"place": labels, "label": labels}
-        wide = {name: features.Variable(("example",), values, name) for name, values in names.items()}
-        wide["predicted"] = features.Variable(("model", "round", "example"), np.stack([[labels, labels]]), "predicted")
-        points = np.random.default_rng(0).normal(size=(1, 2, 40, 2))
-        wide["tsne"] = features.Variable(("model", "round", "example", "axis"), points, "t-SNE")
-        kept = {name: table.variables[name] for name in ("model", "round", "axis")}
-        return features.Stored("features", found.settings, {}, {"features": features.Table(kept | wide)})
+    def stored(scale: float) -> Answer:
+        labels, points = np.arange(40), np.random.default_rng(0).normal(size=(40, 2))
+        return features.stored(scale, labels, labels, points)
 
     found = two_methods(tmp_path, "features", stored)
     (drawn,) = FIGURE.draw(found.runs, found)

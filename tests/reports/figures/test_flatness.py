@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from scipy.stats import spearmanr
 
-from analysis import store
 from reports.figures.flatness import FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
+from tests.reports.results import curvature
+from tests.reports.results.answers import write_answer
 from tests.reports.results.seeds_and_settings import varied
 from training.storage import metrics
 
@@ -35,10 +36,9 @@ def test_points_are_runs(collection: Collection) -> None:
 def test_accuracy_is_of_the_model_whose_flatness_was_measured(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedasam", swa=True, scale=0.8)
     other = make_run(tmp_path / "other", "fedavg")
-    path = run / "analysis" / "curvature.h5"
-    stored = store.read(path)
-    stored.settings["model"] = "final"
-    store.write(path, stored)
+    answer = curvature.stored(0.8)
+    answer.settings["model"] = "final"
+    write_answer(run, answer)
     found = read_runs([run, other])
     (drawn,) = FIGURE.draw(found.runs, found)
     accuracy = {row["measure"]: row["accuracy"] for row in drawn.rows if row["run"] == "run"}

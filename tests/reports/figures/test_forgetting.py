@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.store import Answer
 from reports.figures.forgetting import FIGURE
 from tests.reports.results import forgetting
 from tests.reports.results.seeds_and_settings import two_methods
@@ -35,10 +36,10 @@ def test_without_local_models_there_are_two_panels(tmp_path: Path) -> None:
 
 
 def test_a_single_round_has_nothing_forgotten_and_says_so(tmp_path: Path) -> None:
-    def stored(scale: float) -> forgetting.Stored:
+    def stored(scale: float) -> Answer:
         found = forgetting.stored(scale, local=False)
-        for table in found.tables.values():
-            table["forgetting"][:] = np.nan
+        for name in ("forgetting", "client_forgetting"):
+            found.data[name][:] = np.nan
         return found
 
     found = two_methods(tmp_path, "forgetting", stored)

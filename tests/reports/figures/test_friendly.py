@@ -26,6 +26,6 @@ def test_rates_of_clients_and_batches_in_per_cent(tmp_path: Path) -> None:
 def test_a_panel_without_numbers_says_so(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "incompatibility", incompatibility.stored)
     for run in found.runs:
-        run.results["incompatibility"].tables["rounds"]["friendly_batches"][:] = np.nan
+        run.answers["incompatibility"][0].data["friendly_batches"][:] = np.nan
     (drawn,) = FIGURE.draw(found.runs, found)
     assert [text.get_text() for text in drawn.canvas.axes[1].texts] == ["no data"]

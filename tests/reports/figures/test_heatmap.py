@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import LogNorm
 
+from analysis.store import Answer
 from reports.figures.heatmap import FIGURE
+from reports.plotting.measured import data_of
 from tests.reports.results import local_global
 from tests.reports.results.three import three_runs
 
@@ -34,7 +37,7 @@ def test_cells_hold_both_sides_of_every_client_and_round(tmp_path: Path) -> None
 
 def test_what_is_not_positive_is_drawn_at_the_end_of_the_scale_and_said(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "local_global", local_global.stored)
-    found.runs[0].results["local_global"].tables["local_models"]["local_eigenvalue"][1] = -5.0
+    data_of(found.runs[0], "local_global")["local_eigenvalue"].loc[{"round": 10, "client": 3}] = -5.0
     (drawn,) = FIGURE.draw(found.runs, found)
     cells = drawn.canvas.axes[0].images[0].get_array()
     assert cells[2, 1] == 3.0  # the smallest positive one
@@ -43,7 +46,9 @@ def test_what_is_not_positive_is_drawn_at_the_end_of_the_scale_and_said(tmp_path
 
 
 def test_a_single_round_is_left_to_the_dumbbells(tmp_path: Path) -> None:
-    found = three_runs(tmp_path, "local_global", local_global.stored)
-    for run in found.runs:
-        run.results["local_global"].tables["local_models"]["round_of"][:] = 10
+    def last_round(scale: float) -> Answer:
+        whole = local_global.stored(scale)
+        return replace(whole, data=whole.data.isel(round=[-1]))
+
+    found = three_runs(tmp_path, "local_global", last_round)
     assert FIGURE.draw(found.runs, found) == []

@@ -42,9 +42,9 @@ def test_a_gap_in_the_duals_is_a_gap_in_the_line(tmp_path: Path) -> None:
 
 def test_radii_that_differ_are_told_and_a_negative_variance_is_shown(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "incompatibility", incompatibility.stored)
-    rounds = found.runs[2].results["incompatibility"].tables["rounds"]
-    rounds["radius"][:] = 0.1
-    rounds["rise_dispersion_corrected"][0] = -1e-4
+    data = found.runs[2].answers["incompatibility"][0].data
+    data["radius"][:] = 0.1
+    data["rise_dispersion_corrected"][0] = -1e-4
     (drawn,) = FIGURE.draw(found.runs, found)
     assert "rho = 0.05 (fedavg), 0.1 (fedasam + SWA)" in drawn.caption
     assert drawn.canvas.axes[0].get_yscale() == "symlog"

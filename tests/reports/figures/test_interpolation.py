@@ -7,32 +7,33 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import store
-from analysis.store import Stored
+from analysis.store import Answer
 from reports.figures.interpolation import DRAWING, FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import interpolation
+from tests.reports.results.answers import write_answer
 
 X = interpolation.X
 
 
-def _compared(folder: Path, stored: Stored) -> Collection:
+def _compared(folder: Path, stored: Answer) -> Collection:
     """Two runs whose results lie beside them, none in them."""
     paths = [make_run(folder / "run_a", "fedavg"), make_run(folder / "run_c", "fedasam", swa=True)]
     for path in paths:
-        (path / "analysis" / "interpolation.h5").unlink()
-    store.write(folder / "analysis" / "interpolation.h5", stored)
+        (path / "analysis" / "interpolation" / "default.h5").unlink()
+    write_answer(folder, stored)
     return read_runs(paths)
 
 
+A, C = ("run_a", 10, -1), ("run_c", 10, -1)
 PAIRS = (
-    ("run-run", "run_a round 10", "run_c round 10"),
-    ("run-run", "run_a round 10", "run_z round 10"),  # of another section
-    ("round-round", "run_a round 5", "run_a round 10"),
-    ("client-client", "run_a round 10 client 0", "run_a round 10 client 12"),
-    ("client-global", "run_a round 10 client 0", "run_a round 10"),
-    ("round-round", "run_c round 5", "run_c round 10"),
+    ("run-run", A, C),
+    ("run-run", A, ("run_z", 10, -1)),  # of another section
+    ("round-round", ("run_a", 5, -1), A),
+    ("client-client", ("run_a", 10, 0), ("run_a", 10, 12)),
+    ("client-global", ("run_a", 10, 0), A),
+    ("round-round", ("run_c", 5, -1), C),
 )
 
 
@@ -59,6 +60,8 @@ def test_lines_of_runs_that_were_compared_are_sorted_by_run_and_kind(tmp_path: P
     assert "BatchNorm interpolated, recomputed" not in first.caption
     assert "BatchNorm interpolated" in first.caption
     assert "80 train" in first.caption
+    ends = {(row["start"], row["end"]) for row in first.rows}
+    assert ("run_a round 10 client 0", "run_a round 10 client 12") in ends
 
 
 def test_the_barrier_is_a_bar_from_the_chord_to_the_curve(tmp_path: Path) -> None:
@@ -74,8 +77,8 @@ def test_the_barrier_is_a_bar_from_the_chord_to_the_curve(tmp_path: Path) -> Non
 
 def test_of_many_lines_the_highest_barriers_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
     clients = list(combinations(range(5), 2))
-    pairs = [("client-client", f"run_a round 10 client {a}", f"run_a round 10 client {b}") for a, b in clients]
-    pairs += [("round-round", f"run_a round {t}", f"run_a round {t + 1}") for t in range(10)]
+    pairs = [("client-client", ("run_a", 10, a), ("run_a", 10, b)) for a, b in clients]
+    pairs += [("round-round", ("run_a", t, -1), ("run_a", t + 1, -1)) for t in range(10)]
     barriers = [1.0 + place for place in range(20)]
     found = _compared(tmp_path, interpolation.stored(pairs, ["frozen"], barriers))
     (drawn,) = FIGURE.draw(found.runs, found)

@@ -6,21 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import store
 from reports.figures.local_surfaces import FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.figures.test_surface import faces
 from tests.reports.results import surface
+from tests.reports.results.answers import write_answer
 
 
 def read(tmp_path: Path, clients: int) -> Collection:
     paths = [make_run(tmp_path / "run_a", "fedavg"), make_run(tmp_path / "run_c", "fedsam")]
     for path in paths:
-        (path / "analysis" / "surface.h5").unlink()  # measured together instead
-    store.write(
-        tmp_path / "analysis" / "surface.h5", surface.stored(["run_a", "run_c"], rounds=(5, 10), clients=clients)
-    )
+        (path / "analysis" / "surface" / "default.h5").unlink()  # measured together instead
+    write_answer(tmp_path, surface.stored(["run_a", "run_c"], rounds=(5, 10), clients=clients))
     return read_runs(paths)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import store
 from reports.figures.overlay import FIGURE
 from reports.plotting.style import looks
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
+from tests.reports.results.answers import write_answer
 
 SHAPES = {"base": (1.0, 1.0), "tilted": (1.0, -1.0), "higher": (2.0, 1.0)}
 
@@ -22,7 +22,7 @@ SHAPES = {"base": (1.0, 1.0), "tilted": (1.0, -1.0), "higher": (2.0, 1.0)}
 def three(tmp_path: Path) -> Collection:
     methods = {"base": "fedavg", "tilted": "fedgloss", "higher": "fedsam"}
     paths = [make_run(tmp_path / name, method) for name, method in methods.items()]
-    store.write(tmp_path / "analysis" / "surface.h5", surface.stored(list(SHAPES), shapes=SHAPES))
+    write_answer(tmp_path, surface.stored(list(SHAPES), shapes=SHAPES))
     return read_runs(paths)
 
 
@@ -72,11 +72,11 @@ def test_the_page_gets_a_surface_and_one_broken_line(three: Collection) -> None:
 
 def test_surfaces_in_other_directions_or_ranges_are_not_laid_over(tmp_path: Path) -> None:
     paths = [make_run(tmp_path / name, name) for name in ("fedavg", "fedsam")]
-    store.write(paths[0] / "analysis" / "surface.h5", surface.stored(["fedavg"]))
-    store.write(paths[1] / "analysis" / "surface.h5", surface.stored(["fedsam"], axes="eigen"))
+    write_answer(paths[0], surface.stored(["fedavg"]))
+    write_answer(paths[1], surface.stored(["fedsam"], axes="eigen"))
     found = read_runs(paths)
     assert FIGURE.draw(found.runs, found) == []
-    store.write(paths[1] / "analysis" / "surface.h5", surface.stored(["fedsam"]))
+    write_answer(paths[1], surface.stored(["fedsam"]))
     again = read_runs(paths)
     assert len(FIGURE.draw(again.runs, again)) == 1
     assert FIGURE.draw(again.runs[:1], again) == []  # nothing to compare with
@@ -85,7 +85,7 @@ def test_surfaces_in_other_directions_or_ranges_are_not_laid_over(tmp_path: Path
 def test_seeds_are_compared_with_their_like(tmp_path: Path) -> None:
     names = ("fedavg_1", "fedavg_2", "fedsam_1", "fedsam_2", "fedsol_3")
     paths = [make_run(tmp_path / name, name.partition("_")[0], seed=int(name[-1])) for name in names]
-    store.write(tmp_path / "analysis" / "surface.h5", surface.stored(names))
+    write_answer(tmp_path, surface.stored(names))
     found = read_runs(paths)
     drawn = FIGURE.draw(found.runs, found)
     assert [one.suffix for one in drawn] == ["_fedsam_1", "_fedsol_3"]

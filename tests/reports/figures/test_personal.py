@@ -7,17 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import store
+from analysis.store import Answer
 from reports.figures.personal import FIGURE
 from reports.runs import read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import personal
+from tests.reports.results.answers import write_answer
 from tests.reports.results.seeds_and_settings import two_methods
 
 
 def test_dots_are_clients_and_the_line_is_their_mean(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
-    store.write(run / "analysis" / "personal.h5", personal.stored())
+    write_answer(run, personal.stored())
     found = read_runs([run])
     (drawn,) = FIGURE.draw(found.runs, found)
     assert [axes.get_title() for axes in drawn.canvas.axes] == ["global model", "finetune", "knn"]
@@ -29,7 +30,7 @@ def test_dots_are_clients_and_the_line_is_their_mean(tmp_path: Path) -> None:
         np.testing.assert_allclose(bar.get_segments()[0][:, 1], [values[0], values[1]])  # two clients: mean ± spread
         assert {dots.get_gid(), mean.get_gid(), bar.get_gid()} == {"runs:run"}
     row = drawn.rows[0]
-    assert (row["way"], row["client"], row["accuracy"]) == ("global model", 0, 0.4)
+    assert (row["strategy"], row["client"], row["accuracy"]) == ("global model", 0, 0.4)
     assert row["mean_over_clients"] == pytest.approx(0.5)
 
 
@@ -41,10 +42,10 @@ def test_runs_stand_side_by_side_under_their_names(tmp_path: Path) -> None:
     assert len({axes.get_ylim() for axes in drawn.canvas.axes}) == 1
 
 
-def test_a_way_that_no_run_could_go_says_so(tmp_path: Path) -> None:
-    def stored(scale: float) -> store.Stored:
+def test_a_strategy_without_any_model_says_so(tmp_path: Path) -> None:
+    def stored(scale: float) -> Answer:
         found = personal.stored(scale)
-        found.tables["personal"]["after"][1] = np.nan
+        found.data["after"].loc["knn"] = np.nan
         return found
 
     found = two_methods(tmp_path, "personal", stored)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import store
 from reports.figures.plane import FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import plane
+from tests.reports.results.answers import write_answer
 from tests.reports.results.seeds_and_settings import varied
 
 
@@ -19,8 +19,8 @@ def read(tmp_path: Path, **how: object) -> Collection:
     methods = {"run_a": "fedavg", "run_b": "fedsam", "run_c": "fedgloss"}
     paths = [make_run(tmp_path / name, method) for name, method in methods.items()]
     for path in paths:
-        (path / "analysis" / "plane.h5").unlink()  # measured together instead
-    store.write(tmp_path / "analysis" / "plane.h5", plane.stored(list(methods), **how))  # type: ignore[arg-type]
+        (path / "analysis" / "plane" / "default.h5").unlink()  # measured together instead
+    write_answer(tmp_path, plane.stored(list(methods), **how))  # type: ignore[arg-type]
     return read_runs(paths)
 
 
@@ -95,10 +95,10 @@ def test_a_plane_through_three_runs_is_named_by_methods_and_belongs_to_all(tmp_p
 def test_an_error_that_is_the_same_everywhere_is_drawn_without_ado(tmp_path: Path) -> None:
     path = make_run(tmp_path / "run_a", "fedavg")
     stored = plane.stored(["run_a"])
-    stored.tables["plane_0"]["error"][:] = 0.25
-    stored.tables["plane_0"]["model_error"][:] = 0.25
-    stored.tables["plane_0"]["loss"][:] = np.nan
-    store.write(path / "analysis" / "plane.h5", stored)
+    stored.data["error"][:] = 0.25
+    stored.data["model_error"][:] = 0.25
+    stored.data["loss"][:] = np.nan
+    write_answer(path, stored)
     found = read_runs([path])
     (drawn,) = FIGURE.draw(found.runs, found)
     loss, error = drawn.canvas.axes
@@ -113,7 +113,7 @@ def test_runs_that_differ_in_a_setting_are_named_by_it(tmp_path: Path) -> None:
         varied(make_run(tmp_path / name, "fedavg", studies=()), partition_alpha=alpha)
         for name, alpha in zip(names, (0.0, 0.5, 1000.0), strict=True)
     ]
-    store.write(tmp_path / "analysis" / "plane.h5", plane.stored(names, models="runs"))
+    write_answer(tmp_path, plane.stored(names, models="runs"))
     found = read_runs(paths)
     (drawn,) = FIGURE.draw(found.runs[:1], found)
     for axes in drawn.canvas.axes[:2]:

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import store
 from reports.figures.robustness import FIGURE
 from reports.runs import read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import robustness
+from tests.reports.results.answers import write_answer
 from tests.reports.results.seeds_and_settings import two_methods
 
 
 def test_a_single_run_has_standard_errors(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
-    store.write(run / "analysis" / "robustness.h5", robustness.stored())
+    write_answer(run, robustness.stored())
     found = read_runs([run])
     (drawn,) = FIGURE.draw(found.runs, found)
     (axes,) = drawn.canvas.axes

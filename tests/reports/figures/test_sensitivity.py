@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,13 +41,7 @@ def test_movement_bears_the_papers_name_only_from_the_point_that_was_sent(tmp_pa
         ("sent", "movement in local training (FedFSA eq. 11)"),
         ("global", "distance to the global model after the round"),
     ):
-
-        def stored(scale: float, name: str = name) -> sensitivity.Stored:
-            found = sensitivity.stored(scale)
-            found.tables["layers"].attributes["reference"] = name
-            return found
-
-        found = three_runs(tmp_path / name, "sensitivity", stored)
+        found = three_runs(tmp_path / name, "sensitivity", partial(sensitivity.stored, reference=name))
         (drawn,) = FIGURE.draw(found.runs, found)
         assert drawn.canvas.axes[1].get_title() == title
         assert ("not the point that was sent" in drawn.caption) == (name == "global")

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from mpl_toolkits.mplot3d import Axes3D
 
-from analysis import store
 from reports.figures.surface import FIGURE
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
+from tests.reports.results.answers import write_answer
 
 
 @pytest.fixture
 def compared(tmp_path: Path) -> Collection:
     paths = [make_run(tmp_path / name, "fedavg" if name != "run_c" else "fedsam") for name in ("run_c", "run_a")]
-    store.write(tmp_path / "analysis" / "surface.h5", surface.stored(["run_a", "run_c"], rounds=(5, 10)))
+    write_answer(tmp_path, surface.stored(["run_a", "run_c"], rounds=(5, 10)))
     return read_runs(paths)
 
 
@@ -93,7 +93,7 @@ def test_the_page_gets_surfaces_to_turn_that_belong_to_runs(compared: Collection
 
 def test_a_run_that_was_analysed_alone_is_drawn_from_its_own_file(tmp_path: Path) -> None:
     path = make_run(tmp_path / "moved", "fedgloss")
-    store.write(path / "analysis" / "surface.h5", surface.stored(["run_a"], axes="eigen"))
+    write_answer(path, surface.stored(["run_a"], axes="eigen"))
     found = read_runs([path])
     (drawn,) = FIGURE.draw(found.runs, found)
     axes = drawn.canvas.axes[0]
@@ -105,8 +105,8 @@ def test_a_run_that_was_analysed_alone_is_drawn_from_its_own_file(tmp_path: Path
 def test_a_run_without_a_single_number_says_so(tmp_path: Path) -> None:
     paths = [make_run(tmp_path / name, name) for name in ("fedavg", "fedsam")]
     stored = surface.stored(["fedavg", "fedsam"])
-    stored.tables["global_models"]["loss"][1] = np.nan
-    store.write(tmp_path / "analysis" / "surface.h5", stored)
+    stored.data["loss"].loc[{"model": stored.data["model_run"].values == "fedsam"}] = np.nan
+    write_answer(tmp_path, stored)
     found = read_runs(paths)
     (drawn,) = FIGURE.draw(found.runs, found)
     assert [text.get_text() for text in drawn.canvas.axes[1].texts] == ["no data"]
@@ -116,7 +116,7 @@ def test_a_run_without_a_single_number_says_so(tmp_path: Path) -> None:
 def test_with_very_many_runs_one_seed_stands_for_a_method(tmp_path: Path) -> None:
     names = [f"{method}_{seed}" for method in ("fedavg", "fedsam") for seed in range(7)]
     paths = [make_run(tmp_path / name, name.partition("_")[0], seed=int(name[-1])) for name in names]
-    store.write(tmp_path / "analysis" / "surface.h5", surface.stored(names))
+    write_answer(tmp_path, surface.stored(names))
     found = read_runs(paths)
     (few,) = FIGURE.draw(found.runs[:9], found)
     assert few.canvas.axes[0].get_title() == "fedavg, seed 0"

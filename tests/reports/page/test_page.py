@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from reports.command import report
-from reports.figure import QUESTIONS
+from reports.figure import TOPICS
 from tests.reports.conftest import make_run
 from tests.reports.sample import LINES, SURFACE
 
@@ -81,7 +81,7 @@ def test_every_name_is_there_once_and_every_link_leads_to_one(paths: list[Path])
 
 def test_figures_lie_under_their_questions_with_how_to_read_them(paths: list[Path]) -> None:
     page, path = write(paths, figures=[SURFACE, LINES])
-    questions = [title for title in page.texts["h2"] if title in QUESTIONS.values()]
+    questions = [title for title in page.texts["h2"] if title in TOPICS.values()]
     assert questions == ["How good is it?", "How flat is it?", "Do clients agree?"]  # the last has a table alone
     assert page.texts["h4"].index("Lines of runs") < page.texts["h4"].index("A bowl")
     readings = [text for text in page.texts["p"] if text.startswith("How to read this.")]

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+import xarray as xr
 
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
+from analysis.study import variable
+from tests.reports.results.answers import make_answer, spread
 
-ROUNDS = np.array([0, 5, 10])
+ROUNDS, CLIENTS = [0, 5, 10], [0, 3]
+PARTICIPANTS = [(5, 0), (10, 3)]  # round and client
 DISTANCE, DISTANCE_ERROR = np.array([np.nan, 0.7, 0.8]), np.array([np.nan, 0.05, 0.06])
 NORM = np.array([4.0, 5.0, 6.0])
 PROXIMAL = np.array([np.nan, 0.3, 0.4])
 NOTHING = np.full(3, np.nan)
-OF_CLIENTS = [
-    "distance",
-    "model_norm",
-    "update_norm",
-    "update_cosine",
-    "proximal_loss",
-    "proximal_error",
-    "proximal_gradient_norm",
-    "endpoint_cosine",
-    "half_square",
-]
+OF_CLIENTS = ["distance", "model_norm", "update_norm", "update_cosine"]
+OF_PROXIMAL_LOSS = ["proximal_loss", "proximal_error", "proximal_gradient_norm", "endpoint_cosine", "half_square"]
 
 
-def stored(scale: float = 1.0, *, proximal: bool = True, cosines: bool = False) -> Stored:
-    numbers = {
-        "norm": scale * NORM,
-        "moved_global": NOTHING,
+def stored(scale: float = 1.0, *, proximal: bool = True, cosines: bool = False, reference: str | None = None) -> Answer:
+    means = {
         "distance": scale * DISTANCE,
         "distance_error": scale * DISTANCE_ERROR,
         "update_norm": NOTHING,
@@ -38,31 +31,27 @@ def stored(scale: float = 1.0, *, proximal: bool = True, cosines: bool = False) 
         "pair_cosine": np.array([np.nan, 0.1, -0.1]) if cosines else NOTHING,
     }
     if proximal:
-        numbers |= {
+        means |= {
             "proximal_loss": scale * PROXIMAL,
             "proximal_loss_error": 0.1 * scale * PROXIMAL,
             "endpoint_cosine": -PROXIMAL,
             "endpoint_cosine_error": 0.1 * PROXIMAL,
         }
-    rounds = {
-        "round": Variable(("round",), ROUNDS, "communication round"),
-        **{name: Variable(("round",), values, name) for name, values in numbers.items()},
+    by_client = ("round", "client")
+    ones = spread(ROUNDS, CLIENTS, PARTICIPANTS, np.ones(2))
+    layers = spread(ROUNDS, CLIENTS, PARTICIPANTS, np.ones((2, 2)))
+    last = np.array([[np.nan], [np.nan], [1.0]])  # the only pair is of the last round
+    found = {
+        "norm": variable("round", scale * NORM, "norm of the global model's weights"),
+        "moved_global": variable("round", NOTHING, "||w - what was sent||"),
+        **{f"mean_{name}": variable("round", values, name) for name, values in means.items()},
+        **{name: variable(by_client, ones, name) for name in [*OF_CLIENTS, *(OF_PROXIMAL_LOSS if proximal else ())]},
+        "layer_distance": variable((*by_client, "layer"), layers, "||w_k - w|| within the tensor"),
+        "first": variable(("round", "pair"), 0 * last, "participant"),
+        "second": variable(("round", "pair"), 3 * last, "another participant"),
+        "pair_distance": variable(("round", "pair"), 1.2 * last, "||w_k - w_j||"),
+        "pair_cosine": variable(("round", "pair"), np.nan * last, "cosine of the updates D_k and D_j"),
     }
-    row = ("row",)
-    clients = {
-        "round_of": Variable(row, np.array([5, 10]), "communication round"),
-        "client": Variable(row, np.array([0, 3]), "participant"),
-        "layer": Variable(("layer",), np.array(["weight", "bias"]), "parameter tensor"),
-        "layer_distance": Variable(("row", "layer"), np.ones((2, 2)), "||w_k - w|| within the tensor"),
-        **{name: Variable(row, np.ones(2), name) for name in OF_CLIENTS if proximal or name in OF_CLIENTS[:4]},
-    }
-    pairs = {
-        "round_of": Variable(row, np.array([10]), "communication round"),
-        "first": Variable(row, np.array([0]), "participant"),
-        "second": Variable(row, np.array([3]), "another participant"),
-        "pair_distance": Variable(row, np.array([1.2]), "||w_k - w_j||"),
-        "pair_cosine": Variable(row, np.array([np.nan]), "cosine of the updates D_k and D_j"),
-    }
-    tables = {"rounds": Table(rounds), "clients": Table(clients), "pairs": Table(pairs)}
-    settings = {"limit": None, "tau": 3.0, "proximal": proximal, "reference": "global"}
-    return Stored("drift", settings, {"batchnorm": ["frozen"], "seed": [0]}, tables)
+    about = {} if reference is None else {"reference": reference}
+    data = xr.Dataset(found, {"round": ROUNDS, "client": CLIENTS, "layer": ["weight", "bias"]}, about)
+    return make_answer("drift", data, limit=None, tau=3.0, proximal=proximal, reference="global")

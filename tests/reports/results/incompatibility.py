@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import xarray as xr
 
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
+from analysis.study import variable
+from tests.reports.results.answers import make_answer
 
-ROUNDS = np.array([0, 5, 10])
+ROUNDS, CLIENTS = [0, 5, 10], [0, 2]
 DISPERSION = np.array([1e-5, 1e-3, 4e-3])
 NUMBERS = {  # over rounds
     "radius": np.full(3, 0.05),
@@ -31,28 +34,29 @@ SCALED = {  # over rounds, and stored by size too: those are seven times as larg
 }
 OF_CLIENTS = [
     "examples",
-    "loss",
+    "client_loss",
     "rise_error",
-    "global_rise",
-    "gradient_norm",
+    "client_global_rise",
+    "client_gradient_norm",
     "gradient_cosine",
-    "heterogeneity",
+    "client_heterogeneity",
     "perturbation_distance",
     "perturbation_cosine",
     "maximised",
     "maximised_error",
     "batches",
-    "batch_variance",
-    "batch_variance_error",
-    "friendly_batches",
+    "client_batch_variance",
+    "client_batch_variance_error",
+    "client_friendly_batches",
     "friendly_batches_linear",
     "other_batch_rise",
     "gradient_error",
 ]
+RISE = np.array([[0.1, 0.3], [0.2, 0.4], [0.3, 0.5]])
 TRACKING, GAP = np.array([5.0, 4.0, 3.0]), np.array([0.15, np.nan, 0.1])
 
 
-def stored(scale: float = 1.0, *, tracking: bool = True, gap: bool = False) -> Stored:
+def stored(scale: float = 1.0, *, tracking: bool = True, gap: bool = False) -> Answer:
     numbers = NUMBERS | {name: scale * values for name, values in SCALED.items()}
     numbers |= {f"{name}_weighted": 7 * scale * values for name, values in SCALED.items()}
     if tracking:
@@ -63,18 +67,14 @@ def stored(scale: float = 1.0, *, tracking: bool = True, gap: bool = False) -> S
         }
     if gap:
         numbers["delta_epsilon"] = scale * GAP
-    rounds = Variable(("round",), ROUNDS, "communication round")
-    over_rounds = {"round": rounds, **{name: Variable(("round",), some, name) for name, some in numbers.items()}}
-    clients = {
-        "round": rounds,
-        "client": Variable(("client",), np.array([0, 2]), "client of the fixed set E"),
-        "share": Variable(("client",), np.array([0.4, 0.6]), "p_k, its share of the examples of E"),
-        "rise": Variable(("round", "client"), scale * np.array([[0.1, 0.3], [0.2, 0.4], [0.3, 0.5]]), "R_k"),
-    }
     both = ("round", "client")
-    clients["other"] = Variable(("other",), np.array([0, 2]), "client of the fixed set E")
-    clients["other_rise"] = Variable((*both, "other"), np.full((3, 2, 2), 0.1), "F_j(w + e_k) - F_j(w)")
-    clients |= {name: Variable(both, np.ones((3, 2)), name) for name in OF_CLIENTS}
-    about = {"search": "(1 - a) d + a g" if tracking else "g"}
-    tables = {"rounds": Table(over_rounds, about), "clients": Table(clients, about)}
-    return Stored("incompatibility", {"limit": None, "clients": 50}, {"batchnorm": ["frozen"], "seed": [0]}, tables)
+    found = {
+        **{name: variable("round", values, name) for name, values in numbers.items()},
+        **{name: variable(both, np.ones((3, 2)), name) for name in OF_CLIENTS},
+        "share": variable("client", [0.4, 0.6], "p_k, its share of the examples of E"),
+        "rise": variable(both, scale * RISE, "R_k"),
+        "other_rise": variable((*both, "other"), np.full((3, 2, 2), 0.1), "F_j(w + e_k) - F_j(w)"),
+    }
+    about = {"search": "(1 - a) d + a g" if tracking else "g", "clients": 2, "all_clients": 5}
+    data = xr.Dataset(found, {"round": ROUNDS, "client": CLIENTS, "other": CLIENTS}, about)
+    return make_answer("incompatibility", data, limit=None, clients=50)

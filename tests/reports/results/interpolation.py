@@ -5,52 +5,59 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import xarray as xr
 
-from analysis.store import Stored, Table, Variable
+from analysis import store
+from analysis.store import Answer
+from analysis.study import variable
 
 X = np.linspace(-1, 2, 7)
-ROUNDS = (("round-round", "run_a round 5", "run_a round 10"),)
+End = tuple[str, int, int]  # run, round, client; -1: the global model
+Pair = tuple[str, End, End]  # kind, and the models at both ends
+ROUNDS: tuple[Pair, ...] = (("round-round", ("run_a", 5, -1), ("run_a", 10, -1)),)
 
 
 def stored(
-    pairs: Sequence[tuple[str, str, str]] = ROUNDS,
+    pairs: Sequence[Pair] = ROUNDS,
     policies: Sequence[str] = ("interpolated", "recomputed"),
     barriers: Sequence[float] = (),
-) -> Stored:
-    """Line i has train loss 1 + i + x^2, test loss 2 + i + x^2 (the policy after the first: 100 more), barrier 0.25."""
-    lines = [(*pair, policy, i, n) for i, pair in enumerate(pairs) for n, policy in enumerate(policies)]
-    heights = [barriers[i] if barriers else 0.25 for *_, i, _ in lines]
-    kinds, starts, ends, names, numbers, treatments = zip(*lines, strict=True)
-    base = np.asarray(numbers)[:, None, None] + 100.0 * np.asarray(treatments)[:, None, None]
+) -> Answer:
+    """Pair i has train loss 1 + i + x^2, test loss 2 + i + x^2 (the policy after the first: 100 more), barrier 0.25."""
+    count, treatments = len(pairs), len(policies)
+    base = np.arange(count)[:, None, None, None] + 100.0 * np.arange(treatments)[:, None, None]
     loss = base + np.stack([1 + X**2, 2 + X**2])
-    by_x, by_definition = ("row", "split", "x"), ("row", "split", "definition")
-    height = np.asarray(heights)[:, None, None] * np.ones((1, 2, 3))
-    nothing = np.full(loss.shape, np.nan)
-    where, row = np.full(height.shape, 0.5), ("row",)
-    refined = np.full((len(lines), 2, 4), np.nan)
+    lines = ("pair", "batchnorm", "split")
+    by_x, by_definition, refinement = ((*lines, last) for last in ("x", "definition", "refinement"))
+    shape = (count, treatments, 2, 3)
+    heights = np.broadcast_to(np.asarray(barriers or [0.25] * count)[:, None, None, None], shape)
+    where, refined = np.full(shape, 0.5), np.full((count, treatments, 2, 4), np.nan)
     variables = {
-        "kind": Variable(row, np.asarray(kinds), "kind of pair"),
-        "start": Variable(row, np.asarray(starts), "model at gamma = 0"),
-        "end": Variable(row, np.asarray(ends), "model at gamma = 1"),
-        "batchnorm": Variable(row, np.asarray(names), "treatment of norm layers"),
-        "distance": Variable(row, np.ones(len(lines)), "distance of the two models", "weight distance"),
-        "split": Variable(("split",), np.array(["train", "test"]), "data of everyone, of the run at gamma = 0"),
-        "examples": Variable(("row", "split"), np.full((len(lines), 2), [80, 20]), "number of examples"),
-        "x": Variable(("x",), X, "gamma in (1 - gamma) start + gamma end"),
-        "definition": Variable(
-            ("definition",), np.array(["linear", "mean", "max"]), "max L minus: chord, mean, larger"
-        ),
-        "loss": Variable(by_x, loss, "mean loss"),
-        "error": Variable(by_x, loss / 10, "fraction of wrong predictions"),
-        "standard_error": Variable(by_x, nothing, "standard error of the loss; NaN: all data were used"),
-        "loss_barrier": Variable(by_definition, height, "barrier of the loss"),
-        "loss_where": Variable(by_definition, where, "gamma of the barrier"),
-        "error_barrier": Variable(by_definition, np.full(height.shape, np.nan), "barrier of the error"),
-        "error_where": Variable(by_definition, where, "gamma of the barrier"),
-        "refined_x": Variable(("row", "split", "refinement"), refined, "gamma evaluated beyond the grid"),
-        "refined_loss": Variable(("row", "split", "refinement"), refined, "loss there"),
-        "refined_error": Variable(("row", "split", "refinement"), refined, "error there"),
+        "distance": variable("pair", np.ones(count), "distance of the two models", "weight distance"),
+        "examples": variable(lines, np.full((count, treatments, 2), [80, 20]), "number of examples"),
+        "loss": variable(by_x, loss, "mean loss"),
+        "error": variable(by_x, loss / 10, "fraction of wrong predictions"),
+        "standard_error": variable(by_x, np.full(loss.shape, np.nan), "standard error of the loss"),
+        "loss_barrier": variable(by_definition, heights, "barrier of the loss"),
+        "loss_where": variable(by_definition, where, "gamma of the barrier"),
+        "error_barrier": variable(by_definition, np.full(shape, np.nan), "barrier of the error"),
+        "error_where": variable(by_definition, where, "gamma of the barrier"),
+        "refined_x": variable(refinement, refined, "gamma evaluated beyond the grid"),
+        "refined_loss": variable(refinement, refined, "loss there"),
+        "refined_error": variable(refinement, refined, "error there"),
     }
+    coords = {
+        "pair": range(count),
+        "kind": variable("pair", [kind for kind, _, _ in pairs], "kind of pair"),
+        "batchnorm": list(policies),
+        "split": ["train", "test"],
+        "x": variable("x", X, "gamma in (1 - gamma) start + gamma end"),
+        "definition": ["linear", "mean", "max"],
+    }
+    for place, end in enumerate(("start", "end"), start=1):
+        run, round, client = zip(*(pair[place] for pair in pairs), strict=True)
+        coords[f"{end}_run"] = variable("pair", run, "run")
+        coords[f"{end}_round"] = variable("pair", round, "communication round")
+        coords[f"{end}_client"] = variable("pair", client, "client; -1: the global model")
     settings = {"limit": None, "batchnorm": list(policies), "splits": ["train", "test"]}
     provenance = {"batchnorm": ["interpolated"], "seed": [0]}
-    return Stored("interpolation", settings, provenance, {"lines": Table(variables)})
+    return Answer("interpolation", store.DEFAULT, settings, provenance, xr.Dataset(variables, coords))

@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
 
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
+from analysis.study import variable
+from tests.reports.results.answers import make_answer, spread
 
-ROUNDS, CLIENTS = np.array([5, 10, 10]), np.array([0, 3, 1])  # of the rows: clients 1 and 3 took part in round 10
+ROUNDS, CLIENTS = [5, 10], [0, 1, 2, 3]
+PARTICIPANTS = [(5, 0), (10, 3), (10, 1)]  # round and client
 OWN, EVERYONE, WHOLE = np.array([np.nan, 2.0, 3.0]), np.array([9.0, 40.0, 30.0]), np.array([9.0, 12.0])
+EACH = np.array([[8.0, 9.0, 10.0, 11.0]] * 2)
 
 
-def stored(scale: float = 1.0) -> Stored:
-    rank = Variable(("rank",), np.array([1]), "place of the eigenvalue, largest first")
-    row, by_rank = ("row",), ("row", "rank")
-    local = {
-        "round_of": Variable(row, ROUNDS, "communication round"),
-        "client": Variable(row, CLIENTS, "participant"),
-        "rank": rank,
-        "local_eigenvalue": Variable(by_rank, scale * OWN[:, None], "eigenvalues on the client's own data"),
-        "local_residual": Variable(by_rank, 0.001 * scale * OWN[:, None], "their residuals"),
-        "global_eigenvalue": Variable(by_rank, scale * EVERYONE[:, None], "eigenvalues on everyone's data"),
-        "global_residual": Variable(by_rank, 0.001 * scale * EVERYONE[:, None], "their residuals"),
-        "local_loss": Variable(row, np.array([0.1, 0.2, 0.3]), "loss on the client's own data"),
-        "global_loss": Variable(row, np.array([1.1, 1.2, 1.3]), "loss on everyone's data"),
-        "distance": Variable(row, np.array([0.5, 0.6, 0.7]), "||w_k - w||"),
+def stored(scale: float = 1.0) -> Answer:
+    by_client = ("round", "client")
+
+    def local(values: ArrayLike, long_name: str) -> xr.Variable:
+        return variable(by_client, spread(ROUNDS, CLIENTS, PARTICIPANTS, values), long_name)
+
+    def ranked(one: xr.Variable) -> xr.Variable:
+        return variable((*one.dims, "rank"), one.values[..., None], one.attrs["long_name"])
+
+    found = {
+        "local_eigenvalue": ranked(local(scale * OWN, "eigenvalues on the client's own data")),
+        "local_residual": ranked(local(0.001 * scale * OWN, "their residuals")),
+        "global_eigenvalue": ranked(local(scale * EVERYONE, "eigenvalues on everyone's data")),
+        "global_residual": ranked(local(0.001 * scale * EVERYONE, "their residuals")),
+        "local_loss": local([0.1, 0.2, 0.3], "loss on the client's own data"),
+        "global_loss": local([1.1, 1.2, 1.3], "loss on everyone's data"),
+        "distance": local([0.5, 0.6, 0.7], "||w_k - w||"),
+        "global_model_eigenvalue": ranked(variable("round", scale * WHOLE, "on everyone's data")),
+        "global_model_residual": ranked(variable("round", 0.001 * scale * WHOLE, "their residuals")),
+        "global_model_loss": variable("round", [1.0, 0.9], "loss on everyone's data"),
+        "global_model_on_client_eigenvalue": ranked(variable(by_client, scale * EACH, "on each client")),
+        "global_model_on_client_residual": ranked(variable(by_client, 0.001 * scale * EACH, "their residuals")),
+        "global_model_on_client_loss": variable(by_client, 0.1 * EACH, "loss on each client's data"),
     }
-    each, by_client = np.array([[8.0, 9.0, 10.0, 11.0]] * 2), ("round", "client")
-    shared = {
-        "round": Variable(("round",), np.array([5, 10]), "communication round"),
-        "client": Variable(("client",), np.arange(4), "client"),
-        "rank": rank,
-        "global_eigenvalue": Variable(("round", "rank"), scale * WHOLE[:, None], "on everyone's data"),
-        "global_residual": Variable(("round", "rank"), 0.001 * scale * WHOLE[:, None], "their residuals"),
-        "global_loss": Variable(("round",), np.array([1.0, 0.9]), "loss on everyone's data"),
-        "local_eigenvalue": Variable((*by_client, "rank"), scale * each[..., None], "on each client"),
-        "local_residual": Variable((*by_client, "rank"), 0.001 * scale * each[..., None], "their residuals"),
-        "local_loss": Variable(by_client, 0.1 * each, "loss on each client's data"),
-    }
-    tables = {"local_models": Table(local), "global_model": Table(shared)}
-    return Stored("local_global", {"limit": None, "top": 1}, {"batchnorm": ["frozen"], "seed": [0]}, tables)
+    data = xr.Dataset(found, {"round": ROUNDS, "client": CLIENTS, "rank": [1]})
+    return make_answer("local_global", data, limit=None, top=1)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
+import xarray as xr
 
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
+from analysis.study import variable
+from tests.reports.results.answers import make_answer
 
-NAMES = np.array(["gaussian_noise", "glass_blur", "fog"])
+NAMES = ["gaussian_noise", "glass_blur", "fog"]
 
 
-def stored(scale: float = 1.0) -> Stored:
+def stored(scale: float = 1.0) -> Answer:
     accuracy = scale * np.array([[[0.8, 0.6], [0.3, 0.1], [np.nan, np.nan]]])  # (round, corruption, severity)
     axes = ("round", "corruption", "severity")
-    table = Table(
-        {
-            "round": Variable(("round",), np.array([10]), "communication round"),
-            "corruption": Variable(("corruption",), NAMES, "kind of corruption"),
-            "severity": Variable(("severity",), np.array([1, 5]), "severity"),
-            "clean_accuracy": Variable(("round",), scale * np.array([0.9]), "clean accuracy"),
-            "accuracy": Variable(axes, accuracy, "accuracy on corrupted images"),
-            "standard_error": Variable(axes, np.full((1, 3, 2), 0.02), "standard error"),
-            "mean_by_corruption": Variable(("round", "corruption"), accuracy.mean(axis=2), "mean over severities"),
-            "mean_accuracy": Variable(("round",), scale * np.array([0.45]), "mean over all"),
-        },
-        {"left_out": ["saturate"], "total": 360},
-    )
-    return Stored("robustness", {"split": "test", "limit": None}, {"batchnorm": ["frozen"]}, {"robustness": table})
+    found = {
+        "clean_accuracy": variable("round", [scale * 0.9], "clean accuracy"),
+        "accuracy": variable(axes, accuracy, "accuracy on corrupted images"),
+        "standard_error": variable(axes, np.full((1, 3, 2), 0.02), "standard error"),
+        "mean_by_corruption": variable(("round", "corruption"), accuracy.mean(axis=2), "mean over severities"),
+        "mean_accuracy": variable("round", [scale * 0.45], "mean over all"),
+    }
+    coords = {"round": [10], "corruption": NAMES, "severity": [1, 5]}
+    data = xr.Dataset(found, coords, {"left_out": "saturate", "total": 360})
+    return make_answer("robustness", data, split="test", limit=None)

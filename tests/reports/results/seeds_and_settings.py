@@ -7,13 +7,13 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis import store
-from analysis.store import Stored
+from analysis.store import Answer
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
+from tests.reports.results.answers import write_answer
 
 
-def two_methods(folder: Path, study: str, stored: Callable[[float], Stored]) -> Collection:
+def two_methods(folder: Path, study: str, stored: Callable[[float], Answer]) -> Collection:
     """run_a and run_b are fedavg and differ in the seed alone; run_c is fedasam with SWA."""
     paths = {
         make_run(folder / "run_a", "fedavg", scale=1.0): 1.0,
@@ -21,7 +21,7 @@ def two_methods(folder: Path, study: str, stored: Callable[[float], Stored]) -> 
         make_run(folder / "run_c", "fedasam", swa=True, scale=0.8): 0.8,
     }
     for path, scale in paths.items():
-        store.write(path / "analysis" / f"{study}.h5", stored(scale))
+        assert write_answer(path, stored(scale)).parent.name == study
     return read_runs(list(paths))
 
 

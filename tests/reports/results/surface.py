@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import xarray as xr
 
-from analysis.store import Stored, Table, Variable
+from analysis import store
+from analysis.store import Answer
+from analysis.study import variable
 
 X, Y = np.linspace(-1.0, 1.0, 5), np.linspace(-0.5, 0.5, 5)
 SHAPES = {"run_a": (1.0, 1.0), "run_b": (10.0, 1.0), "run_c": (0.1, -1.0)}  # factor, and slope along x
@@ -29,49 +32,52 @@ def stored(
     clients: int = 2,
     axes: str = "random",
     shapes: Mapping[str, tuple[float, float]] = SHAPES,
-) -> Stored:
-    places = [(name, round) for name in runs for round in rounds]
-    losses = np.stack([[loss_of(name, shapes) * 10 / round + more for more in (0.0, 0.5)] for name, round in places])
-    tables = {"global_models": _table(places, losses, ("split", ["train", "test"], [100, 40]), axes)}
-    if clients:
-        local = [(name, round) for name, round in places for _ in range(clients)]
-        who = np.tile(np.arange(clients), len(places))
-        each = np.stack(
-            [
-                [loss_of(name, shapes) * (k + 1) * f for f in (0.01, 1.0)]
-                for (name, _), k in zip(local, who, strict=True)
-            ]
-        )
-        table = _table(local, each, ("data", ["own", "everyone"], [20, 100]), axes)
-        client = Variable(("row",), who, "participant")
-        tables["local_models"] = Table({**table.variables, "client": client}, table.attributes)
+) -> Answer:
+    """Global models on all examples of train and test, participants' models on their own ones and on train."""
+    models = [(name, round, client) for client in (-1, *range(clients)) for name in runs for round in rounds]
+    models.sort(key=lambda one: one[2] >= 0)
+    splits = ["train", "test", *(["own"] if clients else [])]
+    loss = np.full((len(models), len(splits), len(X), len(Y)), np.nan)
+    counts = np.zeros(loss.shape[:2], dtype=np.int64)
+    for number, (name, round, client) in enumerate(models):
+        base = loss_of(name, shapes)
+        if client < 0:
+            loss[number, :2], counts[number, :2] = [base * 10 / round, base * 10 / round + 0.5], [100, 40]
+        else:
+            loss[number, 0], loss[number, 2] = base * (client + 1), base * (client + 1) * 0.01
+            counts[number, 0], counts[number, 2] = 100, 20
     settings = {"model": "server", "axes": axes, "clients": clients, "splits": ["train", "test"], "limit": None}
-    return Stored("surface", settings, {"subjects": list(runs), "seed": [0] * len(runs)}, tables)
+    provenance = {"subjects": list(runs), "seed": [0] * len(runs)}
+    return Answer("surface", store.DEFAULT, settings, provenance, _name(models, splits, loss, counts, axes))
 
 
-def _table(
-    places: Sequence[tuple[str, int]], losses: np.ndarray, views: tuple[str, list[str], list[int]], axes: str
-) -> Table:
-    dim, names, counts = views
-    rows, unit = len(places), "weight distance" if axes == "eigen" else "1"
-    grid = ("row", dim, "x", "y")
+def _name(
+    models: Sequence[tuple[str, int, int]], splits: Sequence[str], loss: np.ndarray, counts: np.ndarray, axes: str
+) -> xr.Dataset:
+    grid, unit, count = ("model", "split", "x", "y"), "weight distance" if axes == "eigen" else "1", len(models)
+    run, round, client = zip(*models, strict=True)
+    done = np.broadcast_to((counts > 0)[..., None, None], loss.shape)
     variables = {
-        "run": Variable(("row",), np.asarray([name for name, _ in places]), "run"),
-        "round_of": Variable(("row",), np.asarray([round for _, round in places]), "communication round"),
-        dim: Variable((dim,), np.asarray(names), "data"),
-        "axis": Variable(("axis",), np.asarray(["x", "y"]), "direction"),
-        "x": Variable(("x",), X, "along the first direction", unit),
-        "y": Variable(("y",), Y, "along the second direction", unit),
-        "loss": Variable(grid, losses, "mean loss"),
-        "error": Variable(grid, np.clip(losses / 100, 0, 1), "fraction of wrong predictions"),
-        "standard_error": Variable(grid, np.full(losses.shape, np.nan), "standard error of the loss"),
-        "done": Variable(grid, np.ones(losses.shape, dtype=np.int8), "1 where computed"),
-        "examples": Variable(("row", dim), np.tile(counts, (rows, 1)), "number of examples"),
-        "curvature": Variable(("row", "axis"), np.ones((rows, 2)), "second derivative"),
-        "residual": Variable(("row", "axis"), np.full((rows, 2), np.nan), "residual"),
-        "length": Variable(("row", "axis"), np.full((rows, 2), 5.0), "norm of the direction", "weight distance"),
-        "cosine": Variable(("row",), np.zeros(rows), "cosine between the directions"),
-        "norm": Variable(("row",), np.full(rows, 6.0), "norm of the weights", "weight distance"),
+        "loss": variable(grid, loss, "mean loss"),
+        "error": variable(grid, np.clip(loss / 100, 0, 1), "fraction of wrong predictions"),
+        "standard_error": variable(grid, np.full(loss.shape, np.nan), "standard error of the loss"),
+        "done": variable(grid, done, "whether it was computed"),
+        "examples": variable(("model", "split"), counts, "number of examples"),
+        "curvature": variable(("model", "axis"), np.ones((count, 2)), "second derivative"),
+        "residual": variable(("model", "axis"), np.full((count, 2), np.nan), "residual"),
+        "length": variable(("model", "axis"), np.full((count, 2), 5.0), "norm of the direction", "weight distance"),
+        "cosine": variable("model", np.zeros(count), "cosine between the directions"),
+        "norm": variable("model", np.full(count, 6.0), "norm of the weights", "weight distance"),
+    }
+    coords = {
+        "model": range(count),
+        "model_run": variable("model", run, "run"),
+        "model_round": variable("model", round, "communication round"),
+        "model_client": variable("model", client, "client; -1: the global model"),
+        "split": list(splits),
+        "axis": ["x", "y"],
+        "x": variable("x", X, "along the first direction", unit),
+        "y": variable("y", Y, "along the second direction", unit),
     }
     about = {"axes": axes, "seed": 7, "rise": 1.0, "range_from": "curvature", "batchnorm": "frozen"}
-    return Table(variables, about)
+    return xr.Dataset(variables, coords, about)

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from analysis import store
-from analysis.store import Stored, Table, Variable
+from analysis.store import Answer
 from reports.measures import MEASURES
 from reports.plotting.measured import measured as said_of
+from reports.plotting.measured import of_study
 from reports.runs import Collection, read_runs
 from reports.tables.catalog import made
 from reports.tables.table import Cell, Column, Line, ranks, text_of
 from reports.tables.table import Table as Typeset
 from tests.reports.conftest import make_run
 from tests.reports.results import curvature
+from tests.reports.results.answers import make_answer, write_answer
 
 
 def table(cells: list[Cell], better: str = "higher", bold: str = "clear", chance: float = math.nan) -> Typeset:
@@ -59,15 +60,13 @@ def test_an_unknown_rule_is_named(collection: Collection) -> None:
         made(collection, bold="fat")
 
 
-def subsetted(scale: float, *, error: bool = True, population: bool = True) -> Stored:
+def subsetted(scale: float, *, error: bool = True, population: bool = True) -> Answer:
     """λ1 on 300 of 60,000 examples."""
     found = curvature.stored(scale)
-    spectrum = dict(found.tables["spectrum"].variables)
+    data = found.data.assign_attrs({"examples": 300, "population": 60_000} if population else {})
     if error:
-        size = scale * spectrum["eigenvalue"].values * 0.1
-        spectrum["eigenvalue_standard_error"] = Variable(("round", "rank"), size, "standard error")
-    about = {"examples": 300, "population": 60_000} if population else {}
-    return Stored("curvature", {**found.settings, "limit": 300}, found.provenance, {"spectrum": Table(spectrum, about)})
+        data["eigenvalue_standard_error"] = scale * data["eigenvalue"] * 0.1
+    return make_answer("curvature", data, **{**found.settings, "limit": 300})
 
 
 def read(folder: Path, **how: bool) -> Collection:
@@ -75,7 +74,7 @@ def read(folder: Path, **how: bool) -> Collection:
         make_run(folder / name, name, scale=scale, studies=()) for name, scale in (("fedavg", 1.0), ("fedsam", 0.9))
     ]
     for run, scale in zip(runs, (1.0, 0.9), strict=True):
-        store.write(run / "analysis" / "curvature.h5", subsetted(scale, **how))
+        write_answer(run, subsetted(scale, **how))
     return read_runs(runs)
 
 
@@ -85,7 +84,7 @@ def test_n_and_standard_error_stand_beside_the_number(tmp_path: Path) -> None:
     assert text_of(sharp.lines[0].cells[0], sharp.columns[0]) == "30.0 (n = 300, SE 3)"
     assert ranks(sharp) == {}  # 27 against 30, with errors of 3: nothing is set bold
     assert any("300 of 60000 examples" in one for one in sharp.footnotes)
-    assert said_of([run.results["curvature"] for run in found.runs])[0] == "300 of 60000 examples"
+    assert said_of(of_study(found.runs, "curvature"))[0] == "300 of 60000 examples"
 
 
 def test_without_a_record_the_setting_says_it(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_flatness_of_a_model_that_guesses_is_not_the_best(tmp_path: Path) -> Non
         for seed in (0, 1)
     ]
     for path, scale in zip(paths, (1.0, 1.01, 0.01, 0.02), strict=True):
-        store.write(path / "analysis" / "curvature.h5", curvature.stored(scale))
+        write_answer(path, curvature.stored(scale))
     found = read_runs(paths)
     for run in found.runs[2:]:
         for record in run.metrics:

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import store
-from reports.figure import QUESTIONS
+from reports.figure import TOPICS
+from reports.plotting.measured import data_of
 from reports.runs import Collection, read_runs
 from reports.tables.catalog import TABLES, made, render, save
 from reports.tables.table import Cell, Column, Line, Table, ranks, text_of
 from tests.reports.conftest import make_run
 from tests.reports.results import personal, training
+from tests.reports.results.answers import write_answer
 from tests.reports.results.seeds_and_settings import varied
 from training.data.partition import Partition
 from training.data.partition import save as save_partition
@@ -37,8 +39,8 @@ def compared(tmp_path: Path) -> Collection:
         varied(make_run(tmp_path / "even", "fedavg", scale=2.0), partition_alpha=100.0),
     ]
     for run in runs:
-        store.write(run / "analysis" / "training.h5", training.stored(swa=run.name == "c0"))
-        store.write(run / "analysis" / "personal.h5", personal.stored(0.5 if run.name == "a1" else 1.0))
+        write_answer(run, training.stored(swa=run.name == "c0"))
+        write_answer(run, personal.stored(0.5 if run.name == "a1" else 1.0))
         (run / "partition.npz").unlink(missing_ok=True)
     parts = tuple(np.array(part) for part in ([0, 1, 2], [3], [4, 5, 6], [7]))
     save_partition(Partition("iid", {}, 0, parts, np.array([0, 1, 2, 7, 5, 6, 5, 7])), runs[0] / "partition.npz")
@@ -210,9 +212,8 @@ def test_rounds_and_megabytes_to_the_highest_target_of_the_baseline(compared: Co
 
 
 def test_a_target_that_only_others_reach_is_not_compared(compared: Collection) -> None:
-    models = next(run for run in compared.runs if run.name == "c0").table("training", "models")
-    assert models is not None
-    models["rounds_to_target"][0, 2] = 3.0  # 90 %, which fedavg never has
+    (run,) = [run for run in compared.runs if run.name == "c0"]
+    data_of(run, "training")["rounds_to_target"][0, 2] = 3.0  # 90 %, which fedavg never has
     table = TABLES["communication"](compared)
     assert table is not None
     assert table.columns[1].title == "rounds to 20 %"
@@ -221,10 +222,8 @@ def test_a_target_that_only_others_reach_is_not_compared(compared: Collection) -
 def test_a_target_that_is_not_reached_is_never(compared: Collection) -> None:
     for name, rounds in {"a1": [np.nan, np.nan, np.nan], "c0": [np.nan] * 3}.items():
         (run,) = [run for run in compared.runs if run.name == name]
-        models = run.table("training", "models")
-        assert models is not None
         for variable in ("rounds_to_target", "bytes_to_target"):
-            models[variable][:] = rounds
+            data_of(run, "training")[variable][:] = rounds
     table = TABLES["communication"](compared)
     assert table is not None
     shown = [text_of(line.cells[1], table.columns[1]) for line in table.lines]
@@ -270,7 +269,7 @@ def test_every_table_in_every_format(compared: Collection, tmp_path: Path) -> No
     tables = made(compared)
     assert [table.name for table in tables] == list(TABLES)
     for table in tables:
-        assert table.question in QUESTIONS
+        assert table.topic in TOPICS
         assert table.reading.endswith(".")
         assert all(len(line.cells) == len(table.columns) for line in table.lines)
         for kind in KINDS:
@@ -282,8 +281,7 @@ def test_every_table_in_every_format(compared: Collection, tmp_path: Path) -> No
 
 def test_without_studies_only_the_accuracy_is_left(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
-    for path in (run / "analysis").iterdir():
-        path.unlink()
+    shutil.rmtree(run / "analysis")
     assert [table.name for table in made(read_runs([run]))] == ["accuracy"]
     assert made(read_runs([])) == []
 

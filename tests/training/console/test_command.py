@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from rich.console import Console
 
 from analysis import store
@@ -385,8 +386,8 @@ def test_show_and_check_take_folders_patterns_and_several_runs(command, run):
 
 
 def test_check_looks_at_results_too(command, run):
-    result = run / "analysis" / "deep" / "curvature.h5"
-    store.write(result, store.Stored("curvature", {}, {}, {}))
+    result = run / "analysis" / "curvature" / "default.h5"
+    store.write(result, store.Answer("curvature", "default", {}, {}, xr.Dataset()))
     assert command("check", run)[:2] == (0, "sound: 3 checkpoints, 1 results of analyze\n")
     command("personal", run, "--strategy", "global")
     (personal,) = (run / "personal").iterdir()
@@ -398,8 +399,8 @@ def test_check_looks_at_results_too(command, run):
         assert out.startswith(f"{path}: ")
         assert len(out.splitlines()) == 1
         path.write_bytes(good)
-    shared = run.parent / "analysis" / "plane.h5"
-    store.write(shared, store.Stored("plane", {}, {}, {}))
+    shared = run.parent / "analysis" / "plane" / "default.h5"
+    store.write(shared, store.Answer("plane", "default", {}, {}, xr.Dataset()))
     assert command("check", run.parent)[1].splitlines()[-1] == "sound: 1 results of analyze"
     shared.write_bytes(b"x")
     code, out, _ = command("check", run.parent)

@@ -27,6 +27,7 @@ from training.personal.fedcr import (
     product,
 )
 from training.rules.vectors import head
+from training.settings import build
 
 
 def gaussian(shape, seed):
@@ -263,13 +264,13 @@ def test_a_network_without_a_linear_classifier_is_refused():
     [
         ({"prior": "produkt"}, "did you mean 'product'"),
         ({"direction": "encoder_pior"}, "did you mean 'encoder_prior'"),
-        ({"samples": 0}, "samples must be a whole number"),
-        ({"beta": -1.0}, "beta must lie in"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"beta": -1.0}, "beta must be at least 0, got -1.0"),
     ],
 )
 def test_settings_out_of_range(change, message):
     with pytest.raises(ValueError, match=message):
-        Bound(**change)
+        build(Bound, change, "fedcr")
 
 
 def test_sigma_never_vanishes():

@@ -1,0 +1,140 @@
+"""Which run, round and client a model comes from, and what studies that compare models have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from torch import Tensor
+
+from analysis.study import variable
+from analysis.subjects import Subject
+from landscape import Layout, Objective
+from training.storage.atomic_files import DamagedError
+
+FORWARD = 1 / 3  # of the cost of a gradient
+NOBODY = -1  # the client of a global model, in files
+
+
+@dataclass(frozen=True)
+class ModelPoint:
+    """A stored model.
+
+    run: its place among the subjects of a study.
+    round: the communication round.
+    client: the participant whose model it is; None: the global model.
+    """
+
+    run: int
+    round: int
+    client: int | None = None
+
+    def load(self, subjects: Sequence[Subject], model: str) -> Tensor:
+        """Its weights, followed by running statistics where there are norm layers.
+
+        model: which of the global models, if it is one.
+        """
+        subject = subjects[self.run]
+        if self.client is None:
+            return subject.point(self.round, model)
+        return subject.local_points(self.round)[self.client]
+
+    def describe(self, subjects: Sequence[Subject]) -> str:
+        """A name for messages and progress bars."""
+        whose = "" if self.client is None else f" client {self.client}"
+        return f"{name_runs(subjects)[self.run]} round {self.round}{whose}"
+
+
+def tell_origin(
+    what: str, dims: str | Sequence[str], points: Sequence[ModelPoint], subjects: Sequence[Subject]
+) -> dict[str, xr.Variable]:
+    """Typed variables that say where models come from: `<what>_run`, `<what>_round` and `<what>_client`.
+
+    what: the first word of the names, such as "start".
+    dims: () for one model, the name of an axis for several.
+    """
+    runs = name_runs(subjects)
+    columns: dict[str, tuple[Sequence[str | int], str]] = {
+        "run": ([runs[one.run] for one in points], "run"),
+        "round": ([one.round for one in points], "communication round"),
+        "client": ([NOBODY if one.client is None else one.client for one in points], "client; -1: the global model"),
+    }
+    return {
+        f"{what}_{name}": variable(dims, np.asarray(values if dims else values[0]), f"{about} of the {what} model")
+        for name, (values, about) in columns.items()
+    }
+
+
+def participants(subject: Subject, round: int) -> dict[int, Tensor]:
+    """The models of a round's participants by client; empty where a run kept none."""
+    try:
+        found = subject.local_points(round)
+    except DamagedError:
+        raise
+    except ValueError:
+        return {}
+    return {client: found[client] for client in sorted(found)}
+
+
+def local_models(subject: Subject, rounds: Sequence[int]) -> dict[int, list[int]]:
+    """The participants of each of these rounds that kept local models; an error if none of them did."""
+    found = {round: list(kept) for round in rounds if (kept := participants(subject, round))}
+    if not found:
+        subject.local_points(rounds[-1])  # says what is missing
+    return found
+
+
+def name_runs(subjects: Sequence[Subject]) -> list[str]:
+    """The names of runs, numbered where two have the same."""
+    names = [subject.name for subject in subjects]
+    return [f"{name} ({place})" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
+
+
+def check_architectures(subjects: Sequence[Subject]) -> None:
+    """Refuse models that are not of one architecture."""
+    names = name_runs(subjects)
+    shapes = [{e.name: e.shape for e in Layout.of(one.model, statistics=True).entries} for one in subjects]
+    for name, other in zip(names, shapes, strict=True):
+        odd = sorted(key for key in {*shapes[0], *other} if shapes[0].get(key) != other.get(key))
+        if odd:
+            raise ValueError(
+                f"models must be of one architecture, but '{odd[0]}' has shape {shapes[0].get(odd[0])} in {names[0]} "
+                f"and {other.get(odd[0])} in {name}: compare runs that trained the same network"
+            )
+
+
+def match_rounds(subjects: Sequence[Subject], rounds: str) -> list[tuple[ModelPoint, ...]]:
+    """The runs' global models of the same rounds, one tuple for each round; "last" takes each run's own."""
+    selected = [subject.select(rounds) for subject in subjects]
+    if rounds != "last" and any(some != selected[0] for some in selected):
+        found = "; ".join(f"{name}: {some}" for name, some in zip(name_runs(subjects), selected, strict=True))
+        raise ValueError(f'runs have different rounds ({found}): write those they share, or rounds = "last"')
+    return [tuple(ModelPoint(run, round) for run, round in enumerate(some)) for some in zip(*selected, strict=True)]
+
+
+def count_examples(subject: Subject, split: str, limit: int | None, client: int | None = None) -> int:
+    """How many examples an objective has."""
+    try:
+        count = len(subject.examples(split, client)[1])
+    except ValueError as error:
+        raise ValueError(f"{error}. Write splits with what there is") from None
+    return min(count, limit or count)
+
+
+def make_objective(subject: Subject, policy: str, split: str, limit: int | None) -> Objective:
+    """The loss on everyone's data under a treatment of norm layers.
+
+    A recomputed objective takes vectors of weights only; its statistics always come from the training data.
+    policy: "recomputed", or the subject's own.
+    """
+    if policy != "recomputed":
+        return subject.objective(split, limit=limit)
+    other = copy.copy(subject)
+    other.policy = "recomputed"
+    train = other.objective("train", limit=limit)
+    if split == "train":
+        return train
+    return other.objective(split, limit=limit).with_statistics_from(train)

@@ -11,7 +11,9 @@ import numpy as np
 from training.storage.atomic_files import DamagedError
 
 AXES = "DIMENSION_LIST"  # the attribute in which HDF5 keeps the scales of a dataset's axes
-OWN = (AXES, "REFERENCE_LIST", "_Netcdf4Coordinates")  # lists that HDF5 and netCDF keep
+LISTS = (AXES, "REFERENCE_LIST", "_Netcdf4Coordinates")  # that HDF5 and netCDF keep
+INTERNAL = (*LISTS, "CLASS", "NAME", "_Netcdf4Dimid", "_NCProperties")  # attributes that say nothing to a reader
+BARE = "This is a netCDF dimension but not a netCDF variable"  # how netCDF marks an axis without coordinates
 CHANGING = ("scale_factor", "add_offset", "missing_value", "valid_range", "valid_min", "valid_max", "_Unsigned")
 TEXT_SIZE = 16  # bytes that a text takes beside its letters, which lie elsewhere in the file
 TEXTS_AT_ONCE = 16
@@ -60,14 +62,15 @@ def _declared_bytes(dataset: h5py.Dataset) -> int:
         raise DamagedError(f"'{dataset.name}' holds {dataset.dtype}, expected numbers or texts")
     size = int(dataset.size) * (TEXT_SIZE if _holds_texts(dataset) else int(dataset.dtype.itemsize))
     stored = dataset.id.get_storage_size()
-    if size != stored and not _is_bare_dimension(dataset, stored):
+    if size != stored and not is_bare_dimension(dataset):
         raise DamagedError(f"'{dataset.name}' declares {size} bytes, but {stored} are stored")
     return size
 
 
-def _is_bare_dimension(dataset: h5py.Dataset, stored: int) -> bool:
-    """Whether this only names an axis that has no coordinates: netCDF writes a scale without any values."""
-    return stored == 0 and dataset.is_scale and "_Netcdf4Dimid" in dataset.attrs
+def is_bare_dimension(dataset: h5py.Dataset) -> bool:
+    """Whether this only names an axis that has no coordinates."""
+    name = dataset.attrs.get("NAME", b"")
+    return bool(dataset.is_scale and isinstance(name, bytes) and name.startswith(BARE.encode()))
 
 
 def _holds_texts(dataset: h5py.Dataset) -> bool:
@@ -106,7 +109,7 @@ def _check_axes(file: h5py.File, dataset: h5py.Dataset) -> None:
 def _check_attributes(holder: h5py.Dataset | h5py.File) -> None:
     """Refuse attributes that are neither a text nor a number, HDF5's own aside, and those that would change numbers."""
     for name in holder.attrs:
-        if name in OWN:
+        if name in LISTS:
             continue
         if name in CHANGING:
             raise DamagedError(f"attribute {name} of '{holder.name}' would change its numbers")

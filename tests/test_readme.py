@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -45,8 +47,8 @@ def test_only_known_languages_so_that_no_block_escapes():
     assert {language for language, _ in BLOCKS} == {"python", "sh"}
 
 
-def test_files_that_the_readme_names_exist():
-    text = (ROOT / "README.md").read_text()
+def test_files_that_the_docs_name_exist():
+    text = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
     for path in re.findall(r"\]\(([\w/.]+)\)", text) + re.findall(
         r"`((?:landscape|tests|training|analysis|reports)/[\w/]+\.(?:py|toml))`", text
     ):
@@ -67,3 +69,30 @@ def test_files_that_the_readme_names_exist():
     ]:
         assert f"`{table}`" in text
         assert re.search(rf"^{table}\b", (ROOT / path).read_text(), re.MULTILINE)
+
+
+WALKS = re.findall(r"^<!-- walk -->\n((?:- .*\n)+)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+
+
+def names_in(path: Path) -> set[str]:
+    """Functions, classes and methods of a file, methods as Class.method."""
+    tree = ast.parse(path.read_text())
+    found = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+    return found
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=["round", "study", "figure"])
+def test_walks_visit_real_places_each_once(walk):
+    hops = re.findall(r"^- `([\w/.]+):([\w.]+)`", walk, re.MULTILINE)
+    assert len(hops) == len(walk.splitlines()) == len(set(hops))
+    for path, name in hops:
+        assert name in names_in(ROOT / path), f"{path}:{name}"
+    visits = [path for path, _ in itertools.groupby(path for path, _ in hops)]
+    assert len(visits) == len(set(visits)), "a walk comes back to a file that it has left"
+
+
+def test_the_three_walks_are_there():
+    assert len(WALKS) == 3

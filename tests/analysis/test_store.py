@@ -32,6 +32,8 @@ def answer() -> Answer:
         {
             "round": variable("round", [5, 10], "communication round"),
             "name": variable("name", ["fedavg", "fedsäm", ""], "method"),
+            "size": variable("name", [1, 2, 3], "a coordinate beside the axis' own"),
+            "place": variable((), "here", "a coordinate of no axis"),
         },
         {"note": "on the whole", "list": [1, 2], "count": 7},
     )
@@ -73,8 +75,11 @@ def test_xarray_sees_every_axis_by_name(tmp_path: Path, answer: Answer) -> None:
         assert found["loss"].dims == ("round", "name")
         assert found["loss"].attrs["units"] == "nats"
         assert found["loss"].sel(round=10, name="fedsäm").item() == 4.0
-        assert set(found.coords) == {"round", "name"}
+        assert set(found.coords) == {"round", "name", "size", "place"}
         assert not any(str(dim).startswith("phony") for dim in found.dims)
+        xr.testing.assert_identical(
+            found.drop_attrs(deep=False), store.read(tmp_path / "a.h5").data.drop_attrs(deep=False)
+        )
 
 
 def test_an_interrupted_write_leaves_the_old_file(

@@ -155,7 +155,7 @@ FORGED: dict[str, tuple[Callable[[h5py.File], Any], str]] = {
     "link to the root": (lambda file: file.__setitem__("x", h5py.SoftLink("/")), "a link to somewhere else"),
     "virtual": (virtual, "stored outside of this file"),
     "huge": (huge, "declares 137438953472 bytes, but 0 are stored"),
-    "huge dimension": (huge_dimension, "bytes of data, but has"),
+    "huge dimension": (huge_dimension, "declares 137438953472 bytes, but 0 are stored"),
     "compressed": (compressed, "is stored in chunks, expected in one piece"),
     "the same data again": (same_data, "bytes of data, but has"),
     "group": (lambda file: file.create_group("inner"), "'/inner' is a group, expected a dataset"),

@@ -10,10 +10,11 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 
 from reports.figures.overlay import lay_over
 from reports.files import slug, writing
+from reports.palette import assign_looks
 from reports.plotting.maps import bar, centre, filled, lined, maps
 from reports.plotting.relief import VIEW, colorbar, finish, reliefs, solid
 from reports.plotting.scales import shared
-from reports.plotting.style import MAGNITUDE, STYLE, label, looks
+from reports.plotting.style import MAGNITUDE, STYLE, label
 from reports.plotting.surfaces import Surface, axis_names, compared, global_surfaces, surfaces_of, titles
 from reports.runs import Collection, Run
 
@@ -46,7 +47,7 @@ def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[li
 def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
     """Every method over the baseline; a run alone where there is nothing to compare."""
     pair, single = compared(runs, everything), global_surfaces(runs, everything)
-    colors = {name: look.color for name, look in looks(run.algorithm for run in everything.runs).items()}
+    colors = {name: look.color for name, look in assign_looks(run.algorithm for run in everything.runs).items()}
     if pair is None:
         return [rotating(one, None, folder / f"surface_{slug(one.run.name)}.{kind}", "", everything) for one in single]
     base, others = pair

@@ -22,8 +22,8 @@ from matplotlib.figure import Figure as Canvas
 from analysis.store import DEFAULT
 from reports.figure import Drawn, Figure, save
 from reports.files import slug, slugs
-from reports.page.svg import inline
 from reports.plotting.style import STYLE, caption, mark
+from reports.plotting.svg import inline
 from reports.runs import Collection, Run
 from reports.variants import full_titles, variants
 from training.executors.parent import end_with_parent, without_main

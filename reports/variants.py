@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.colors import to_hex, to_rgb
 
 from analysis.summary import differing
-from reports.plotting.style import LINES, Look, looks
+from reports.palette import LINES, Look, assign_looks
 from reports.runs import Collection, Run
 from reports.standing import counted, of_runs
 from training.storage import toml
@@ -53,7 +53,7 @@ def variants(runs: Sequence[Run], everything: Collection, *, apart: Sequence[str
 
     apart: dotted settings that may differ as the seed does, because a figure shows them along an axis.
     """
-    chosen = looks(run.algorithm for run in everything.runs)
+    chosen = assign_looks(run.algorithm for run in everything.runs)
     found = []
     for algorithm in chosen:
         same = [run for run in runs if run.algorithm == algorithm]

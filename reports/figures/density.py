@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
 from reports.figures.eigenvalues import whose
+from reports.palette import Look
 from reports.plotting.fitting import finite
 from reports.plotting.heat import no_data
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import Look, canvas, caption, label, legend, mark, powers
+from reports.plotting.style import canvas, caption, label, legend, mark, powers
 from reports.runs import Collection, Run
 from reports.variants import variants
 

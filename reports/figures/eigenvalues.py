@@ -8,9 +8,10 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
+from reports.palette import Look
 from reports.plotting.fitting import fit, whole_rounds
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import Look, canvas, caption, label, legend, mark
+from reports.plotting.style import canvas, caption, label, legend, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
 from reports.measures import MEASURES, Measure, final_accuracy
+from reports.palette import Look, assign_looks
 from reports.plotting.fitting import fit
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured
-from reports.plotting.style import Look, caption, label, looks, mark
+from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
@@ -30,7 +31,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if not points:
         return []
     figure, places = panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=3.4, height=3.0)
-    chosen = looks(run.algorithm for run in everything.runs)
+    chosen = assign_looks(run.algorithm for run in everything.runs)
     partitions = list(dict.fromkeys(run.heterogeneity for run in runs))
     fills = {partition: FILLS[place % len(FILLS)] for place, partition in enumerate(partitions)}
     rows: list[dict[str, Any]] = []

@@ -13,11 +13,12 @@ from matplotlib.ticker import MultipleLocator
 
 from analysis.store import Answer
 from reports.figure import Drawn, Figure
+from reports.palette import OKABE_ITO
 from reports.plotting.fitting import finite, shared_legend
 from reports.plotting.heat import no_data
 from reports.plotting.measured import setting
 from reports.plotting.origins import Origin, read_origins
-from reports.plotting.style import OKABE_ITO, canvas, caption, label, mark
+from reports.plotting.style import canvas, caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import titles
 

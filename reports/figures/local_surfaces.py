@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reports.figure import Drawn, Figure
+from reports.palette import assign_looks
 from reports.plotting.relief import colorbar, finish, owned, reliefs, solid
 from reports.plotting.scales import Scale, shared
 from reports.plotting.scene import net_trace, scene, solid_trace
-from reports.plotting.style import caption, looks
+from reports.plotting.style import caption
 from reports.plotting.surfaces import Surface, describe, local_surfaces
 from reports.runs import Collection, Run
 from reports.variants import titles
@@ -19,7 +20,7 @@ MOST = 3  # participants; further ones are in the file
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     pairs = local_surfaces(runs, everything)
-    chosen = looks(run.algorithm for run in everything.runs)
+    chosen = assign_looks(run.algorithm for run in everything.runs)
     of_run = {one.run.name: [pair for pair in pairs if pair[0].run is one.run][:MOST] for one, _ in pairs}
     scale = shared(one.loss for some in of_run.values() for pair in some for one in pair) if pairs else None
     named = titles(runs, everything)

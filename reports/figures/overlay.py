@@ -12,10 +12,11 @@ from matplotlib.patches import Patch
 from mpl_toolkits.mplot3d import Axes3D
 
 from reports.figure import Drawn, Figure
+from reports.palette import assign_looks
 from reports.plotting.relief import colorbar, finish, heights_norm, net, reliefs, solid
 from reports.plotting.scales import Scale, shared
 from reports.plotting.scene import net_trace, scene, solid_trace
-from reports.plotting.style import MAGNITUDE, caption, looks, mark
+from reports.plotting.style import MAGNITUDE, caption, mark
 from reports.plotting.surfaces import Surface, compared, describe, titles
 from reports.runs import Collection, Run
 
@@ -27,7 +28,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if found is None:
         return []
     base, others = found
-    chosen = looks(run.algorithm for run in everything.runs)
+    chosen = assign_looks(run.algorithm for run in everything.runs)
     scale = shared(one.loss for one in (base, *others))  # the same in every drawing, so that they can be compared
     reference, *names = titles([base, *others], everything)
     drawn = []

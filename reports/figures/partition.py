@@ -10,7 +10,8 @@ from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
-from reports.plotting.style import OKABE_ITO, canvas, caption, label, mark
+from reports.palette import OKABE_ITO
+from reports.plotting.style import canvas, caption, label, mark
 from reports.runs import Collection, Run
 
 SHOWN = 60  # clients, at most: more bubbles cannot be told apart

@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure, Row
 from reports.measures import personal_strategies
+from reports.palette import Look
 from reports.plotting.heat import no_data, panels
 from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.style import Look, caption, label, mark
+from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import titles, variants
 

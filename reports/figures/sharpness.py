@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
 from reports.measures import last_participants
+from reports.palette import Look
 from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import Look, caption, label, mark
+from reports.plotting.style import caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import variants
 

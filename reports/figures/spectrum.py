@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 
 from reports.figure import Drawn, Figure
 from reports.figures.eigenvalues import whose
+from reports.palette import Look
 from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import Look, canvas, caption, label, mark
+from reports.plotting.style import canvas, caption, label, mark
 from reports.runs import Collection, Run
 from reports.variants import Variant, variants
 

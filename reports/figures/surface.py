@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.figure import Drawn, Figure
+from reports.palette import assign_looks
 from reports.plotting.relief import colorbar, finish, owned, reliefs, solid
 from reports.plotting.scales import shared
 from reports.plotting.scene import scene, solid_trace
-from reports.plotting.style import caption, looks
+from reports.plotting.style import caption
 from reports.plotting.surfaces import describe, global_surfaces, titles
 from reports.runs import Collection, Run
 
@@ -20,7 +21,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if not surfaces:
         return []
     scale, names = shared(one.loss for one in surfaces), titles(surfaces, everything)
-    chosen = looks(run.algorithm for run in everything.runs)
+    chosen = assign_looks(run.algorithm for run in everything.runs)
     figure, panels = reliefs(len(surfaces))
     traces = []
     for number, (axes, one, title) in enumerate(zip(panels, surfaces, names, strict=True)):

@@ -20,7 +20,7 @@ from reports.figure import TOPICS
 from reports.files import slug
 from reports.measures import final_accuracy
 from reports.page import provenance
-from reports.plotting.style import looks
+from reports.palette import assign_looks
 from reports.reading import attempt
 from reports.runs import Collection, Run
 from reports.standing import CROSS, DAGGER, Standing
@@ -75,7 +75,7 @@ def render(
     runs, problems = everything.runs, list(problems)
     keys = _keys(everything, bold, problems)
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
-    chosen = looks(run.algorithm for run in runs)
+    chosen = assign_looks(run.algorithm for run in runs)
     turnable = any(picture.interactive for outcome in outcomes for picture in outcome.pictures)
     return environment.get_template("index.html").render(
         version=version("fl-landscape"),
@@ -131,7 +131,7 @@ def _title(runs: Sequence[Run]) -> str:
 
 def _sentence(runs: Sequence[Run]) -> str:
     """What was compared."""
-    methods = looks(run.algorithm for run in runs)
+    methods = assign_looks(run.algorithm for run in runs)
     trained = [run for run in runs if run.settings]
     if not trained:
         return f"{counted(len(runs), 'model')} not trained here: {_listed(methods)}."

@@ -1,10 +1,9 @@
-"""How figures look: one colour and marker per method everywhere, safe for colour-blind readers and for grey print."""
+"""Panels, labels, captions and marks in the same style in every figure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -15,11 +14,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A500")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES = ("-", "--", "-.", ":")
-# methods that most figures show keep their colour whatever else is in the picture
-FIXED = ("fedavg", "fedsam", "fedasam + SWA", "fedgloss", "fedasam", "fedvssam", "fedfsa", "fedsol")
 MAGNITUDE, SIGNED = "viridis", "RdBu_r"  # maps for sizes, and for values with a sign, centred at zero
 WIDTH, HEIGHT = 6.4, 4.0  # inches: one column and a half of a paper
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -39,30 +33,6 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fl-landscape",  # names inside the file do not change from one time to the next
 }
-
-
-@dataclass(frozen=True)
-class Look:
-    """Of one method."""
-
-    color: str
-    marker: str
-    line: str
-
-
-def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A look for every name: the same for the same name in every figure of a report that has these names."""
-    known = list(dict.fromkeys(names))
-    order = [*(name for name in FIXED if name in known), *sorted(name for name in known if name not in FIXED)]
-    places = {name: FIXED.index(name) if name in FIXED else None for name in order}
-    free = iter(place for place in range(10_000) if place >= len(FIXED) or place not in set(places.values()))
-    found = {}
-    for name in order:
-        fixed = places[name]
-        place = fixed if fixed is not None else next(free)
-        color, marker = OKABE_ITO[place % len(OKABE_ITO)], MARKERS[place % len(MARKERS)]
-        found[name] = Look(color, marker, LINES[place // len(OKABE_ITO) % len(LINES)])
-    return found
 
 
 def canvas(

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from analysis.store import Answer
 from reports import variants
+from reports.palette import assign_looks
 from reports.plotting.origins import Origin, read_origins
 from reports.plotting.scales import Scale
-from reports.plotting.style import looks
 from reports.runs import Collection, Run
 
 MOST = 12  # panels; with more runs each method is shown by one seed
@@ -80,7 +80,7 @@ def global_surfaces(runs: Sequence[Run], everything: Collection, split: str = "t
 
 def in_order(runs: Sequence[Run], everything: Collection) -> list[Run]:
     """By method as in every legend, then by seed."""
-    order = list(looks(run.algorithm for run in everything.runs))
+    order = list(assign_looks(run.algorithm for run in everything.runs))
     return sorted(runs, key=lambda run: (order.index(run.algorithm), run.seed))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from reports.plotting.style import looks
+from reports.palette import assign_looks
 from reports.runs import Collection, Run
 from reports.standing import CROSS
 from reports.tables.cells import Found
@@ -49,7 +49,7 @@ def by_method(
 
 def in_order(everything: Collection) -> list[str]:
     """Names of all variants as in legends: by method, then as they come."""
-    methods = list(looks(run.algorithm for run in everything.runs))
+    methods = list(assign_looks(run.algorithm for run in everything.runs))
     found = {one.name: one.algorithm for _, _, variants in sections(everything) for one in variants}
     return sorted(found, key=lambda name: methods.index(found[name]))
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.figure import Drawn, Figure
-from reports.plotting.style import canvas, label, legend, looks, mark
+from reports.palette import assign_looks
+from reports.plotting.style import canvas, label, legend, mark
 from reports.runs import Collection, Run
 
 
 def draw_lines(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     """A line per run, in axes that it shares with the others, and a map of its own beside it."""
     figure, axes = canvas(1, 1 + len(runs), width=9.0, height=3.0)
-    chosen = looks(run.algorithm for run in everything.runs)
+    chosen = assign_looks(run.algorithm for run in everything.runs)
     rows = []
     for place, run in enumerate(runs):
         line = axes[0].plot([0, 1], [place, place + 1], "o-", color=chosen[run.algorithm].color, label=run.algorithm)

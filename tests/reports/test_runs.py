@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.plotting.style import FIXED, looks
+from reports.palette import FIXED, assign_looks
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import RESULTS, make_run
 
@@ -64,11 +64,11 @@ def test_results_of_runs_that_were_compared_lie_beside_them(tmp_path: Path) -> N
 
 
 def test_a_method_keeps_its_look_whatever_else_is_drawn() -> None:
-    few, many = looks(["fedsam", "fedavg"]), looks([*FIXED, "scaffold", "zeta", "fedavg"])
+    few, many = assign_looks(["fedsam", "fedavg"]), assign_looks([*FIXED, "scaffold", "zeta", "fedavg"])
     assert few["fedsam"] == many["fedsam"]
     assert few["fedavg"] == many["fedavg"]
     assert len({(look.color, look.line) for look in many.values()}) == len(many)
-    assert len({(look.color, look.marker) for look in looks(["a", "b", "c", "fedavg"]).values()}) == 4
+    assert len({(look.color, look.marker) for look in assign_looks(["a", "b", "c", "fedavg"]).values()}) == 4
 
 
 def test_a_copy_of_a_run_is_no_further_seed(tmp_path: Path) -> None:

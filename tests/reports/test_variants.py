@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.plotting.style import looks
+from reports.palette import assign_looks
 from reports.runs import Collection, read_runs
 from reports.variants import numeric_settings, ordered, seeds_said, titles, variants
 from tests.reports.conftest import make_run
@@ -24,7 +24,7 @@ def test_seeds_belong_together_and_settings_do_not(tmp_path: Path) -> None:
     made = variants(found.runs, found)
     assert [one.name for one in made] == ["fedavg", "fedsam, rho 0.05", "fedsam, rho 0.1", "fedsam, rho 0.5"]
     assert made[3].names == ["rho0.5", "again"]
-    assert made[1].look == looks(["fedavg", "fedsam"])["fedsam"]
+    assert made[1].look == assign_looks(["fedavg", "fedsam"])["fedsam"]
     assert len({one.look.color for one in made}) == 4
     assert len({one.look.line for one in made[1:]}) == 3  # for grey print
     assert seeds_said(made) == "mean and range over up to 2 seeds"

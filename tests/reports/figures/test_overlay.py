@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reports.figures.overlay import FIGURE
-from reports.plotting.style import looks
+from reports.palette import assign_looks
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
@@ -51,7 +51,7 @@ def test_the_net_holds_the_losses_and_goes_under_the_surface_where_it_is_lower(t
         np.testing.assert_allclose(z, 4 - x + 3 * y)
         assert (sign * points[..., 0].mean(axis=1) <= 0).all()
     assert len(below._segments3d) + len(above._segments3d) == 2 * 5 * 4  # five lines of four pieces each way
-    color = looks(run.algorithm for run in three.runs)["fedgloss"].color
+    color = assign_looks(run.algorithm for run in three.runs)["fedgloss"].color
     assert drawn.interactive is not None
     assert drawn.interactive["data"][1]["line"]["color"] == color
 

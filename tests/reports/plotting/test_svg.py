@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from reports.figure import save
-from reports.page.svg import inline
+from reports.plotting.svg import inline
 from reports.runs import Collection
 from tests.reports.sample import draw_lines
 

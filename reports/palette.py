@@ -1,0 +1,46 @@
+"""One colour, marker and kind of line per method, the same in every figure, safe for colour-blind readers and in grey.
+
+>>> assign_looks(["fedavg", "my method"])["fedavg"]
+Look(color='#0072B2', marker='o', line='-')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A500")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", "-.", ":")
+# methods that most figures show keep their colour whatever else is in the picture
+FIXED = ("fedavg", "fedsam", "fedasam + SWA", "fedgloss", "fedasam", "fedvssam", "fedfsa", "fedsol")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn.
+
+    color: as a hexadecimal code.
+    marker, line: matplotlib's codes of a marker and of a kind of line.
+    """
+
+    color: str
+    marker: str
+    line: str
+
+
+def assign_looks(names: Iterable[str]) -> dict[str, Look]:
+    """Give every method a look, the same in every figure of a report on these methods.
+
+    names: of methods. The result has them in the order of legends: those of FIXED first, then by alphabet.
+    """
+    known = list(dict.fromkeys(names))
+    order = [*(name for name in FIXED if name in known), *sorted(name for name in known if name not in FIXED)]
+    taken = {FIXED.index(name) for name in known if name in FIXED}
+    free = iter(number for number in range(len(FIXED) + len(known)) if number not in taken)
+    found = {}
+    for name in order:
+        number = FIXED.index(name) if name in FIXED else next(free)
+        color, marker = OKABE_ITO[number % len(OKABE_ITO)], MARKERS[number % len(MARKERS)]
+        found[name] = Look(color, marker, LINES[number // len(OKABE_ITO) % len(LINES)])
+    return found

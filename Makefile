@@ -30,7 +30,7 @@ truth: .venv/ready  ## check stated errors on thousands of random problems; some
 
 fuzz: .venv/ready   ## give every reader 10,000 hostile files of its kind, and run directories a hard time
 	$(BIN)/python -m tests.fuzz
-	FUZZ=10000 LANDSCAPE_FUZZ=1 $(BIN)/python -m pytest -n 2 tests/training/test_fuzz.py tests/fuzz
+	FUZZ=10000 LANDSCAPE_FUZZ=1 $(BIN)/python -m pytest -n 2 tests/fuzz
 
 lint: .venv/ready   ## check format, style and types
 	$(BIN)/ruff format --check .

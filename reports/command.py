@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,10 +16,11 @@ from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
 from reports.figure import FORMATS, TOPICS, USUAL, Figure
 from reports.page.page import counted, write_page
-from reports.runs import CONFIG, Collection, read_runs
+from reports.runs import Collection, read_runs
 from reports.tables import catalog as tables
 from reports.tables.table import BOLD
 from training.console.messages import printable
+from training.storage.run_directory import CONFIG, expand_pattern, has_recipe
 
 PAGE = "index.html"
 
@@ -120,21 +120,14 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     earlier reports) are passed over.
     """
     found: list[Path] = []
-    given = [one for path in paths for one in _expanded(path)]
-    beside = {one.absolute().parent / FOLDER for one in given if (one / CONFIG).exists()}
+    given = [one for path in paths for one in expand_pattern(path) or [path]]
+    beside = {one.absolute().parent / FOLDER for one in given if has_recipe(one)}
     for path in given:
         if path.absolute() in beside or (path / PAGE).exists():
             continue
-        inside = [] if (path / CONFIG).exists() else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
+        inside = [] if has_recipe(path) else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
         found += inside or [path]
     return list(dict.fromkeys(found))
-
-
-def _expanded(path: Path) -> list[Path]:
-    """What a pattern means; a path that exists, or matches nothing, is itself."""
-    if path.exists() or not glob.has_magic(str(path)):
-        return [path]
-    return [Path(one) for one in sorted(glob.glob(str(path)))] or [path]
 
 
 def default_out(runs: Sequence[Path]) -> Path:

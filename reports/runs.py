@@ -28,8 +28,7 @@ from reports.reading import (
 )
 from reports.recipes import Settings, as_number, find_table, find_whole
 from reports.standing import Standing
-
-CONFIG = "config.toml"  # makes a folder a run directory
+from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +149,7 @@ def read_runs(paths: Sequence[Path]) -> Collection:
     paths: run directories, or folders of answers as `landscape analyze --model` and `--out` write them.
     """
     problems: list[str] = []
-    directories = [path for path in paths if (path / CONFIG).exists()]
+    directories = [path for path in paths if has_recipe(path)]
     found = [attempt(problems, path, _read_run, path, problems) for path in directories]
     runs = [run for run in found if run is not None]
     together: dict[str, list[Answer]] = {}
@@ -182,7 +181,7 @@ def _read_run(path: Path, problems: list[str]) -> Run:
         settings,
         metrics or [],
         answers,
-        read_partition(path / "partition.npz", problems),
+        read_partition(path / PARTITION, problems),
         read_standing(path, settings, None if metrics is None else len(metrics), problems),
         read_personal(path, answers, problems),
     )

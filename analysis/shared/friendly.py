@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from analysis.shared import spread
+from analysis.shared.distances import distance
 from analysis.shared.search import Search
-from analysis.studies.drift import distance
 from analysis.study import scalar
 from landscape import Objective
 from landscape.results import standard_error

@@ -14,7 +14,6 @@ import copy
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -24,17 +23,17 @@ from pydantic import Field
 from torch import Tensor
 from torch.func import functional_call
 
+from analysis.shared.distances import Reference, cosine, distance, find_reference
 from analysis.shared.model_points import local_models, participants
 from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
-from landscape import Objective, directions
+from landscape import Objective
 from landscape.layout import Layout
 from landscape.objectives.batches import join
 from landscape.results import standard_error
 from training.rules.loss_terms import divergence
 from training.settings import Positive, settings
 
-Reference = Literal["sent", "global"]
 PROXIMAL_LOSS = "KL(softmax(z_ref / tau) || softmax(z_k / tau)) on the client's own data, tau = {tau:g}"
 ANGLE = "cosine of the proximal gradient at w_k and the whole way back, ref - w_k"
 AVERAGED = {  # variables whose mean over participants, or over pairs of them, is part of the answer
@@ -60,35 +59,6 @@ class Settings:
     proximal: bool = Field(default=True, description="measure the proximal loss")
     tau: Positive = Field(default=3.0, description="its temperature")
     limit: Limit = None
-
-
-def cosine(a: Tensor, b: Tensor) -> float:
-    """The cosine of two vectors; NaN where one is zero or not known."""
-    defined = all(bool(one.any()) and not bool(one.isnan().any()) for one in (a, b))
-    return directions.cosine(a, b) if defined else math.nan
-
-
-def distance(a: Tensor, b: Tensor) -> float:
-    """||a - b|| in float64."""
-    return float((a.double() - b.double()).norm())
-
-
-def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:
-    """What local models are compared with.
-
-    wanted: "sent", the point at which they began, which must be on record; or "global", the model made of them.
-    """
-    if wanted == "global":
-        return subject.point(round)
-    found = subject.sent_point(round)
-    if found is None:
-        kept = [str(one) for one in subject.rounds if subject.sent_point(one) is not None]
-        raise ValueError(
-            f"{subject.name}: round {round} does not keep the point that was sent; rounds that do: "
-            f'{", ".join(kept) or "none"}. Train with checkpoints.keep_locals = "all" (runs of earlier versions never '
-            'kept it), or set reference = "global" to compare with the model that was made of the local ones'
-        )
-    return found
 
 
 def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: float, limit: int | None) -> Objective:

@@ -21,9 +21,9 @@ from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.dispersion import ClientSample, describe_dispersions
+from analysis.shared.distances import cosine, distance
 from analysis.shared.friendly import FRIENDLY, compare_batches, friendly_rate, rise_error
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
-from analysis.studies.drift import cosine, distance
 from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape import Objective, sharpness

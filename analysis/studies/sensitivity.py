@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from analysis.shared.distances import Reference, find_reference
 from analysis.shared.model_points import local_models
-from analysis.studies.drift import Reference, find_reference
 from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout

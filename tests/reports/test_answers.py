@@ -149,7 +149,7 @@ def test_results_of_landscape_personal_reach_tables_and_figures(tmp_path: Path) 
     (drawn,) = FIGURE.draw(found.runs, found)
     assert [axes.get_title() for axes in drawn.canvas.axes] == ["global model", "finetune", "knn"]
     assert "standard deviation over clients" in drawn.caption
-    np.testing.assert_allclose([row["accuracy"] for row in drawn.rows if row["way"] == "knn"], [0.5, 0.9])
+    np.testing.assert_allclose([row["accuracy"] for row in drawn.rows if row["strategy"] == "knn"], [0.5, 0.9])
 
 
 def test_what_differs_tells_two_results_of_one_way_apart(tmp_path: Path) -> None:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from analysis import summary
 from reports.command import report
+from reports.recipes import as_number, find_table
 from reports.runs import Run, read_runs
 
 RECIPE = "digits_demo"
 SWA = ('algorithm={name="fedasam", rho=0.5, eta=0.2}', "swa.start=0.75", "swa.cycle=2", "swa.lr_end=0.01")
-STUDIES: dict[str, dict[str, Any]] = {
+STUDIES: dict[str, dict[str, object]] = {
     "training": {},
     "forgetting": {},
     "robustness": {"severities": (1, 3, 5)},
@@ -42,7 +42,7 @@ def run(
     seed: int = 0,
     *,
     settings: Sequence[str] = (),
-    studies: Mapping[str, Mapping[str, Any]] = STUDIES,
+    studies: Mapping[str, Mapping[str, object]] = STUDIES,
     console: Console | None = None,
 ) -> Path:
     """Train, analyse, report; what is there already is kept. settings: changes of the recipe, key=value."""
@@ -81,7 +81,7 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
     return paths
 
 
-def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, Any]], console: Console) -> None:
+def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, object]], console: Console) -> None:
     """Every study of every run, a bar for each study."""
     from analysis import command, runner
     from training.console.progress import bars
@@ -103,11 +103,15 @@ def conclude(paths: Sequence[Path], console: Console) -> None:
     """The three numbers that matter, for every run."""
     table = Table("a client sees", "method", "accuracy", "sharpness of the result", "of local models: own data → all")
     rows = {row["run"]: row for row in summary.collect(paths)}
-    for one in sorted(read_runs(paths).runs, key=lambda run: float(run.settings["partition"]["alpha"])):
+    for one in sorted(read_runs(paths).runs, key=lambda run: _alpha(run)):
         row = rows[one.name]
         accuracy = row.get("swa_final_accuracy") or row["final_accuracy"]
-        seen = "one class" if one.settings["partition"]["alpha"] == 0 else "all classes"
+        seen = "one class" if _alpha(one) == 0 else "all classes"
         local = f"{row['local_lambda_1']:.3g} → {row['global_lambda_1']:.3g}"
         table.add_row(seen, one.algorithm, f"{100 * accuracy:.1f} %", f"{row['lambda_1']:.3g}", local)
     console.print(table)
     console.print("sharpness: the largest eigenvalue of the Hessian of the training loss; lower is flatter")
+
+
+def _alpha(run: Run) -> float:
+    return as_number(find_table(run.settings, "partition")["alpha"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +10,9 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
-from analysis.summary import harmless
 from reports.files import writing
 from reports.plotting.style import STYLE
+from reports.rows import Row, to_csv
 from reports.runs import Collection, Run
 
 TOPICS = {
@@ -24,7 +22,6 @@ TOPICS = {
     "connected": "Is it connected?",
 }
 FORMATS = ("png", "pdf", "svg")
-Row = dict[str, Any]  # column -> value: one row of the CSV beside a picture
 USUAL = ("png", "svg")  # PDF on request: cutting its fonts to size would take a third of the time of a report
 
 
@@ -68,15 +65,5 @@ def save(drawn: Drawn, folder: Path, stem: str, formats: Sequence[str] = FORMATS
         paths.append(path)
     table = folder / f"{stem}.csv"
     with writing(table):
-        table.write_text(numbers(drawn.rows), encoding="utf-8", newline="")
+        table.write_text(to_csv(drawn.rows), encoding="utf-8", newline="")
     return [*paths, table]
-
-
-def numbers(rows: Sequence[Row]) -> str:
-    """Rows as CSV, in which no text can be taken for a formula."""
-    text = io.StringIO()
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.writer(text)
-    writer.writerow([harmless(column) for column in columns])
-    writer.writerows([harmless(row.get(column, "")) for column in columns] for row in rows)
-    return text.getvalue()

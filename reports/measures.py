@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from analysis import store, summary
 from analysis.summary import PREFIX
 from reports.personal import GLOBAL
+from reports.recipes import find_table, find_whole
 from reports.runs import Run
 from reports.subsets import Subset, find_subset
 
@@ -38,7 +39,7 @@ def final_accuracy(run: Run, model: str = "final") -> float:
 
     model: server, mean, swa, or as studies call it final: the SWA model where there is one, the server's otherwise.
     """
-    last = int(run.settings.get("evaluation", {}).get("last", 10))
+    last = find_whole(find_table(run.settings, "evaluation"), "last", 10)
     found = summary.finals(run.metrics, last)
     names = [PREFIX["swa"], PREFIX["server"]] if model == "final" else [PREFIX[model]]
     return next(

@@ -17,6 +17,7 @@ from analysis import store, summary
 from analysis.store import Answer
 from analysis.summary import SKEWS
 from reports.personal import Personal, from_answer, from_json, named_apart
+from reports.recipes import Settings, find_table
 from reports.standing import Standing, standing
 from training.storage import toml
 from training.storage.npz import read_npz
@@ -27,7 +28,7 @@ TABLES = ("algorithm", "data", "partition", "model", "rounds", "evaluation", "sw
 T = TypeVar("T")
 
 
-def attempt(problems: list[str], path: Path, read: Callable[..., T], *given: Any) -> T | None:
+def attempt(problems: list[str], path: Path, read: Callable[..., T], *given: object) -> T | None:
     """What `read` makes of what it is given; None and one line that names the path where that fails."""
     try:
         return read(*given)
@@ -59,7 +60,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _check(path: Path, table: Mapping[str, Any], key: str, kind: type) -> None:
+def _check(path: Path, table: Settings, key: str, kind: type) -> None:
     if key not in table:
         return
     value = table[key]
@@ -74,11 +75,11 @@ def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]] | None:
     return attempt(problems, run / "metrics.jsonl", summary.metrics, run)
 
 
-def read_standing(run: Path, settings: Mapping[str, Any], done: int | None, problems: list[str]) -> Standing:
+def read_standing(run: Path, settings: Settings, done: int | None, problems: list[str]) -> Standing:
     """How far a run came. done: rounds on record, None where the record cannot be trusted."""
     status = attempt(problems, run / "status.json", summary.status, run)
-    planned = settings.get("rounds", {}).get("count")
-    found = standing(status, done or 0, planned)
+    planned = find_table(settings, "rounds").get("count")
+    found = standing(status, done or 0, planned if isinstance(planned, int) else None)
     if found.state == "finished" and status is not None and done is not None and done < status["round"]:
         problems.append(
             f"{run / 'metrics.jsonl'}: records of {done} rounds, though the run finished round {status['round']}; "

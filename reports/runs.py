@@ -26,6 +26,7 @@ from reports.reading import (
     read_settings,
     read_standing,
 )
+from reports.recipes import Settings, as_number, find_table, find_whole
 from reports.standing import Standing
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
@@ -35,7 +36,7 @@ class Run:
     """One run directory, or a model that was not trained here: it has results only."""
 
     path: Path
-    settings: dict[str, Any]  # nested, as in config.toml
+    settings: Settings  # nested, as in config.toml
     metrics: list[dict[str, Any]]  # one record per finished round
     answers: dict[str, tuple[Answer, ...]] = field(default_factory=dict)  # study -> one answer for each question
     dealt: NDArray[np.int64] | None = None  # training examples by client and class, where the partition is on disk
@@ -50,22 +51,22 @@ class Run:
     @property
     def algorithm(self) -> str:
         """The method as it is called in legends: SWA is part of the name."""
-        name = str(self.settings.get("algorithm", {}).get("name", self.name))
+        name = str(find_table(self.settings, "algorithm").get("name", self.name))
         return f"{name} + SWA" if "swa" in self.settings else name
 
     @property
     def data(self) -> str:
-        return str(self.settings.get("data", {}).get("name", "own data"))
+        return str(find_table(self.settings, "data").get("name", "own data"))
 
     @property
     def seed(self) -> int:
-        return int(self.settings.get("seed", 0))
+        return find_whole(self.settings, "seed", 0)
 
     @property
     def heterogeneity(self) -> str:
         """How the data were dealt out, in a few words."""
-        partition: Mapping[str, Any] = self.settings.get("partition", {})
-        skew = next((f" {partition[key]:g}" for key in SKEWS if key in partition), "")
+        partition = find_table(self.settings, "partition")
+        skew = next((f" {as_number(partition[key]):g}" for key in SKEWS if key in partition), "")
         return f"{partition.get('name', '')}{skew}".strip()
 
     @property
@@ -218,7 +219,7 @@ def _without_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
     return kept
 
 
-def _recipe(run: Run) -> dict[str, Any]:
+def _recipe(run: Run) -> Settings:
     return {key: value for key, value in run.settings.items() if key != "name"}
 
 

@@ -6,12 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from matplotlib.colors import to_hex, to_rgb
 
 from analysis.summary import differing
 from reports.palette import LINES, Look, assign_looks
+from reports.recipes import as_number, is_number
 from reports.runs import Collection, Run
 from reports.standing import counted, of_runs
 from training.storage import toml
@@ -69,9 +69,17 @@ def variants(runs: Sequence[Run], everything: Collection, *, apart: Sequence[str
     return found
 
 
-def settings_of(run: Run) -> dict[str, Any]:
-    """Every setting by its dotted key."""
+def settings_of(run: Run) -> dict[str, object]:
+    """Return every setting of a run by its dotted key, for example "rounds.count"."""
     return dict(toml.flatten(run.settings))
+
+
+def number_of(run: Run, key: str) -> float:
+    """Return a setting of a run that is a number.
+
+    key: its dotted key; see `numeric_settings` for those that can be asked for.
+    """
+    return as_number(settings_of(run)[key])
 
 
 def titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
@@ -106,7 +114,7 @@ def numeric_settings(runs: Sequence[Run]) -> list[str]:
         same = [settings_of(run) for run in runs if run.algorithm == algorithm]
         for key in differing(same):
             known = [one[key] for one in same if key in one]
-            if len(set(map(str, known))) > 1 and all(_number(value) for value in known):
+            if len(set(map(str, known))) > 1 and all(is_number(value) for value in known):
                 found[key] = None
     return list(found)
 
@@ -123,7 +131,7 @@ def seeds_said(variants: Iterable[Variant]) -> str:
     )
 
 
-def _said(settings: dict[str, Any], keys: Sequence[str]) -> list[str]:
+def _said(settings: dict[str, object], keys: Sequence[str]) -> list[str]:
     """Settings in a few words: the last part of their names, where that tells them apart."""
     last = {key: WORDS.get(key, key.rpartition(".")[2]) for key in keys}
     short = Counter(last.values())
@@ -135,18 +143,14 @@ def _said(settings: dict[str, Any], keys: Sequence[str]) -> list[str]:
     ]
 
 
-def _order(settings: dict[str, Any], keys: Sequence[str]) -> list[tuple[bool, float, str]]:
+def _order(settings: dict[str, object], keys: Sequence[str]) -> list[tuple[bool, float, str]]:
     """By values: numbers by size, before words."""
-    known: list[Any] = [settings.get(key) for key in keys]
-    return [(False, float(value), "") if _number(value) else (True, 0.0, str(value)) for value in known]
+    known: list[object] = [settings.get(key) for key in keys]
+    return [(False, float(value), "") if is_number(value) else (True, 0.0, str(value)) for value in known]
 
 
-def _plain(value: Any) -> str:
-    return f"{value:g}" if _number(value) else str(value)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _plain(value: object) -> str:
+    return f"{value:g}" if is_number(value) else str(value)
 
 
 def _shade(look: Look, place: int, count: int) -> Look:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
 from reports.plotting.lines import Series, mean_line
 from reports.plotting.style import canvas, caption, label
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import seeds_said, variants
 
@@ -20,7 +20,7 @@ PANELS = (("accuracy", "test accuracy (%)", 100.0), ("train_loss", "training los
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     figure, axes = canvas(1, 2, width=9.0, height=3.6)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     found = variants(runs, everything)
     for place, (key, name, factor) in zip(axes, PANELS, strict=True):
         for variant in found:

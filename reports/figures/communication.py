@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.figures.accuracy import best
 from reports.measures import targets, to_target
 from reports.plotting.fitting import shared_legend
 from reports.plotting.lines import NOTHING, Series, mean_line
 from reports.plotting.style import canvas, caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import Variant, seeds_said, variants
 
 MEGA = 1e6
 PANELS = (("rounds", "rounds until then"), ("megabytes", "megabytes sent until then"))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Rounds or megabytes that the seeds of a method took to reach a target accuracy.
+
+    target: the accuracy, as a fraction.
+    mean, lowest, highest: over the seeds that reached it; NaN where none did.
+    seeds, never: how many seeds there are, and how many never reached it.
+    """
+
+    target: float
+    mean: float
+    lowest: float
+    highest: float
+    seeds: int
+    never: int
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
@@ -56,51 +75,50 @@ def _accuracy_by_bytes(run: Run) -> Series:
 
 def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: str) -> list[Row]:
     """A point for every method and target, side by side; a cross above all of them for runs that never get there."""
-    rows = []
+    costs = {variant: [_find_cost(variant, target, name) for target in wanted] for variant in found}
+    known = [cost.highest for some in costs.values() for cost in some if np.isfinite(cost.highest)]
+    top = 1.12 * max(known, default=1.0)
     for place, variant in enumerate(found):
         shift = 0.7 * ((place + 0.5) / len(found) - 0.5)
-        for column, target in enumerate(wanted):
-            rows.append(_row(variant, target, name) | {"_x": column + shift, "_variant": variant})
-    known = [row["highest"] for row in rows if np.isfinite(row["highest"])]
-    top = 1.12 * max(known, default=1.0)
-    for row in rows:
-        _point(axes, row, top)
+        for column, cost in enumerate(costs[variant]):
+            _draw_cost(axes, variant, cost, column + shift, top)
     axes.axhline(top / 1.06, color="0.7", linewidth=0.8)
     axes.text(0.01, top, "never", transform=axes.get_yaxis_transform(), va="center", fontsize=8, color="0.4")
     axes.set_ylim(0, 1.06 * top)
     axes.set_xlim(-0.75, len(wanted) - 0.5)
     axes.set_xticks(range(len(wanted)), [f"{100 * target:g}" for target in wanted])
     axes.grid(False, axis="x")
-    return [{key: value for key, value in row.items() if not key.startswith("_")} for row in rows]
+    return [
+        {"algorithm": variant.label, "metric": f"{name} to target", **asdict(cost)}
+        for variant in found
+        for cost in costs[variant]
+    ]
 
 
-def _row(variant: Variant, target: float, name: str) -> Row:
+def _find_cost(variant: Variant, target: float, name: str) -> Cost:
     values = np.asarray([to_target(run, target) for run in variant.shown])[:, 0 if name == "rounds" else 1]
     values = values if name == "rounds" else values / MEGA
     reached = values[np.isfinite(values)]
-    return {
-        "algorithm": variant.label,
-        "metric": f"{name} to target",
-        "target": target,
-        "mean": float(mean_known(values)),
-        "lowest": float(reached.min()) if len(reached) else np.nan,
-        "highest": float(reached.max()) if len(reached) else np.nan,
-        "seeds": len(values),
-        "never": len(values) - len(reached),
-    }
+    return Cost(
+        target=target,
+        mean=float(mean_known(values)),
+        lowest=float(reached.min()) if len(reached) else np.nan,
+        highest=float(reached.max()) if len(reached) else np.nan,
+        seeds=len(values),
+        never=len(values) - len(reached),
+    )
 
 
-def _point(axes: Axes, row: Row, top: float) -> None:
-    variant: Variant = row["_variant"]
-    look, x = variant.look, row["_x"]
-    if np.isfinite(row["mean"]):
-        if row["highest"] > row["lowest"]:
-            mark(axes.plot([x, x], [row["lowest"], row["highest"]], "-", color=look.color), variant.names)
-        mark(axes.plot([x], [row["mean"]], look.marker, color=look.color), variant.names)
-    if row["never"]:
+def _draw_cost(axes: Axes, variant: Variant, cost: Cost, x: float, top: float) -> None:
+    look = variant.look
+    if np.isfinite(cost.mean):
+        if cost.highest > cost.lowest:
+            mark(axes.plot([x, x], [cost.lowest, cost.highest], "-", color=look.color), variant.names)
+        mark(axes.plot([x], [cost.mean], look.marker, color=look.color), variant.names)
+    if cost.never:
         mark(axes.plot([x], [top], "x", color=look.color), variant.names)
-        if row["never"] < row["seeds"]:
-            said = f"{row['never']} of {row['seeds']}"
+        if cost.never < cost.seeds:
+            said = f"{cost.never} of {cost.seeds}"
             mark(axes.text(x, top, said, fontsize=6, va="bottom", ha="center", color=look.color), variant.names)
 
 

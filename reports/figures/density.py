@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -17,6 +16,7 @@ from reports.plotting.fitting import finite
 from reports.plotting.heat import no_data
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import canvas, caption, label, legend, mark, powers
+from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
 from reports.variants import variants
 
@@ -33,7 +33,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     label(axes, "eigenvalue of the Hessian", "density of eigenvalues")
     width = max((_resolution(run) for run in looked), default=0.0)
     grid = _grid(looked, width)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     place = 0
     for variant in variants(looked, everything):
         for number, run in enumerate(variant.runs):
@@ -88,9 +88,7 @@ def smooth(
     return density
 
 
-def _curve(
-    axes: Axes, run: Run, grid: NDArray[np.float64], width: float, look: Look, name: str
-) -> list[dict[str, Any]]:
+def _curve(axes: Axes, run: Run, grid: NDArray[np.float64], width: float, look: Look, name: str) -> list[Row]:
     each = smooth(grid, *_quadrature(run), width)
     mean, low, high = each.mean(axis=0), each.min(axis=0), each.max(axis=0)
     mark(axes.plot(grid, mean, look.line, color=look.color, label=name), [run.name])
@@ -102,7 +100,7 @@ def _curve(
     ]
 
 
-def _ends(axes: Axes, run: Run, look: Look, height: float) -> list[dict[str, Any]]:
+def _ends(axes: Axes, run: Run, look: Look, height: float) -> list[Row]:
     """Both ends of the spectrum near the lower edge: by Lanczos where they were asked for, the outermost nodes else."""
     last = _last(run)
     top = float(last["eigenvalue"].sel(rank=1))
@@ -115,15 +113,16 @@ def _ends(axes: Axes, run: Run, look: Look, height: float) -> list[dict[str, Any
     return [{**about, "end": "lambda_min", "eigenvalue": bottom}, {**about, "end": "lambda_max", "eigenvalue": top}]
 
 
-def _limits(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
+def _limits(rows: Sequence[Row]) -> tuple[float, float]:
     """Down to what the outermost eigenvalues weigh, so that single ones far out are seen."""
     curves = [row for row in rows if "density" in row]
-    top = max(row["high"] for row in curves)
+    top = max(list_numbers(curves, "high"))
     ends = []
     for name in {row["run"] for row in curves}:
         own = [row for row in curves if row["run"] == name]
-        places, heights = (np.asarray([row[key] for row in own]) for key in ("eigenvalue", "density"))
-        ends += [np.interp(row["eigenvalue"], places, heights) for row in rows if row["run"] == name and "end" in row]
+        outermost = [row for row in rows if row["run"] == name and "end" in row]
+        values, heights = list_numbers(own, "eigenvalue"), list_numbers(own, "density")
+        ends += np.interp(list_numbers(outermost, "eigenvalue"), values, heights).tolist()
     return max(0.1 * min(ends), DEEPEST * top), 3 * top
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
@@ -12,6 +11,7 @@ from reports.plotting.heat import panels
 from reports.plotting.measured import REFERENCES, measured, of_study, reference, select_runs, setting
 from reports.plotting.series import has, panel
 from reports.plotting.style import caption
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import seeds_said, variants
 
@@ -35,7 +35,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         return []
     found = variants(looked, everything)
     figure, axes = panels(len(words), columns=4 if len(words) > 6 else 3, width=2.7, height=2.6)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (name, text) in zip(axes, words.items(), strict=True):
         rows += panel(place, found, ("drift", _over_rounds(name)), text, measure=name)
     shared_legend(figure)
@@ -47,7 +47,7 @@ def _over_rounds(name: str) -> str:
     return name if name == "norm" else f"mean_{name}"
 
 
-def _said(runs: Sequence[Run], shown: Mapping[str, Any]) -> list[str]:
+def _said(runs: Sequence[Run], shown: Mapping[str, object]) -> list[str]:
     stored, proximal = of_study(runs, "drift"), "proximal_loss" in shown
     missing = [title for name, (title, _) in PANELS.items() if name not in shown]
     return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,6 +14,7 @@ from reports.plotting.fitting import finite, fit, shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import titles, variants
 
@@ -30,7 +30,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         return []
     most = max(len(_last(run)["client"]) for run in looked)
     figure, axes = panels(len(looked), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
-    names, rows = titles(looked, everything), list[dict[str, Any]]()
+    names, rows = titles(looked, everything), list[Row]()
     for place, run in zip(axes, looked, strict=True):
         rows += _panel(place, run, colours[run.name], names[run.name])
     numbers = finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
@@ -58,7 +58,7 @@ def _explain(axes: Axes) -> None:
     axes.plot([], [], "--", color="0.4", label="global model, everyone's data")
 
 
-def _panel(axes: Axes, run: Run, color: str, title: str) -> list[dict[str, Any]]:
+def _panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
     last = _last(run)
     last = last.isel(client=np.argsort(last["global_eigenvalue"].values))
     clients, own, everyone = (last[name].values for name in ("client", "local_eigenvalue", "global_eigenvalue"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -12,6 +11,7 @@ from reports.palette import Look
 from reports.plotting.fitting import fit, whole_rounds
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import canvas, caption, label, legend, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import variants
 
@@ -21,7 +21,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if not looked:
         return []
     figure, (axes,) = canvas()
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for variant in variants(looked, everything):
         for place, run in enumerate(variant.runs):
             rows += _line(axes, run, variant.look, "_" if place else variant.label)
@@ -35,7 +35,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     return [Drawn(figure, rows, caption([*setting(looked), *said]))]
 
 
-def _line(axes: Axes, run: Run, look: Look, name: str) -> list[dict[str, Any]]:
+def _line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
     largest = data_of(run, "curvature").sel(rank=1)
     rounds, values, doubts = (largest[name].values for name in ("round", "eigenvalue", "residual"))
     form = f"{look.marker}{look.line}"

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.plotting.heat import colour_bar, heat, panels, span
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import ordered, titles
 

@@ -12,11 +12,12 @@ from matplotlib.patheffects import withStroke
 from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.palette import OKABE_ITO
 from reports.plotting.heat import no_data, panels
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import MAGNITUDE, caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import ordered, titles
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.typing import FillStyleType
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
@@ -17,10 +17,11 @@ from reports.plotting.fitting import fit
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
-FILLS = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
+FILLS: tuple[FillStyleType, ...] = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
 STUDIES = ("curvature", "incompatibility", "local_global", "sharpness")
 FEWEST = 3  # runs, for a rank correlation
 
@@ -34,7 +35,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     chosen = assign_looks(run.algorithm for run in everything.runs)
     partitions = list(dict.fromkeys(run.heterogeneity for run in runs))
     fills = {partition: FILLS[place % len(FILLS)] for place, partition in enumerate(partitions)}
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, (name, found) in zip(places, points.items(), strict=True):
         rows += _panel(axes, MEASURES[name], found, chosen, fills)
     _legend(figure, chosen, fills)
@@ -68,19 +69,20 @@ def _panel(
     measure: Measure,
     found: Sequence[tuple[Run, float, float]],
     chosen: dict[str, Look],
-    fills: dict[str, Any],
-) -> list[dict[str, Any]]:
+    fills: dict[str, FillStyleType],
+) -> list[Row]:
     x, y = np.asarray([one[1] for one in found]), np.asarray([one[2] for one in found])
     for run, across, up in found:
         look = chosen[run.algorithm]
-        style: dict[str, Any] = {"fillstyle": fills[run.heterogeneity], "markersize": 7}
-        mark(axes.plot([across], [up], look.marker, color=look.color, **style), [run.name])
+        (point,) = axes.plot([across], [up], look.marker, color=look.color, markersize=7)
+        point.set_fillstyle(fills[run.heterogeneity])
+        mark(point, [run.name])
     correlation, chance = _spearman(x, y)
     said = f"r = {correlation:.2f}, p = {chance:.2g}, n = {len(found)}"
     axes.set_title(said if np.isfinite(correlation) else f"n = {len(found)}: too few or all equal", fontsize=9, y=1.0)
     fit(axes, "x", x)
     label(axes, measure.label, "test accuracy (%)")
-    about = {"measure": measure.name, "spearman": correlation, "p": chance}
+    about: Row = {"measure": measure.name, "spearman": correlation, "p": chance}
     return [
         {
             "run": run.name,
@@ -105,7 +107,7 @@ def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, fl
     return float(found.statistic), float(found.pvalue)
 
 
-def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, Any]) -> None:
+def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, FillStyleType]) -> None:
     """Methods by colour and shape, partitions by fill."""
     axes = figure.axes[0]
     handles = [axes.plot([], [], look.marker, color=look.color, label=name)[0] for name, look in chosen.items()]

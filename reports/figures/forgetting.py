@@ -8,13 +8,14 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend, whole_rounds
 from reports.plotting.heat import no_data
 from reports.plotting.lines import NOTHING, Series, mean_line
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.series import has
 from reports.plotting.style import canvas, caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import Variant, seeds_said, variants
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.series import has, panel
 from reports.plotting.style import caption
+from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
 from reports.variants import seeds_said, variants
 
@@ -32,7 +33,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     for place, (name, title) in zip(axes, PANELS.items(), strict=True):
         some = panel(place, found, (STUDY, name), (title, "friendly (% of ordered pairs)"), factor=100)
         place.set_yscale("linear")  # zero is a rate like any other, and the one to hope for
-        place.set_ylim(-1, max([LEAST, *(1.08 * row["high"] for row in some)]))
+        place.set_ylim(-1, max([LEAST, *(1.08 * high for high in list_numbers(some, "high"))]))
         rows += some
     shared_legend(figure)
     said = "a perturbation is friendly where it raises the own loss and lowers the other's"

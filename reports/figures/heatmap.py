@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.colors import LogNorm, Normalize
@@ -14,6 +13,7 @@ from reports.plotting.fitting import finite, spans_decades
 from reports.plotting.heat import colour_bar, heat, panels
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import titles, variants
 
@@ -33,7 +33,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     norm, below = _norm(maps.values())
     height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
     figure, axes = panels(2 * len(looked), columns=2 if len(looked) <= FEW else 4, width=3.4, height=height)
-    names, rows, image = titles(looked, everything), list[dict[str, Any]](), None
+    names, rows, image = titles(looked, everything), list[Row](), None
     for place, (run, side) in zip(axes, ((run, side) for run in looked for side in SIDES), strict=True):
         cells = maps[run.name, side]
         image = heat(place, np.clip(cells, norm.vmin, norm.vmax), rounds, clients, (0.0, 1.0))
@@ -41,8 +41,14 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         label(place, "communication round", "client", f"{names[run.name]}: {SIDES[side]}")
         mark(place, [run.name])
         rows += [
-            {"run": run.name, "algorithm": run.algorithm, "data": SIDES[side], "client": client, "round": round}
-            | {"lambda_1": float(cells[row, column])}
+            {
+                "run": run.name,
+                "algorithm": run.algorithm,
+                "data": SIDES[side],
+                "client": client,
+                "round": round,
+                "lambda_1": float(cells[row, column]),
+            }
             for row, client in enumerate(clients)
             for column, round in enumerate(rounds)
         ]
@@ -77,7 +83,7 @@ def _cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -
     return cells
 
 
-def _norm(maps: Any) -> tuple[Normalize, bool]:
+def _norm(maps: Iterable[NDArray[np.float64]]) -> tuple[Normalize, bool]:
     """One colour scale for all panels, and whether something lies below it."""
     values = finite(np.stack(list(maps)))
     positive = values[values > 0]

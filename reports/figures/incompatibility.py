@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.series import has, panel
 from reports.plotting.style import caption
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import Variant, seeds_said, variants
 

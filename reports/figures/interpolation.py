@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,6 +18,7 @@ from reports.plotting.heat import no_data
 from reports.plotting.measured import setting
 from reports.plotting.origins import Origin, read_origins
 from reports.plotting.style import canvas, caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import titles
 
@@ -140,7 +140,7 @@ def _choose_lines(lines: Sequence[Line]) -> dict[str, list[Line]]:
 def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, str], suffix: str) -> Drawn:
     groups = _choose_lines(lines)
     figure, axes = canvas(len(groups), 2, width=9.0, height=2.9 * len(groups) + 0.9)
-    colours, rows = iter(OKABE_ITO), list[dict[str, Any]]()
+    colours, rows = iter(OKABE_ITO), list[Row]()
     for place, (kind, some) in enumerate(groups.items()):
         pair, shades = axes[2 * place : 2 * place + 2], [next(colours) for _ in some]
         for panel, field in zip(pair, ("loss", "error"), strict=True):
@@ -195,7 +195,7 @@ def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Seque
         mark([bar, text], line.runs)
 
 
-def _list_rows(line: Line) -> Iterator[dict[str, Any]]:
+def _list_rows(line: Line) -> Iterator[Row]:
     ends = {"kind": line.kind, "start": line.start.label, "end": line.end.label}
     for split in line.data["split"].values.tolist():
         data = line.data.sel(split=split)

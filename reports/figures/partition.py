@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Canvas
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from reports.figure import Drawn, Figure
 from reports.palette import OKABE_ITO
 from reports.plotting.style import canvas, caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 
 SHOWN = 60  # clients, at most: more bubbles cannot be told apart
@@ -81,7 +81,7 @@ def _sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
     )
 
 
-def _rows(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _rows(counts: NDArray[np.int64]) -> list[Row]:
     return [
         {"client": client, "class": name, "examples": int(count)}
         for (client, name), count in np.ndenumerate(counts)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.measures import personal_strategies
 from reports.palette import Look
+from reports.plotting.fitting import finite
 from reports.plotting.heat import no_data, panels
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
 from reports.variants import titles, variants
 
@@ -46,7 +48,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         axes.set_xlim(-0.6, len(found) - 0.4)
         axes.grid(False, axis="x")
         label(axes, "method", "accuracy on a client's test data (%)", strategy)
-    low = min((100 * row["accuracy"] for row in rows if np.isfinite(row["accuracy"])), default=0.0)
+    low = min(100 * finite(list_numbers(rows, "accuracy")), default=0.0)
     for axes in places:
         axes.set_ylim(max(low - 8, -4), 104)
     return [Drawn(figure, rows, caption([*setting(known), *_said(known)]))]
@@ -78,7 +80,7 @@ def _column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list
     bar = axes.errorbar([place], [100 * mean], yerr=[100 * spread], fmt="none", ecolor="0.2", capsize=3, linewidth=1)
     line = axes.plot([place - WIDE, place + WIDE], [100 * mean] * 2, "-", color="0.2")
     mark([bar.get_children(), line], [run.name])
-    about = {"run": run.name, "algorithm": run.algorithm, "strategy": strategy, "round": found.round}
+    about: Row = {"run": run.name, "algorithm": run.algorithm, "strategy": strategy, "round": found.round}
     about |= {"mean_over_clients": mean, "spread_over_clients": spread}
     return [
         {**about, "client": int(client), "accuracy": value} for client, value in zip(found.client, values, strict=True)

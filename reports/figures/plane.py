@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -18,6 +17,7 @@ from reports.plotting.maps import bar, bounded, filled
 from reports.plotting.origins import Origin, read_origins
 from reports.plotting.style import MAGNITUDE, canvas, caption, label, mark
 from reports.plotting.surfaces import in_order
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import titles
 
@@ -90,7 +90,7 @@ def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> 
     names = _name_models(named, plane)
     title = " and ".join(dict.fromkeys(one.algorithm for one in everything.runs if one.name in owners))
     title = named.get(run.name, run.name) if len(owners) == 1 else title
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (split, field, name, factor) in zip(axes, panels, strict=True):
         measured = plane.data.sel(split=split)
         values, at_models = factor * measured[field].values, factor * measured[f"model_{field}"].values
@@ -175,7 +175,7 @@ def _list_rows(
     what: tuple[str, str],
     values: NDArray[np.float64],
     at_models: NDArray[np.float64],
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Models first, then the grid."""
     where = {"run": run.name, "algorithm": run.algorithm, "split": what[0], "measure": what[1]}
     models = zip(names, plane.places, at_models, strict=True)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.plotting.fitting import fit, shared_legend, whole_rounds
 from reports.plotting.lines import NOTHING, Series, mean_line
 from reports.plotting.measured import setting
 from reports.plotting.style import canvas, caption, label
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import seeds_said, variants
 

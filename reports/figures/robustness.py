@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure, Row
+from reports.figure import Drawn, Figure
 from reports.plotting.fitting import shared_legend
 from reports.plotting.measured import measured, of_study, setting
 from reports.plotting.style import canvas, caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import Variant, variants
 
@@ -95,7 +96,7 @@ def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> l
     )
     line = axes.axvline(clean, linestyle="--", color=look.color, linewidth=1.0, alpha=0.8)
     mark([*bars.get_children(), line], variant.names)
-    about = {"algorithm": variant.label, "seeds": len(every), "clean_accuracy": clean}
+    about: Row = {"algorithm": variant.label, "seeds": len(every), "clean_accuracy": clean}
     return [
         {**about, "corruption": name, "accuracy": mean[i], "low": low[i], "high": high[i]}
         for i, name in enumerate(names)

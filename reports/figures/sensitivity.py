@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,6 +14,7 @@ from reports.palette import Look
 from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.measured import REFERENCES, data_of, measured, of_study, reference, select_runs, setting
 from reports.plotting.style import canvas, caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import variants
 
@@ -39,10 +39,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     layers = list(dict.fromkeys(str(name) for run in looked for name in _last(run)["layer"].values))
     origin = reference(looked, "sensitivity")
     figure, axes = canvas(len(PANELS), 1, width=max(7.2, 0.3 * len(layers)), height=8.0)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (name, words) in zip(axes, PANELS.items(), strict=True):
         shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
-        found: list[dict[str, Any]] = []
+        found: list[Row] = []
         for variant in variants(looked, everything):
             for number, run in enumerate(variant.runs):
                 title = "_" if number else variant.label
@@ -64,9 +64,7 @@ def _last(run: Run) -> xr.Dataset:
     return last_participants(data_of(run, "sensitivity"), "loss")
 
 
-def _points(
-    axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, shift: float, title: str
-) -> list[dict[str, Any]]:
+def _points(axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, shift: float, title: str) -> list[Row]:
     """Mean over the participants of the last round with its standard error; a ring around what they would choose."""
     last = _last(run)
     values = last[name].transpose("client", "layer").values

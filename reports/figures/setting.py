@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,9 +13,10 @@ from reports.measures import MEASURES, Measure
 from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.standing import counted
-from reports.variants import Variant, numeric_settings, settings_of, variants
+from reports.variants import Variant, number_of, numeric_settings, settings_of, variants
 
 SHOWN = ("accuracy", "lambda_1", "everyone", "incompatibility")
 APART = 0.12  # how far lines are moved against each other, so that bars stay visible
@@ -31,14 +31,14 @@ def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawn | None:
     """All else equal: runs of a line differ in this setting and in the seed alone."""
     known = [run for run in runs if key in settings_of(run)]
     lines = variants(known, everything, apart=(key,))
-    lines = [line for line in lines if len({settings_of(run)[key] for run in line.runs}) > 1]
+    lines = [line for line in lines if len({number_of(run, key) for run in line.runs}) > 1]
     points = {name: [_points(line, key, MEASURES[name]) for line in lines] for name in SHOWN}
     points = {name: found for name, found in points.items() if any(len(one) > 1 for one in found)}
     if not points:
         return None
-    values = sorted({settings_of(run)[key] for line in lines for run in line.runs})
+    values = sorted({number_of(run, key) for line in lines for run in line.runs})
     figure, places = panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=4.2, height=3.2)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, (name, found) in zip(places, points.items(), strict=True):
         rows += _panel(axes, lines, found, values, key)
         label(axes, key, MEASURES[name].label)
@@ -55,11 +55,11 @@ def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawn | None:
     return Drawn(figure, rows, caption([runs[0].data, *said]), f"_{key.replace('.', '_')}")
 
 
-def _points(line: Variant, key: str, measure: Measure) -> list[dict[str, Any]]:
+def _points(line: Variant, key: str, measure: Measure) -> list[Row]:
     """Mean and spread over seeds at every value where it is known."""
     runs: dict[float, list[Run]] = {}
     for run in line.runs:
-        runs.setdefault(settings_of(run)[key], []).append(run)
+        runs.setdefault(number_of(run, key), []).append(run)
     found = [
         {"value": value, "seed": run.seed, "number": measure.find(run)}
         for value, some in runs.items()
@@ -70,8 +70,8 @@ def _points(line: Variant, key: str, measure: Measure) -> list[dict[str, Any]]:
 
 
 def _panel(
-    axes: Axes, lines: Sequence[Variant], found: Sequence[list[dict[str, Any]]], values: Sequence[float], key: str
-) -> list[dict[str, Any]]:
+    axes: Axes, lines: Sequence[Variant], found: Sequence[list[Row]], values: Sequence[float], key: str
+) -> list[Row]:
     rows = []
     for number, (line, points) in enumerate(zip(lines, found, strict=True)):
         if not points:

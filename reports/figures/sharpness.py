@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +15,7 @@ from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.heat import panels
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import variants
 
@@ -43,10 +43,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if not shown:
         return []
     figure, axes = panels(len(shown) + 1, columns=2, width=4.4, height=3.0)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for place, (prefix, title) in zip(axes, shown.items(), strict=False):
         kinds = list(dict.fromkeys(kind for run in looked if _has(run, prefix) for kind in _kinds(run)))
-        found: list[dict[str, Any]] = []
+        found: list[Row] = []
         for run, look, name, shift, width in _bars(looked, everything):
             if _has(run, prefix):
                 groups = [kinds.index(kind) for kind in _kinds(run)]
@@ -107,9 +107,9 @@ def _draw(
     mark([list(bars), whiskers], [run.name])
 
 
-def _gradients(axes: Axes, runs: Sequence[Run], shown: dict[str, str], everything: Collection) -> list[dict[str, Any]]:
+def _gradients(axes: Axes, runs: Sequence[Run], shown: dict[str, str], everything: Collection) -> list[Row]:
     """Norms of the gradient beside it: away from a minimum, radius times this norm is most of the rise."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for run, look, name, shift, width in _bars(runs, everything):
         for group, (prefix, title) in enumerate(shown.items()):
             if _has(run, prefix):
@@ -124,7 +124,7 @@ def _gradients(axes: Axes, runs: Sequence[Run], shown: dict[str, str], everythin
 
 def _rows(
     run: Run, title: str, kinds: Sequence[str], values: NDArray[np.float64], errors: NDArray[np.float64]
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     about = {"run": run.name, "algorithm": run.algorithm, "of": title}
     return [
         {**about, "kind": kind, "mean": float(value), "standard_error": float(error)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +13,7 @@ from reports.palette import Look
 from reports.plotting.fitting import fit, shared_legend
 from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
 from reports.plotting.style import canvas, caption, label, mark
+from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
 from reports.variants import Variant, variants
 
@@ -27,20 +27,20 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     if not looked:
         return []
     figure, (axes,) = canvas(width=7.2, height=4.4)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
     for variant in variants(looked, everything):
         look = variant.look
         mark(axes.plot([], [], look.marker, color=look.color, label=_name(variant)), variant.names)
         for run in variant.runs:
             rows += _points(axes, run, look, float(next(shifts)))
-    if any(row["eigenvalue"] < 0 for row in rows):
+    if any(value < 0 for value in list_numbers(rows, "eigenvalue")):
         axes.plot([], [], NEGATIVE, color="0.4", markerfacecolor="0.8", label="negative: its size is shown")
     ranks = sorted({row["rank"] for row in rows if isinstance(row["rank"], int)})
     last = ["smallest"] if any(row["rank"] == "smallest" for row in rows) else []
     axes.set_xticks([*ranks, *(ranks[-1] + 1 for _ in last)], [*map(str, ranks), *last])
     label(axes, "place of the eigenvalue, largest first", "eigenvalue of the Hessian, |λ|")
-    fit(axes, "y", [abs(row["eigenvalue"]) for row in rows])
+    fit(axes, "y", np.abs(list_numbers(rows, "eigenvalue")))
     shared_legend(figure, 2)
     rounds = sorted({row["round"] for row in rows})
     said = [f"round {', '.join(map(str, rounds))}", "bars: residuals ||Hv - λv||", "open markers: not converged"]
@@ -56,7 +56,7 @@ def _name(variant: Variant) -> str:
     return f"{variant.label}: λ1/λ{place} = {ratio:.2f}" if place > 1 else variant.label
 
 
-def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[dict[str, Any]]:
+def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[Row]:
     last = data_of(run, "curvature").isel(round=-1)
     ranks: list[int | str] = last["rank"].values.tolist()
     places = last["rank"].values.astype(float)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.summary import mean_known
 from reports.figure import Drawn, Figure
 from reports.measures import MEASURES
 from reports.plotting.heat import colour_bar, heat, panels, span, write_in
 from reports.plotting.style import caption, label, mark
+from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.standing import counted
-from reports.variants import Variant, numeric_settings, settings_of, variants
+from reports.variants import Variant, number_of, numeric_settings, settings_of, variants
 
 ACCURACY = MEASURES["accuracy"]
 
@@ -34,7 +35,7 @@ def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> D
     if limits is None:
         return None
     figure, places = panels(len(found), columns=3, width=3.4, height=3.0)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for axes, one, (x, y, values) in zip(places, found, tables, strict=True):
         image = heat(axes, values, [f"{value:g}" for value in x], [f"{value:g}" for value in y], limits)
         write_in(axes, image, ".1f")
@@ -56,17 +57,16 @@ def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> D
 
 def _crossed(one: Variant, across: str, up: str) -> bool:
     """Whether two values of each setting were run with each other."""
-    there = {(settings_of(run)[across], settings_of(run)[up]) for run in one.runs}
+    there = {(number_of(run, across), number_of(run, up)) for run in one.runs}
     columns = {x: {y for other, y in there if other == x} for x, _ in there}
     return any(len(first & second) > 1 for first, second in combinations(columns.values(), 2))
 
 
-def _cells(one: Variant, across: str, up: str) -> tuple[list[float], list[float], Any]:
+def _cells(one: Variant, across: str, up: str) -> tuple[list[float], list[float], NDArray[np.float64]]:
     """Values of both settings, and the mean accuracy over seeds (up, across); NaN where nothing was run."""
     runs: dict[tuple[float, float], list[Run]] = {}
     for run in one.runs:
-        own = settings_of(run)
-        runs.setdefault((own[up], own[across]), []).append(run)
+        runs.setdefault((number_of(run, up), number_of(run, across)), []).append(run)
     numbers = {place: [ACCURACY.find(run) for run in counted(some)] or [np.nan] for place, some in runs.items()}
     x, y = (sorted({key[place] for key in numbers}) for place in (1, 0))
     cells = [[float(mean_known(np.asarray(numbers.get((row, column), [np.nan])))) for column in x] for row in y]

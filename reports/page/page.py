@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -157,9 +156,9 @@ def _listed(names: Iterable[str]) -> str:
     return " and ".join(part for part in (", ".join(known[:-1]), known[-1]) if part) if known else "data not named"
 
 
-def _keys(everything: Collection, bold: str, problems: list[str]) -> list[dict[str, Any]]:
+def _keys(everything: Collection, bold: str, problems: list[str]) -> list[dict[str, object]]:
     """Key numbers, a table per setting; settings in which nothing was measured have none."""
-    found = []
+    found: list[dict[str, object]] = []
     for data, heterogeneity in everything.settings:
         section = Section(data, heterogeneity)
         made = partial(numbers.key_numbers, bold=bold)
@@ -185,7 +184,7 @@ def _keys(everything: Collection, bold: str, problems: list[str]) -> list[dict[s
     return found
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run) -> dict[str, object]:
     accuracy = final_accuracy(run)
     return {
         "key": quote(run.name),
@@ -207,9 +206,9 @@ def _marked(accuracy: float, standing: Standing) -> str:
     return f"{accuracy:.1f}{'' if standing.final else DAGGER}" if math.isfinite(accuracy) else "—"
 
 
-def _topics(everything: Collection, outcomes: Sequence[Outcome], tables: Sequence[Table]) -> list[dict[str, Any]]:
+def _topics(everything: Collection, outcomes: Sequence[Outcome], tables: Sequence[Table]) -> list[dict[str, object]]:
     """Tables and figures by topic; figures by setting, in the order of the catalogue."""
-    found = []
+    found: list[dict[str, object]] = []
     for key, title in TOPICS.items():
         shown = [_table(table) for table in tables if table.topic == key]
         parts = []
@@ -227,7 +226,7 @@ def _topics(everything: Collection, outcomes: Sequence[Outcome], tables: Sequenc
     return found
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table) -> dict[str, object]:
     return {
         "id": f"table-{slug(table.name)}",
         "title": table.title,
@@ -237,7 +236,7 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _figure(outcome: Outcome) -> dict[str, Any]:
+def _figure(outcome: Outcome) -> dict[str, object]:
     figure = outcome.figure
     return {
         "id": f"{outcome.section.slug}-{slug(figure.name)}",
@@ -247,7 +246,7 @@ def _figure(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _picture(picture: Picture) -> dict[str, Any]:
+def _picture(picture: Picture) -> dict[str, object]:
     heavy = len(picture.table) > HEAVY
     beside, within = f"{picture.folder}/{picture.stem}.csv", quote(picture.table, safe=PLAIN)
     return {

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from analysis.store import Answer
 from reports.runs import Collection, Run
 
 
-def of_run(run: Run) -> dict[str, Any]:
+def of_run(run: Run) -> dict[str, object]:
     """Everything stored about one run."""
     stored = _facts(run)
     answers = [answer for some in run.answers.values() for answer in some]
@@ -33,7 +32,7 @@ def of_run(run: Run) -> dict[str, Any]:
     }
 
 
-def together(everything: Collection) -> list[dict[str, Any]]:
+def together(everything: Collection) -> list[dict[str, object]]:
     """Studies that compared runs."""
     return [
         _study(one, _texts(one.provenance.get("subjects"))) for files in everything.together.values() for one in files
@@ -47,28 +46,28 @@ def _recipe(run: Run) -> str:
         return ""
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: Run) -> dict[str, object]:
     try:
         return dict(json.loads((run.path / "provenance.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
 
 
-def _versions(stored: Mapping[str, Any]) -> str:
+def _versions(stored: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {number}" for name, number in _mapping(stored.get("packages")).items())
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, object]:
     """A JSON object; nothing for whatever else a file may hold in its place."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     """One text or a list of them."""
     return [str(one) for one in (value if isinstance(value, list) else [value] if isinstance(value, str) else [])]
 
 
-def _hashes(results: Iterable[Answer]) -> list[dict[str, Any]]:
+def _hashes(results: Iterable[Answer]) -> list[dict[str, object]]:
     """Checkpoints that studies looked at, each once."""
     found: dict[tuple[int, str], str] = {}
     for stored in results:
@@ -81,7 +80,7 @@ def _hashes(results: Iterable[Answer]) -> list[dict[str, Any]]:
     return [{"round": round, "file": name, "sha256": sha} for (round, name), sha in sorted(found.items())]
 
 
-def _study(stored: Answer, subjects: Sequence[str]) -> dict[str, Any]:
+def _study(stored: Answer, subjects: Sequence[str]) -> dict[str, object]:
     return {
         "study": stored.study,
         "digest": stored.digest,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from reports.plotting.heat import no_data
 from reports.plotting.style import logarithmic, powers
@@ -19,20 +18,20 @@ LETTER, HANDLE = 0.062, 0.5  # inches: of a small letter, and of what stands bef
 TINY = 1e-3  # below, plain numbers are mostly zeros
 
 
-def finite(values: Any) -> NDArray[np.float64]:
+def finite(values: ArrayLike) -> NDArray[np.float64]:
     """The numbers among them, flat."""
     flat = np.asarray(values, dtype=np.float64).ravel()
     return flat[np.isfinite(flat)]
 
 
-def spans_decades(values: Any) -> bool:
+def spans_decades(values: ArrayLike) -> bool:
     """Whether sizes differ so much that a linear axis would hide the small ones."""
     sizes = np.abs(finite(values))
     sizes = sizes[sizes > 0]
     return len(sizes) > 1 and bool(sizes.max() / sizes.min() > WIDE)
 
 
-def fit(axes: Axes, which: str, values: Any) -> None:
+def fit(axes: Axes, which: str, values: ArrayLike) -> None:
     """An x or y axis for these numbers: logarithmic if they span decades, linear around zero if some are not positive.
 
     Where there is no number at all, the panel says so.
@@ -64,7 +63,7 @@ def whole_rounds(axes: Axes) -> None:
 
 def shared_legend(figure: Figure, columns: int = 4) -> None:
     """One legend below all panels: every name once, in as many columns as fit, at most these."""
-    named: dict[str, Any] = {}
+    named: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(name, handle)

@@ -30,8 +30,8 @@ def panels(count: int, *, columns: int = 4, width: float = 2.7, height: float = 
 def heat(
     axes: Axes,
     values: ArrayLike,
-    x: Iterable[Any],
-    y: Iterable[Any],
+    x: Iterable[object],
+    y: Iterable[object],
     limits: tuple[float, float],
     cmap: str = MAGNITUDE,
 ) -> AxesImage:

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
-from reports.figure import Row
 from reports.plotting.style import mark
+from reports.rows import Row
 from reports.runs import Run
 from reports.variants import Variant
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figure import Row
 from reports.plotting.fitting import finite, fit, whole_rounds
 from reports.plotting.style import label, mark
+from reports.rows import Row
 from reports.runs import Run
 from reports.variants import Variant
 

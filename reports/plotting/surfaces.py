@@ -14,6 +14,7 @@ from reports import variants
 from reports.palette import assign_looks
 from reports.plotting.origins import Origin, read_origins
 from reports.plotting.scales import Scale
+from reports.rows import Row
 from reports.runs import Collection, Run
 
 MOST = 12  # panels; with more runs each method is shown by one seed
@@ -59,12 +60,18 @@ class Surface:
         """How the axes were made."""
         return self.answer.data.attrs
 
-    def rows(self, scale: Scale, field: str = "loss") -> list[dict[str, Any]]:
+    def rows(self, scale: Scale, field: str = "loss") -> list[Row]:
         """Stored numbers, and what is drawn of them."""
         stored = getattr(self, field)
         drawn = scale.shown(stored if field == "loss" else 100 * stored)
-        whose = {} if self.client is None else {"client": self.client}
-        where = {"run": self.run.name, "algorithm": self.run.algorithm, "round": self.round, **whose, "data": self.view}
+        whose: Row = {} if self.client is None else {"client": self.client}
+        where: Row = {
+            "run": self.run.name,
+            "algorithm": self.run.algorithm,
+            "round": self.round,
+            **whose,
+            "data": self.view,
+        }
         return [
             {**where, "x": x, "y": y, field: stored[i, j], "drawn": drawn[i, j]}
             for i, x in enumerate(self.x)

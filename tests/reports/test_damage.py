@@ -19,8 +19,8 @@ from analysis import store
 from analysis.store import Answer
 from reports.catalog import FIGURES
 from reports.command import report
-from reports.figure import numbers
 from reports.files import slug, slugs
+from reports.rows import to_csv
 from reports.runs import read_runs
 from reports.tables.catalog import made
 from reports.tables.typeset import render
@@ -187,9 +187,9 @@ def test_cells_are_no_formulas(tmp_path: Path) -> None:
     (table,) = [one for one in made(found) if one.name == "accuracy"]
     assert "'@SUM(A1)" in render(table, "csv")
     (drawn,) = FIGURES["eigenvalues"].draw(found.runs, found)
-    rows = numbers(drawn.rows).splitlines()
+    rows = to_csv(drawn.rows).splitlines()
     assert rows[1].startswith("'=1+1,'@SUM(A1)")
-    assert numbers([{"x": -1.5, "y": "-1"}]).splitlines()[1] == "-1.5,'-1"  # numbers stay numbers
+    assert to_csv([{"x": -1.5, "y": "-1"}]).splitlines()[1] == "-1.5,'-1"  # numbers stay numbers
 
 
 def test_brackets_in_paths_are_no_markup(tmp_path: Path) -> None:

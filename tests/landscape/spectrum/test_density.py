@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import trapezoid
 from torch import Tensor, nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
@@ -216,7 +217,7 @@ def test_curve_is_the_smoothed_spectrum() -> None:
     value, error = found.curve(grid, width=0.8)
     values = torch.linalg.eigvalsh(matrix).numpy()
     exact = np.exp(-0.5 * ((grid[:, None] - values) / 0.8) ** 2).mean(axis=1) / (0.8 * np.sqrt(2 * np.pi))
-    assert np.trapezoid(value, grid) == pytest.approx(1, abs=1e-6)
+    assert trapezoid(value, grid) == pytest.approx(1, abs=1e-6)
     inside = exact > 1e-3
     assert (np.abs(value - exact)[inside] / error[inside]).max() < 4.5
     assert np.isnan(spectral_density(MatrixOperator(matrix), steps=4, probes=1).curve(grid)[1]).all()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from analysis.store import DEFAULT, Answer, find_answers
 from analysis.summary import FOLDER, SKEWS
 from reports.personal import Personal
+from reports.progress import Progress
 from reports.reading import (
     attempt,
     read_answers,
@@ -23,11 +24,10 @@ from reports.reading import (
     read_metrics,
     read_partition,
     read_personal,
+    read_progress,
     read_settings,
-    read_standing,
 )
 from reports.recipes import Settings, as_number, find_table, find_whole
-from reports.standing import Standing
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
 
@@ -39,8 +39,10 @@ class Run:
     settings: Settings  # nested, as in config.toml
     metrics: list[dict[str, Any]]  # one record per finished round
     answers: dict[str, tuple[Answer, ...]] = field(default_factory=dict)  # study -> one answer for each question
-    dealt: NDArray[np.int64] | None = None  # training examples by client and class, where the partition is on disk
-    standing: Standing = field(default_factory=Standing)  # how far it came
+    class_counts: NDArray[np.int64] | None = (
+        None  # training examples by client and class, where the partition is on disk
+    )
+    progress: Progress = field(default_factory=Progress)  # how far it came
     personal: tuple[Personal, ...] = ()  # scores of models made for clients
     called: str = ""  # where the folder's name is not enough
 
@@ -72,9 +74,13 @@ class Run:
     @property
     def chance(self) -> float:
         """Accuracy of guessing, in per cent; NaN where the number of classes is not on record."""
-        return 100.0 / self.dealt.shape[1] if self.dealt is not None and self.dealt.shape[1] else math.nan
+        return (
+            100.0 / self.class_counts.shape[1]
+            if self.class_counts is not None and self.class_counts.shape[1]
+            else math.nan
+        )
 
-    def titled(self, method: str) -> str:
+    def describe(self, method: str) -> str:
         """What it is, in words. method: its method, and the settings that tell it from other runs of that."""
         known = [method, self.data, self.heterogeneity, f"seed {self.seed}" if self.settings else ""]
         return ", ".join(one for one in known if one)
@@ -109,7 +115,7 @@ class Collection:
         """The data sets and partitions there are: each gets a section of its own."""
         return list(dict.fromkeys((run.data, run.heterogeneity) for run in self.runs))
 
-    def of(self, data: str, heterogeneity: str) -> list[Run]:
+    def select(self, data: str, heterogeneity: str) -> list[Run]:
         """The runs on a data set and a partition."""
         return [run for run in self.runs if (run.data, run.heterogeneity) == (data, heterogeneity)]
 
@@ -164,8 +170,8 @@ def read_runs(paths: Sequence[Path]) -> Collection:
         if not holds_answers(folder):
             problems.append(f"{path}: neither a run directory (no {CONFIG}) nor a folder of answers (no .h5)")
         for file, answer in read_answers(folder, problems).items():
-            _take_in(runs, together, folder, file, answer, problems)
-    return Collection(_without_copies(_named_apart(runs), problems), together, problems)
+            _add_answer(runs, together, folder, file, answer, problems)
+    return Collection(_drop_copies(_name_apart(runs), problems), together, problems)
 
 
 def holds_answers(folder: Path) -> bool:
@@ -175,19 +181,19 @@ def holds_answers(folder: Path) -> bool:
 
 def _read_run(path: Path, problems: list[str]) -> Run:
     settings = read_settings(path / CONFIG)
-    metrics, answers = read_metrics(path, problems), by_study(read_answers(path / FOLDER, problems).values())
+    metrics, answers = read_metrics(path, problems), group_by_study(read_answers(path / FOLDER, problems).values())
     return Run(
         path,
         settings,
         metrics or [],
         answers,
         read_partition(path / PARTITION, problems),
-        read_standing(path, settings, None if metrics is None else len(metrics), problems),
+        read_progress(path, settings, None if metrics is None else len(metrics), problems),
         read_personal(path, answers, problems),
     )
 
 
-def by_study(answers: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
+def group_by_study(answers: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
     """Answers by their studies; of each study the default question first."""
     found: dict[str, list[Answer]] = {}
     for answer in sorted(answers, key=lambda one: (one.question != DEFAULT, one.question)):
@@ -195,7 +201,7 @@ def by_study(answers: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
     return {study: tuple(some) for study, some in found.items()}
 
 
-def _named_apart(runs: Sequence[Run]) -> list[Run]:
+def _name_apart(runs: Sequence[Run]) -> list[Run]:
     """Runs of the same name in different folders get their folders' names too: everything is looked up by name."""
     names = [run.called or run.path.absolute().name for run in runs]
     found: dict[str, Run] = {}
@@ -207,11 +213,11 @@ def _named_apart(runs: Sequence[Run]) -> list[Run]:
     return list(found.values())
 
 
-def _without_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
+def _drop_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
     """The runs but for those that repeat another, seed and all: they would count as further seeds."""
     kept: list[Run] = []
     for run in runs:
-        twin = next((other for other in kept if run.settings and _recipe(other) == _recipe(run)), None)
+        twin = next((other for other in kept if run.settings and _get_recipe(other) == _get_recipe(run)), None)
         if twin is None:
             kept.append(run)
         else:
@@ -219,11 +225,11 @@ def _without_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
     return kept
 
 
-def _recipe(run: Run) -> Settings:
+def _get_recipe(run: Run) -> Settings:
     return {key: value for key, value in run.settings.items() if key != "name"}
 
 
-def _take_in(
+def _add_answer(
     runs: list[Run],
     together: dict[str, list[Answer]],
     folder: Path,
@@ -243,7 +249,7 @@ def _take_in(
         return
     places = [place for place, run in enumerate(runs) if _is_about(answer, about, run, folder)]
     if not places:
-        runs.append(Run(folder, {}, [], standing=Standing("given"), called=about))
+        runs.append(Run(folder, {}, [], progress=Progress("given"), called=about))
         places = [len(runs) - 1]
     run = runs[places[0]]
     kept = [one for some in run.answers.values() for one in some]
@@ -251,14 +257,14 @@ def _take_in(
         why = "several runs have this name" if len(places) > 1 else "the run has an answer of its own"
         problems.append(f"{file}: an answer about {about} that is not shown ({why})")
         return
-    answers = by_study([*kept, answer])
+    answers = group_by_study([*kept, answer])
     personal = run.personal or read_personal(run.path, answers, problems)
     runs[places[0]] = replace(run, answers=answers, personal=personal)
 
 
 def _is_about(answer: Answer, name: str, run: Run, folder: Path) -> bool:
     """Whether an answer is about a run: by the digest of its recipe, where both have one, else by its name."""
-    if run.standing.state == "given":
+    if run.progress.state == "given":
         return run.called == name and run.path == folder
     if run.path.absolute().name != name:
         return False

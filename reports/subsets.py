@@ -21,7 +21,7 @@ class Subset:
     at_most: bool = False  # only the setting `limit` is on record: there may have been fewer
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """In words, nothing for the whole data."""
         if self.examples is None:
             return ""
@@ -55,7 +55,10 @@ def describe_subsets(answers: Iterable[Answer]) -> str:
     """The examples of some answers for a caption; "all examples" where none is a subset."""
     known = list(answers)
     found = dict.fromkeys(
-        one.said for answer in known for each in (False, True) if (one := find_subset(answer, each=each)).said
+        one.description
+        for answer in known
+        for each in (False, True)
+        if (one := find_subset(answer, each=each)).description
     )
     if found:
         exact = [text for text in found if not text.startswith("at most")]

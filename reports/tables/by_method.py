@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from reports.palette import assign_looks
+from reports.progress import CROSS
 from reports.runs import Collection, Run
-from reports.standing import CROSS
 from reports.tables.cells import Found
 from reports.tables.table import Cell, Column, Line
-from reports.variants import Variant, variants
+from reports.variants import Variant, find_variants
 
 
 def sections(everything: Collection) -> Iterator[tuple[str, list[Run], list[Variant]]]:
     for data, heterogeneity in everything.settings:
-        runs = everything.of(data, heterogeneity)
-        yield f"{data}, {heterogeneity}".strip(", "), runs, variants(runs, everything)
+        runs = everything.select(data, heterogeneity)
+        yield f"{data}, {heterogeneity}".strip(", "), runs, find_variants(runs, everything)
 
 
 def by_method(
@@ -50,7 +50,7 @@ def by_method(
 def in_order(everything: Collection) -> list[str]:
     """Names of all variants as in legends: by method, then as they come."""
     methods = list(assign_looks(run.algorithm for run in everything.runs))
-    found = {one.name: one.algorithm for _, _, variants in sections(everything) for one in variants}
+    found = {one.name: one.algorithm for _, _, find_variants in sections(everything) for one in find_variants}
     return sorted(found, key=lambda name: methods.index(found[name]))
 
 

@@ -11,16 +11,16 @@ import numpy as np
 
 from reports.measures import (
     MEASURES,
-    bytes_per_round,
-    last_participants,
-    personal_scores,
-    personal_strategies,
-    targets,
-    to_target,
+    count_bytes_per_round,
+    find_last_participants,
+    find_target_cost,
+    list_personal_scores,
+    list_personal_strategies,
+    list_targets,
 )
+from reports.progress import DAGGER, select_counted
 from reports.reading import attempt
 from reports.runs import Collection, Run
-from reports.standing import DAGGER, counted
 from reports.tables.by_method import by_method, in_order, sections, seeds_of
 from reports.tables.cells import Found, cell_of, footnotes, marked, mean_cell, measured
 from reports.tables.table import BOLD, Cell, Column, Line, Table
@@ -62,7 +62,7 @@ def _costs(everything: Collection) -> dict[str, float]:
     """Bytes of a round, relative to the first method of the same data set and partition."""
     found: dict[str, float] = {}
     for _, _, methods in sections(everything):
-        sent = {one.name: float(np.mean([bytes_per_round(run) for run in one.runs])) for one in methods}
+        sent = {one.name: float(np.mean([count_bytes_per_round(run) for run in one.runs])) for one in methods}
         first = next(iter(sent.values()))
         for name, value in sent.items():
             if math.isfinite(value / first if first else math.nan):
@@ -101,19 +101,19 @@ def communication(everything: Collection) -> Table | None:
 
 def _fair_target(runs: Sequence[Run], methods: Sequence[Variant]) -> float | None:
     """The highest target that the first method reaches with every seed, or any method with any."""
-    wanted = targets(runs)
-    reached = [one for one in wanted if all(math.isfinite(to_target(run, one)[0]) for run in methods[0].runs)]
-    anyone = [one for one in wanted if any(math.isfinite(to_target(run, one)[0]) for run in runs)]
+    wanted = list_targets(runs)
+    reached = [one for one in wanted if all(math.isfinite(find_target_cost(run, one)[0]) for run in methods[0].runs)]
+    anyone = [one for one in wanted if any(math.isfinite(find_target_cost(run, one)[0]) for run in runs)]
     return max(reached or anyone, default=None)
 
 
 def _until(variant: Variant, target: float, which: int, unit: float) -> Cell:
     """Of seeds that count; an unfinished run has not said its last word, so there a target is open and not missed."""
-    known = [run for run in counted(variant.runs) if run.measured("training") is not None]
-    values = [to_target(run, target)[which] / unit for run in known]
+    known = [run for run in select_counted(variant.runs) if run.measured("training") is not None]
+    values = [find_target_cost(run, target)[which] / unit for run in known]
     if not known:
         return marked(Cell(), variant.runs)
-    final = all(run.standing.final for run in known)
+    final = all(run.progress.final for run in known)
     cell = mean_cell(values, missing="never" if final else "not yet")
     never = sum(not math.isfinite(value) for value in values)
     note = f"{never} of {len(values)} {cell.missing}" if 0 < never < len(values) else ""
@@ -160,7 +160,7 @@ def personal(everything: Collection) -> Table | None:
     """Accuracy on clients' own data: of the global model, and of models made for them (FedFSA, T1; FedSoL, T5)."""
 
     def columns_of(section: str, runs: list[Run], methods: list[Variant]) -> list[Found]:
-        strategies = personal_strategies(runs)
+        strategies = list_personal_strategies(runs)
         if not any(run.personal for run in runs):
             return []
         return [
@@ -188,7 +188,7 @@ def _over_clients(strategy: str | None, title: str, section: str) -> Found:
     """Mean and standard deviation over clients (divided by their number), each averaged over seeds."""
 
     def find(variant: Variant) -> Cell:
-        scores = [some for run in counted(variant.runs) if len(some := personal_scores(run, strategy))]
+        scores = [some for run in select_counted(variant.runs) if len(some := list_personal_scores(run, strategy))]
         cell = mean_cell([float(some.mean()) for some in scores]) if scores else Cell()
         spread = float(np.mean([some.std() for some in scores])) if scores else math.nan
         over_seeds = cell.spread / math.sqrt(cell.seeds) if cell.seeds > 1 else math.nan
@@ -233,7 +233,7 @@ def _seen(variant: Variant) -> bool:
 
 
 def _client_lines(title: str, methods: dict[str, Variant], names: Sequence[str]) -> list[Line]:
-    looked = {name: [run for run in counted(one.runs) if _last_pairs(run)] for name, one in methods.items()}
+    looked = {name: [run for run in select_counted(one.runs) if _last_pairs(run)] for name, one in methods.items()}
     first = {name: some[0] for name, some in looked.items() if some}
     values = {name: _last_pairs(run) for name, run in first.items()}
     clients = sorted({client for one in values.values() for client in one})
@@ -256,7 +256,7 @@ def _client_lines(title: str, methods: dict[str, Variant], names: Sequence[str])
 def _client_cell(value: float, run: Run | None) -> Cell:
     if run is None or not math.isfinite(value):
         return Cell()
-    return Cell(value, seeds=1, mark="" if run.standing.final else DAGGER, ranked=run.standing.final)
+    return Cell(value, seeds=1, mark="" if run.progress.final else DAGGER, ranked=run.progress.final)
 
 
 def _last_pairs(run: Run) -> dict[int, tuple[float, float]]:
@@ -264,15 +264,15 @@ def _last_pairs(run: Run) -> dict[int, tuple[float, float]]:
     data = run.measured("local_global")
     if data is None or "local_eigenvalue" not in data:
         return {}
-    last = last_participants(data, "distance").sel(rank=1)
+    last = find_last_participants(data, "distance").sel(rank=1)
     columns = (last[name].values.tolist() for name in ("client", "local_eigenvalue", "global_eigenvalue"))
     return {client: (own, wide) for client, own, wide in zip(*columns, strict=True)}
 
 
 def _client_name(run: Run, client: int) -> str:
     """With the class it holds, where that is one: so the papers name clients."""
-    if run.dealt is not None and client < len(run.dealt):
-        counts = run.dealt[client]
+    if run.class_counts is not None and client < len(run.class_counts):
+        counts = run.class_counts[client]
         if counts.max() >= OWNED * counts.sum():
             return f"{client} (class {int(counts.argmax())})"
     return str(client)

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from analysis.summary import group
-from reports.measures import Measure, final_accuracy
+from reports.measures import Measure, find_final_accuracy
+from reports.progress import CROSS, DAGGER, select_counted
 from reports.runs import Collection, Run
-from reports.standing import CROSS, DAGGER, counted
 from reports.tables.table import GUESSING, Cell, Column
-from reports.variants import Variant, full_titles
+from reports.variants import Variant, make_full_titles
 
 Found = tuple[Column, Callable[[Variant], Cell]]  # a column, and where its cells come from
 
@@ -26,7 +26,7 @@ def mean_cell(values: Sequence[float], missing: str = "—") -> Cell:
 
 def cell_of(runs: Sequence[Run], measure: Measure) -> Cell:
     """The mean of a measure over the seeds that count."""
-    shown = counted(runs)
+    shown = select_counted(runs)
     subsets = [one for run in shown if (one := measure.examples(run)).examples is not None]
     errors = [error for run in shown if (error := measure.error(run)) > 0]  # none, 0 or NaN: not from a subset
     cell = mean_cell([measure.find(run) for run in shown]) if shown else Cell()
@@ -47,10 +47,10 @@ def cell_of(runs: Sequence[Run], measure: Measure) -> Cell:
 
 def marked(cell: Cell, runs: Sequence[Run]) -> Cell:
     """A cell of these seeds with what their standing adds: a cross, a dagger, or how many of them count."""
-    if runs and all(run.standing.state == "diverged" for run in runs):
+    if runs and all(run.progress.state == "diverged" for run in runs):
         return Cell(missing=CROSS, ranked=False)
-    left = {state: sum(run.standing.state == state for run in runs) for state in ("diverged", "unfinished")}
-    if not any(run.standing.final for run in runs):  # the unfinished ones are what is shown
+    left = {state: sum(run.progress.state == state for run in runs) for state in ("diverged", "unfinished")}
+    if not any(run.progress.final for run in runs):  # the unfinished ones are what is shown
         cell = replace(cell, mark=DAGGER if math.isfinite(cell.mean) else "", ranked=False)
         left["unfinished"] = 0
     out = [f"{number} {state}" for state, number in left.items() if number]
@@ -62,7 +62,7 @@ def marked(cell: Cell, runs: Sequence[Run]) -> Cell:
 
 def guessing(runs: Sequence[Run]) -> bool:
     """Whether a method is no better than guessing: how flat it is then means nothing."""
-    known = [(accuracy, run.chance) for run in runs if math.isfinite(accuracy := final_accuracy(run))]
+    known = [(accuracy, run.chance) for run in runs if math.isfinite(accuracy := find_final_accuracy(run))]
     return bool(known) and all(accuracy <= (1 + GUESSING) * chance for accuracy, chance in known)
 
 
@@ -77,14 +77,14 @@ def measured(measure: Measure, title: str, section: str, runs: Sequence[Run] = (
 def footnotes(everything: Collection, names: Sequence[str], measures: Sequence[Measure] = ()) -> tuple[str, ...]:
     """What the marks of a table mean: which of these runs diverged or are unfinished, and on what numbers rest."""
     runs = [run for run in everything.runs if run.name in set(names)]
-    named, lines = full_titles(everything.runs, everything), []
+    named, lines = make_full_titles(everything.runs, everything), []
     for state, mark in (("diverged", CROSS), ("unfinished", DAGGER)):
-        those = [run for run in runs if run.standing.state == state]
+        those = [run for run in runs if run.progress.state == state]
         if those:
             told = "; ".join(f"{named[run.name]}: {_how_far(run)}" for run in those)
             lines.append(f"{mark} {state}, and left out of means over other seeds: {told}.")
     subsets = {
-        f"{measure.label}: {one.said}"
+        f"{measure.label}: {one.description}"
         for measure in measures
         for run in runs
         if (one := measure.examples(run)).examples is not None and math.isfinite(measure.find(run))
@@ -95,7 +95,7 @@ def footnotes(everything: Collection, names: Sequence[str], measures: Sequence[M
 
 
 def _how_far(run: Run) -> str:
-    standing = run.standing
-    if standing.state == "diverged":
-        return f"in round {standing.rounds + 1}"
-    return f"round {standing.rounds}" + (f" of {standing.planned}" if standing.planned is not None else "")
+    progress = run.progress
+    if progress.state == "diverged":
+        return f"in round {progress.rounds + 1}"
+    return f"round {progress.rounds}" + (f" of {progress.planned}" if progress.planned is not None else "")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.measures import MEASURES
+from reports.progress import CROSS
 from reports.runs import Collection, Run
-from reports.standing import CROSS
 from reports.tables.cells import footnotes, measured
 from reports.tables.table import Cell, Column, Line, Table, written
-from reports.variants import variants
+from reports.variants import find_variants
 
 # by name in MEASURES; a local model is not better for being flat on its own data, so that is not compared
 WANTED = {"accuracy": "higher", "lambda_1": "lower", "local": "", "everyone": "lower", "incompatibility": "lower"}
@@ -19,7 +19,7 @@ WANTED = {"accuracy": "higher", "lambda_1": "lower", "local": "", "everyone": "l
 
 def key_numbers(title: str, runs: Sequence[Run], everything: Collection, *, bold: str = "clear") -> Table | None:
     """A row per method; what was measured for none of them is left out. bold: a key of BOLD."""
-    methods = variants(runs, everything)
+    methods = find_variants(runs, everything)
     found = {name: measured(MEASURES[name], MEASURES[name].label, "", runs) for name in WANTED}
     cells = {name: [find(one) for one in methods] for name, (_, find) in found.items()}
     names = [

@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from analysis.summary import harmless
-from reports.files import writing
-from reports.standing import CROSS, DAGGER
+from reports.files import name_path_in_errors
+from reports.progress import CROSS, DAGGER
 from reports.tables.table import Cell, Column, Table, ranks, text_of
 
 SUFFIXES = {"latex": "tex", "markdown": "md", "csv": "csv"}  # of files
@@ -183,6 +183,6 @@ def save(table: Table, folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = {kind: folder / f"{table.name}.{suffix}" for kind, suffix in SUFFIXES.items()}
     for kind, path in paths.items():
-        with writing(path):
+        with name_path_in_errors(path):
             path.write_text(render(table, kind), encoding="utf-8")
     return paths

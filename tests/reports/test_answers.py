@@ -38,7 +38,7 @@ def test_a_model_of_ones_own_is_reported(tmp_path: Path) -> None:
     )  # analyze --model --out mine
     store.write(tmp_path / "other" / "analysis" / "curvature" / "default.h5", answer("vgg", {"model": "def"}, 2.0))
     found = read_runs(find_runs([tmp_path / "mine", tmp_path / "other"]))
-    assert [(run.name, run.standing.state) for run in found.runs] == [("resnet", "given"), ("vgg", "given")]
+    assert [(run.name, run.progress.state) for run in found.runs] == [("resnet", "given"), ("vgg", "given")]
     assert found.problems == []
     console = Console(file=io.StringIO(), width=300)
     text = report(

@@ -19,7 +19,7 @@ from analysis import store
 from analysis.store import Answer
 from reports.catalog import FIGURES
 from reports.command import report
-from reports.files import slug, slugs
+from reports.files import make_slug, make_slugs
 from reports.rows import to_csv
 from reports.runs import read_runs
 from reports.tables.catalog import made
@@ -168,9 +168,9 @@ def test_hdf5_that_nobody_wrote(tmp_path: Path) -> None:
 
 
 def test_names_lead_nowhere_and_do_not_meet(tmp_path: Path) -> None:
-    assert slug("..") == slug("/") == "x"
-    assert slug("../../etc") == "etc"
-    assert slugs(["a b", "a-b", "A/B", "a b"]) == ["a-b", "a-b-2", "A-B-3", "a-b-4"]
+    assert make_slug("..") == make_slug("/") == "x"
+    assert make_slug("../../etc") == "etc"
+    assert make_slugs(["a b", "a-b", "A/B", "a b"]) == ["a-b", "a-b-2", "A-B-3", "a-b-4"]
     names = ("..", "a b", "a-b")
     runs = [make_run(tmp_path / f"run{place}", "fedavg", data=one, studies=()) for place, one in enumerate(names)]
     out = tmp_path / "deep" / "out"

@@ -9,8 +9,7 @@ import pytest
 
 from analysis.store import Answer
 from reports.measures import MEASURES
-from reports.plotting.measured import measured as said_of
-from reports.plotting.measured import of_study
+from reports.plotting.measured import describe_measurement, find_answers
 from reports.runs import Collection, read_runs
 from reports.tables.catalog import made
 from reports.tables.table import Cell, Column, Line, ranks, text_of
@@ -84,7 +83,7 @@ def test_n_and_standard_error_stand_beside_the_number(tmp_path: Path) -> None:
     assert text_of(sharp.lines[0].cells[0], sharp.columns[0]) == "30.0 (n = 300, SE 3)"
     assert ranks(sharp) == {}  # 27 against 30, with errors of 3: nothing is set bold
     assert any("300 of 60000 examples" in one for one in sharp.footnotes)
-    assert said_of(of_study(found.runs, "curvature"))[0] == "300 of 60000 examples"
+    assert describe_measurement(find_answers(found.runs, "curvature"))[0] == "300 of 60000 examples"
 
 
 def test_without_a_record_the_setting_says_it(tmp_path: Path) -> None:

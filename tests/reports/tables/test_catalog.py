@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from reports.figure import TOPICS
-from reports.plotting.measured import data_of
+from reports.plotting.measured import get_data
 from reports.runs import Collection, read_runs
 from reports.tables.catalog import TABLES, made, render, save
 from reports.tables.table import Cell, Column, Line, Table, ranks, text_of
@@ -213,7 +213,7 @@ def test_rounds_and_megabytes_to_the_highest_target_of_the_baseline(compared: Co
 
 def test_a_target_that_only_others_reach_is_not_compared(compared: Collection) -> None:
     (run,) = [run for run in compared.runs if run.name == "c0"]
-    data_of(run, "training")["rounds_to_target"][0, 2] = 3.0  # 90 %, which fedavg never has
+    get_data(run, "training")["rounds_to_target"][0, 2] = 3.0  # 90 %, which fedavg never has
     table = TABLES["communication"](compared)
     assert table is not None
     assert table.columns[1].title == "rounds to 20 %"
@@ -223,7 +223,7 @@ def test_a_target_that_is_not_reached_is_never(compared: Collection) -> None:
     for name, rounds in {"a1": [np.nan, np.nan, np.nan], "c0": [np.nan] * 3}.items():
         (run,) = [run for run in compared.runs if run.name == name]
         for variable in ("rounds_to_target", "bytes_to_target"):
-            data_of(run, "training")[variable][:] = rounds
+            get_data(run, "training")[variable][:] = rounds
     table = TABLES["communication"](compared)
     assert table is not None
     shown = [text_of(line.cells[1], table.columns[1]) for line in table.lines]

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from reports.catalog import FIGURES
-from reports.drawing import Renderer, sections
+from reports.drawing import Job, Renderer, list_sections
 from reports.page.page import render
+from reports.progress import CROSS, Progress, determine_progress, select_counted
 from reports.runs import Collection, read_runs
-from reports.standing import CROSS, Standing, counted, standing
 from reports.tables.catalog import TABLES, made
 from reports.tables.catalog import render as typeset
 from reports.tables.table import ranks, text_of
-from reports.variants import titles, variants
+from reports.variants import find_variants, make_titles
 from tests.reports.conftest import make_run, set_status
 
 
@@ -43,14 +43,14 @@ def mixed(tmp_path: Path) -> Collection:
     ],
 )
 def test_how_far_a_run_came(status: dict[str, object] | None, done: int, planned: int | None, said: str) -> None:
-    assert standing(status, done, planned).said == said
+    assert determine_progress(status, done, planned).description == said
 
 
 def test_a_mean_leaves_out_what_is_not_final(mixed: Collection) -> None:
-    assert [run.name for run in counted(mixed.runs)] == ["a0", "a1"]
-    assert [run.name for run in counted(mixed.runs[2:])] == ["c"]  # unfinished ones where there is nothing else
-    assert counted(mixed.runs[2:4]) == []
-    assert Standing("given").final
+    assert [run.name for run in select_counted(mixed.runs)] == ["a0", "a1"]
+    assert [run.name for run in select_counted(mixed.runs[2:])] == ["c"]  # unfinished ones where there is nothing else
+    assert select_counted(mixed.runs[2:4]) == []
+    assert Progress("given").final
 
 
 def test_cells_are_crossed_marked_and_never_bold(mixed: Collection) -> None:
@@ -90,18 +90,18 @@ def test_a_report_of_diverged_runs_alone_has_a_table(tmp_path: Path) -> None:
 
 
 def test_legends_panels_and_captions_say_it(mixed: Collection, tmp_path: Path) -> None:
-    labels = {one.label for one in variants(mixed.runs, mixed)}
+    labels = {one.label for one in find_variants(mixed.runs, mixed)}
     assert labels == {
         "fedavg (1 of 3 runs diverged)",
         "fedsam (diverged in round 12)",
         "fedasam (unfinished: 3 of 100 rounds)",
     }
-    assert titles(mixed.runs, mixed)["a2"] == "fedavg, seed 2 (diverged in round 3)"
+    assert make_titles(mixed.runs, mixed)["a2"] == "fedavg, seed 2 (diverged in round 3)"
     (drawn,) = FIGURES["accuracy"].draw(mixed.runs, mixed)
     assert {text.get_text() for text in drawn.canvas.legends[0].get_texts()} == labels
-    desk = Renderer(mixed, tmp_path, ("svg",), True)
+    renderer = Renderer(mixed, tmp_path, ("svg",), True)
     for name in ("accuracy", "eigenvalues"):
-        (picture,) = desk.draw((FIGURES[name], sections(mixed)[0])).pictures
+        (picture,) = renderer.draw(Job(FIGURES[name], list_sections(mixed)[0], {})).pictures
         assert "not final:" in picture.caption
         assert "fedsam, digits, dirichlet_total 0.5, seed 0: diverged in round 12" in picture.caption
         assert "data-runs" in picture.html  # legends with a remark still belong to their runs
@@ -134,7 +134,7 @@ def test_footnotes_and_captions_name_the_very_run(tmp_path: Path) -> None:
     (table,) = [table for table in made(found) if table.name == "accuracy"]
     said = "fedavg, rounds 30, digits, dirichlet_total 0.5, seed 0"
     assert table.footnotes == (f"{CROSS} diverged, and left out of means over other seeds: {said}: in round 2.",)
-    (picture,) = Renderer(found, tmp_path, ("svg",), True).draw((FIGURES["accuracy"], sections(found)[0])).pictures
+    (picture,) = Renderer(found, tmp_path, ("svg",), True).draw((FIGURES["accuracy"], list_sections(found)[0])).pictures
     assert f"{said}: diverged in round 2" in picture.caption
 
 
@@ -144,7 +144,7 @@ def test_a_damaged_status_is_a_problem_and_the_run_is_not_called_finished(tmp_pa
     config = run / "config.toml"
     config.write_text(config.read_text().replace("count = 3", "count = 30"))
     found = read_runs([run])
-    assert found.runs[0].standing.said == "unfinished: 3 of 30 rounds"
+    assert found.runs[0].progress.description == "unfinished: 3 of 30 rounds"
     assert found.problems == [f"{run / 'status.json'}: its content does not match its own hash"]
 
 

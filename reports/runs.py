@@ -33,15 +33,13 @@ from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run directory, or a model that was not trained here: it has results only."""
+    """A run directory as a report sees it, or a model that was not trained here and has answers of studies only."""
 
     path: Path
     settings: Settings  # nested, as in config.toml
     metrics: list[dict[str, Any]]  # one record per finished round
     answers: dict[str, tuple[Answer, ...]] = field(default_factory=dict)  # study -> one answer for each question
-    class_counts: NDArray[np.int64] | None = (
-        None  # training examples by client and class, where the partition is on disk
-    )
+    class_counts: NDArray[np.int64] | None = None  # training examples by client and class; None: not on disk
     progress: Progress = field(default_factory=Progress)  # how far it came
     personal: tuple[Personal, ...] = ()  # scores of models made for clients
     called: str = ""  # where the folder's name is not enough
@@ -66,7 +64,7 @@ class Run:
 
     @property
     def heterogeneity(self) -> str:
-        """How the data were dealt out, in a few words."""
+        """How the data were distributed over clients: the name of the partition, and its skew."""
         partition = find_table(self.settings, "partition")
         skew = next((f" {as_number(partition[key]):g}" for key in SKEWS if key in partition), "")
         return f"{partition.get('name', '')}{skew}".strip()
@@ -81,30 +79,36 @@ class Run:
         )
 
     def describe(self, method: str) -> str:
-        """What it is, in words. method: its method, and the settings that tell it from other runs of that."""
+        """Describe the run by its method, data, partition and seed.
+
+        method: its method, with the settings that tell it from other runs of the same method.
+        """
         known = [method, self.data, self.heterogeneity, f"seed {self.seed}" if self.settings else ""]
         return ", ".join(one for one in known if one)
 
     def series(self, key: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Rounds and values of a metric, where it was recorded."""
+        """Return the rounds in which a metric was recorded, and its values there.
+
+        key: the metric, as metrics.jsonl names it.
+        """
         known = [(record["round"], record[key]) for record in self.metrics if record.get(key) is not None]
         rounds, values = zip(*known, strict=True) if known else ((), ())
         return np.asarray(rounds, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
     def answer(self, study: str) -> Answer | None:
-        """The answer of a study: the one that a figure shows, see `Collection.narrow`, or else the first."""
+        """Return the answer of a study that a figure shows (see `Collection.narrow`), or else the first."""
         found = self.answers.get(study, ())
         return found[0] if found else None
 
     def measured(self, study: str) -> xr.Dataset | None:
-        """What a study found, if it was run."""
+        """Return the numbers of a study; None where it was not run."""
         found = self.answer(study)
         return found.data if found is not None else None
 
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """The runs of a report, results of runs that were compared with each other, and what could not be read."""
+    """The runs of a report, the answers of studies that compare runs, and a line for each file that was not readable."""
 
     runs: list[Run]
     together: dict[str, list[Answer]]  # study -> answers that compare runs
@@ -112,28 +116,28 @@ class Collection:
 
     @cached_property
     def settings(self) -> list[tuple[str, str]]:
-        """The data sets and partitions there are: each gets a section of its own."""
+        """Every pair of data set and partition: each gets a section of its own."""
         return list(dict.fromkeys((run.data, run.heterogeneity) for run in self.runs))
 
     def select(self, data: str, heterogeneity: str) -> list[Run]:
-        """The runs on a data set and a partition."""
+        """Select the runs on a data set and a partition."""
         return [run for run in self.runs if (run.data, run.heterogeneity) == (data, heterogeneity)]
 
     def questions(self, study: str) -> list[str]:
-        """The questions that have an answer of a study, the default one first."""
+        """List the questions that a study has answers to, the default one first."""
         found = [answer for run in self.runs for answer in run.answers.get(study, ())]
         names = {answer.question for answer in (*found, *self.together.get(study, ()))}
         return sorted(names, key=lambda name: (name != DEFAULT, name))
 
     def narrow(self, questions: Mapping[str, str]) -> Collection:
-        """The same with one question for some studies: a figure shows one at a time.
+        """Keep one question for some studies, because a figure shows one at a time.
 
         questions: study -> the question whose answers are kept.
         """
         return self.keep({study: [question] for study, question in questions.items()})
 
     def keep(self, questions: Mapping[str, Sequence[str]]) -> Collection:
-        """The same with only some questions for some studies.
+        """Keep only some questions for some studies.
 
         questions: study -> the questions whose answers are kept; other studies keep all.
         """
@@ -150,7 +154,7 @@ class Collection:
 
 
 def read_runs(paths: Sequence[Path]) -> Collection:
-    """Read everything that is there; a file that cannot be read is one line among the problems, never the end.
+    """Read runs and the answers about them; a file that cannot be read becomes a line among the problems.
 
     paths: run directories, or folders of answers as `landscape analyze --model` and `--out` write them.
     """
@@ -175,7 +179,7 @@ def read_runs(paths: Sequence[Path]) -> Collection:
 
 
 def holds_answers(folder: Path) -> bool:
-    """Whether answers of studies lie in a folder."""
+    """Whether a folder holds answers of studies."""
     return bool(find_answers(folder))
 
 
@@ -194,7 +198,7 @@ def _read_run(path: Path, problems: list[str]) -> Run:
 
 
 def group_by_study(answers: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
-    """Answers by their studies; of each study the default question first."""
+    """Group answers by study, the default question first."""
     found: dict[str, list[Answer]] = {}
     for answer in sorted(answers, key=lambda one: (one.question != DEFAULT, one.question)):
         found.setdefault(answer.study, []).append(answer)
@@ -202,7 +206,7 @@ def group_by_study(answers: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
 
 
 def _name_apart(runs: Sequence[Run]) -> list[Run]:
-    """Runs of the same name in different folders get their folders' names too: everything is looked up by name."""
+    """Add the folder's name to runs of the same name: everything is looked up by name."""
     names = [run.called or run.path.absolute().name for run in runs]
     found: dict[str, Run] = {}
     for run, name in zip(runs, names, strict=True):
@@ -214,7 +218,7 @@ def _name_apart(runs: Sequence[Run]) -> list[Run]:
 
 
 def _drop_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
-    """The runs but for those that repeat another, seed and all: they would count as further seeds."""
+    """Drop runs with the settings and the seed of another: they would count as further seeds."""
     kept: list[Run] = []
     for run in runs:
         twin = next((other for other in kept if run.settings and _get_recipe(other) == _get_recipe(run)), None)

@@ -25,7 +25,7 @@ from training.console.progress import bars
 from training.console.tables import make_table
 from training.run_names import make_slug
 from training.settings import build, describe, fields, values
-from training.storage import lease, toml
+from training.storage import lock, toml
 from training.storage.atomic_files import remove_temporary_files
 from training.storage.run_directory import find_runs
 
@@ -72,7 +72,7 @@ def hold_folders(subjects: Sequence[Subject], studies: Sequence[str], out: Path 
             places[folder] = group[0].path if whole else folder
     with ExitStack() as leases:
         for directory in sorted(set(places.values())):
-            leases.enter_context(lease.hold(directory, "analyze"))
+            leases.enter_context(lock.hold(directory, "analyze"))
         for folder in places:
             for one in (folder, *(folder / study.name for study in selected(studies))):
                 remove_temporary_files(one)

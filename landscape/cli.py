@@ -252,8 +252,9 @@ def show(runs: Runs) -> None:
 def check(runs: Runs) -> None:
     """Verify every file of runs, and of their results, against the hashes that were written with them."""
     from analysis import store
+    from training import verification
     from training.console.messages import printable
-    from training.storage import run_directory, verification
+    from training.storage import run_directory
 
     found = run_directory.find_runs(runs)
     shared = [path for path in runs if path.is_dir() and path not in found]  # results that compare their runs

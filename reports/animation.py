@@ -11,11 +11,18 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 from reports.figures.overlay import lay_over
 from reports.files import slug, writing
 from reports.palette import assign_looks
-from reports.plotting.maps import bar, centre, filled, lined, maps
-from reports.plotting.relief import VIEW, colorbar, finish, reliefs, solid
-from reports.plotting.scales import shared
+from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
+from reports.plotting.relief import VIEW, draw_colorbar, draw_solid, finish_axes, make_reliefs
+from reports.plotting.scales import share_scale
 from reports.plotting.style import MAGNITUDE, STYLE, label
-from reports.plotting.surfaces import Surface, axis_names, compared, global_surfaces, surfaces_of, titles
+from reports.plotting.surfaces import (
+    Surface,
+    find_comparison,
+    find_global_surfaces,
+    find_surfaces,
+    name_axes,
+    name_surfaces,
+)
 from reports.runs import Collection, Run
 
 FRAMES, DPI = 36, 80  # of one turn: ten degrees each, under two megabytes
@@ -37,7 +44,7 @@ def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[li
         except ValueError as error:  # there is no writer: the same for all
             return paths, [*missing, str(error)]
         paths += found
-        if not global_surfaces(runs, everything):
+        if not find_global_surfaces(runs, everything):
             missing.append(f"{here}: no animation, for there is no surface; landscape analyze --study surface makes it")
         elif not found:
             missing.append(f"{here}: nothing to show over rounds; analyze with --set surface.rounds=all")
@@ -46,7 +53,7 @@ def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[li
 
 def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
     """Every method over the baseline; a run alone where there is nothing to compare."""
-    pair, single = compared(runs, everything), global_surfaces(runs, everything)
+    pair, single = find_comparison(runs, everything), find_global_surfaces(runs, everything)
     colors = {name: look.color for name, look in assign_looks(run.algorithm for run in everything.runs).items()}
     if pair is None:
         return [rotating(one, None, folder / f"surface_{slug(one.run.name)}.{kind}", "", everything) for one in single]
@@ -58,7 +65,7 @@ def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str)
 
 
 def _rounds(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
-    found = [surfaces_of(run, runs, everything, "train") for run in runs]
+    found = [find_surfaces(run, runs, everything, "train") for run in runs]
     return [
         over_rounds(some, folder / f"rounds_{slug(some[0].run.name)}.{kind}", everything)
         for some in found
@@ -70,15 +77,15 @@ def rotating(base: Surface, one: Surface | None, path: Path, color: str, everyth
     """One turn around a surface, with another as a net over it."""
     writer = writer_for(path, TURNING)
     shown = [base] if one is None else [base, one]
-    scale = shared(surface.loss for surface in shown)
-    figure, (axes,) = reliefs(1, size=4.6)
-    first, *others = titles(shown, everything)
+    scale = share_scale(surface.loss for surface in shown)
+    figure, (axes,) = make_reliefs(1, size=4.6)
+    first, *others = name_surfaces(shown, everything)
     if one is None:
-        solid(axes, base, scale)
-        finish(axes, base, scale, first)
+        draw_solid(axes, base, scale)
+        finish_axes(axes, base, scale, first)
     else:
         lay_over(axes, base, one, scale, color, (first, others[0]))
-    colorbar(figure, axes, scale, NAME)
+    draw_colorbar(figure, axes, scale, NAME)
     with rc_context(STYLE), writing(path):
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # found once: the picture must not jump
@@ -92,18 +99,18 @@ def rotating(base: Surface, one: Surface | None, path: Path, color: str, everyth
 def over_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection) -> Path:
     """The map around one run's model, round after round, with the same levels."""
     writer = writer_for(path, PASSING)
-    scale = shared(one.loss for one in surfaces)
-    figure, (axes,) = maps(1, size=4.2)
-    (title,) = titles(surfaces[:1], everything)
+    scale = share_scale(one.loss for one in surfaces)
+    figure, (axes,) = make_maps(1, size=4.2)
+    (title,) = name_surfaces(surfaces[:1], everything)
     with rc_context(STYLE), writing(path), writer.saving(figure, str(path), DPI):
         for one in surfaces:
             axes.clear()
-            drawn = filled(axes, one.x, one.y, one.loss, scale.levels, scale.extend, MAGNITUDE)
-            lined(axes, one.x, one.y, one.loss, scale.levels)
-            centre(axes)
-            label(axes, *axis_names(one), f"{title}, round {one.round}")
+            drawn = fill_contours(axes, one.x, one.y, one.loss, scale.levels, scale.extend, MAGNITUDE)
+            draw_contour_lines(axes, one.x, one.y, one.loss, scale.levels)
+            mark_centre(axes)
+            label(axes, *name_axes(one), f"{title}, round {one.round}")
             if drawn is not None:
-                bar(figure, [axes], drawn, scale.ticks(12), NAME)
+                draw_bar(figure, [axes], drawn, scale.ticks(12), NAME)
             writer.grab_frame()
     return path
 

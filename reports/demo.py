@@ -61,8 +61,8 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
     from training.config import load
     from training.console.progress import bars
     from training.console.sweep import find_end
+    from training.engine import opening
     from training.engine.run import train as train_recipe
-    from training.storage import opening
 
     paths = []
     with bars(console) as bar:

@@ -8,41 +8,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.figure import Drawn, Figure
-from reports.plotting.maps import bar, centre, filled, maps, number
-from reports.plotting.scales import decades
+from reports.plotting.maps import draw_bar, fill_contours, format_number, make_maps, mark_centre
+from reports.plotting.scales import choose_decades
 from reports.plotting.style import SIGNED, caption, label, mark
-from reports.plotting.surfaces import axis_names, compared, describe, titles
+from reports.plotting.surfaces import describe, find_comparison, name_axes, name_surfaces
 from reports.runs import Collection, Run
 
 SPAN = 1e3  # from the largest difference down to the smallest that gets a colour
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    found = compared(runs, everything)
+    found = find_comparison(runs, everything)
     if found is None:
         return []
     base, others = found
-    reference, *names = titles([base, *others], everything)
+    reference, *names = name_surfaces([base, *others], everything)
     gaps = [_gap(one.loss, base.loss) for one in others]
     levels, beyond = _levels(gaps)
-    figure, panels = maps(len(others))
+    figure, panels = make_maps(len(others))
     shown, rows = None, []
     for axes, one, title, gap in zip(panels, others, names, gaps, strict=True):
-        shown = filled(axes, one.x, one.y, gap, levels, "both" if beyond else "neither", SIGNED) or shown
+        shown = fill_contours(axes, one.x, one.y, gap, levels, "both" if beyond else "neither", SIGNED) or shown
         if np.nanmin(gap, initial=0) < 0 < np.nanmax(gap, initial=0):
             axes.contour(one.x, one.y, np.clip(gap, levels[0], levels[-1]).T, [0.0], colors="black", linewidths=1.2)
-        centre(axes)
-        label(axes, *axis_names(one), f"{title} minus {reference}")
+        mark_centre(axes)
+        label(axes, *name_axes(one), f"{title} minus {reference}")
         mark(axes, [one.run.name])
         where = {"run": one.run.name, "algorithm": one.run.algorithm, "baseline": base.run.name}
         rows += [
             {**where, "x": x, "y": y, "difference": gap[i, j]} for i, x in enumerate(one.x) for j, y in enumerate(one.y)
         ]
-    texts = [number(level) for level in levels]
+    texts = [format_number(level) for level in levels]
     if beyond:
         texts[0], texts[-1] = f"< {texts[0]}", f"> {texts[-1]}"
     if shown is not None:
-        bar(figure, panels, shown, (levels, texts), "difference of training losses")
+        draw_bar(figure, panels, shown, (levels, texts), "difference of training losses")
     said = [
         "black line: equal loss" if shown is not None else "",
         f"white: less than {levels[len(levels) // 2]:g} apart",
@@ -62,7 +62,7 @@ def _levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], b
     sizes = np.abs(np.concatenate([np.ravel(gap) for gap in gaps]))
     finite = sizes[np.isfinite(sizes) & (sizes > 0)]
     high = float(finite.max()) if len(finite) else 1.0
-    side = decades(high / SPAN, high)
+    side = choose_decades(high / SPAN, high)
     return np.concatenate([-side[::-1], side]), bool(np.isinf(sizes).any())
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from reports.figure import Drawn, Figure
 from reports.palette import assign_looks
-from reports.plotting.relief import colorbar, finish, owned, reliefs, solid
-from reports.plotting.scales import Scale, shared
-from reports.plotting.scene import net_trace, scene, solid_trace
+from reports.plotting.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
+from reports.plotting.scales import Scale, share_scale
+from reports.plotting.scene import make_net_trace, make_scene, make_solid_trace
 from reports.plotting.style import caption
-from reports.plotting.surfaces import Surface, describe, local_surfaces
+from reports.plotting.surfaces import Surface, describe, find_local_surfaces
 from reports.runs import Collection, Run
 from reports.variants import titles
 
@@ -19,30 +19,30 @@ MOST = 3  # participants; further ones are in the file
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    pairs = local_surfaces(runs, everything)
+    pairs = find_local_surfaces(runs, everything)
     chosen = assign_looks(run.algorithm for run in everything.runs)
     of_run = {one.run.name: [pair for pair in pairs if pair[0].run is one.run][:MOST] for one, _ in pairs}
-    scale = shared(one.loss for some in of_run.values() for pair in some for one in pair) if pairs else None
+    scale = share_scale(one.loss for some in of_run.values() for pair in some for one in pair) if pairs else None
     named = titles(runs, everything)
     return [_of_run(some, scale, chosen[some[0][0].run.algorithm].color, named) for some in of_run.values() if scale]
 
 
 def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, named: Mapping[str, str]) -> Drawn:
     run = pairs[0][0].run
-    figure, panels = reliefs(2 * len(pairs), columns=2)
+    figure, panels = make_reliefs(2 * len(pairs), columns=2)
     traces = []
     for number, pair in enumerate(pairs):
         for axes, one in zip(panels[2 * number : 2 * number + 2], pair, strict=True):
             data = "its own data" if one.view == "own" else "everyone's data"
-            solid(axes, one, scale, rasterized=True)
-            finish(axes, one, scale, f"client {one.client} on {data} (n = {one.examples})")
+            draw_solid(axes, one, scale, rasterized=True)
+            finish_axes(axes, one, scale, f"client {one.client} on {data} (n = {one.examples})")
         seen = {"visible": True if number == 0 else "legendonly"}
         own, everyone = (f"client {one.client}, {one.view}" for one in pair)
-        traces.append(solid_trace(pair[0], scale, own, color, **seen))
-        traces.append({**net_trace(pair[1], scale, everyone, color), **seen})
+        traces.append(make_solid_trace(pair[0], scale, own, color, **seen))
+        traces.append({**make_net_trace(pair[1], scale, everyone, color), **seen})
     for axes in panels:
-        owned(axes, run.name)
-    colorbar(figure, panels, scale, NAME)
+        mark_panel(axes, run.name)
+    draw_colorbar(figure, panels, scale, NAME)
     surfaces = [one for pair in pairs for one in pair]
     said = "the same heights for all methods; to turn: solid on the client's own data, net on everyone's"
     return Drawn(
@@ -50,7 +50,7 @@ def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, 
         [row for one in surfaces for row in one.rows(scale)],
         caption([named[run.name], *describe(surfaces, NAME, scale), said]),
         suffix=f"_{run.name}",
-        interactive=scene(traces, surfaces[0], scale, NAME),
+        interactive=make_scene(traces, surfaces[0], scale, NAME),
     )
 
 

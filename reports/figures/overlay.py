@@ -13,33 +13,33 @@ from mpl_toolkits.mplot3d import Axes3D
 
 from reports.figure import Drawn, Figure
 from reports.palette import assign_looks
-from reports.plotting.relief import colorbar, finish, heights_norm, net, reliefs, solid
-from reports.plotting.scales import Scale, shared
-from reports.plotting.scene import net_trace, scene, solid_trace
+from reports.plotting.relief import draw_colorbar, draw_net, draw_solid, finish_axes, make_norm, make_reliefs
+from reports.plotting.scales import Scale, share_scale
+from reports.plotting.scene import make_net_trace, make_scene, make_solid_trace
 from reports.plotting.style import MAGNITUDE, caption, mark
-from reports.plotting.surfaces import Surface, compared, describe, titles
+from reports.plotting.surfaces import Surface, describe, find_comparison, name_surfaces
 from reports.runs import Collection, Run
 
 NAME = "training loss"
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    found = compared(runs, everything)
+    found = find_comparison(runs, everything)
     if found is None:
         return []
     base, others = found
     chosen = assign_looks(run.algorithm for run in everything.runs)
-    scale = shared(one.loss for one in (base, *others))  # the same in every drawing, so that they can be compared
-    reference, *names = titles([base, *others], everything)
+    scale = share_scale(one.loss for one in (base, *others))  # the same in every drawing, so that they can be compared
+    reference, *names = name_surfaces([base, *others], everything)
     drawn = []
     for one, title in zip(others, names, strict=True):
         color = chosen[one.run.algorithm].color
-        figure, (axes,) = reliefs(1, size=4.6)
+        figure, (axes,) = make_reliefs(1, size=4.6)
         lay_over(axes, base, one, scale, color, (reference, title))
-        colorbar(figure, axes, scale, NAME)
+        draw_colorbar(figure, axes, scale, NAME)
         traces = [
-            solid_trace(base, scale, reference, chosen[base.run.algorithm].color, opacity=0.9),
-            net_trace(one, scale, title, color),
+            make_solid_trace(base, scale, reference, chosen[base.run.algorithm].color, opacity=0.9),
+            make_net_trace(one, scale, title, color),
         ]
         said = f"solid: {reference}; net: {title}; same range, heights and colours"
         drawn.append(
@@ -48,7 +48,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
                 [*base.rows(scale), *one.rows(scale)],
                 caption([*describe([base, one], NAME, scale), said]),
                 suffix=f"_{one.run.name}",
-                interactive=scene(traces, base, scale, NAME),
+                interactive=make_scene(traces, base, scale, NAME),
             )
         )
     return drawn
@@ -56,11 +56,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 def lay_over(axes: Axes3D, base: Surface, one: Surface, scale: Scale, color: str, names: tuple[str, str]) -> None:
     """Both surfaces, and a legend."""
-    solid(axes, base, scale, alpha=0.6)
-    net(axes, one, base, scale, color)
-    finish(axes, base, scale, "")
+    draw_solid(axes, base, scale, alpha=0.6)
+    draw_net(axes, one, base, scale, color)
+    finish_axes(axes, base, scale, "")
     heights = scale.heights(base.loss[np.isfinite(base.loss)])
-    middle = to_hex(colormaps[MAGNITUDE](heights_norm(scale)(np.median(heights) if len(heights) else 0.0)))
+    middle = to_hex(colormaps[MAGNITUDE](make_norm(scale)(np.median(heights) if len(heights) else 0.0)))
     keys = [
         Patch(facecolor=middle, alpha=0.6, label=f"{names[0]} (solid)"),
         Line2D([], [], color=color, label=f"{names[1]} (net)"),

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from analysis.store import Answer
 from reports.figure import Drawn, Figure
-from reports.plotting.maps import bar, bounded, filled
+from reports.plotting.maps import clip_to_levels, draw_bar, fill_contours
 from reports.plotting.origins import Origin, read_origins
 from reports.plotting.style import MAGNITUDE, canvas, caption, label, mark
-from reports.plotting.surfaces import in_order
+from reports.plotting.surfaces import sort_runs
 from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import titles
@@ -59,7 +59,7 @@ class Plane:
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     drawn = []
-    for run in in_order(runs, everything):
+    for run in sort_runs(runs, everything):
         found = _find_planes(run, everything)
         for number, plane in enumerate(found):
             suffix = f"_{run.name}" + (f"_{number + 1}" if len(found) > 1 else "")
@@ -96,11 +96,11 @@ def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> 
         values, at_models = factor * measured[field].values, factor * measured[f"model_{field}"].values
         levels = _levels(values, at_models)
         beyond = bool((values > levels[-1]).any())
-        shown = filled(place, plane.x, plane.y, values, levels, "max" if beyond else "neither", MAGNITUDE)
+        shown = fill_contours(place, plane.x, plane.y, values, levels, "max" if beyond else "neither", MAGNITUDE)
         if shown is not None:
-            lines = bounded(values, levels).T
+            lines = clip_to_levels(values, levels).T
             place.contour(plane.x, plane.y, lines, levels[1:], colors="white", linewidths=0.5, alpha=0.7)
-            bar(figure, [place], shown, (levels, _texts(levels, beyond)), "")  # the title names it
+            draw_bar(figure, [place], shown, (levels, _texts(levels, beyond)), "")  # the title names it
         _mark_models(place, plane, names)
         label(place, "weight distance", "weight distance", f"{title}: {name}")
         mark(place, owners)

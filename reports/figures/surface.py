@@ -6,37 +6,37 @@ from collections.abc import Sequence
 
 from reports.figure import Drawn, Figure
 from reports.palette import assign_looks
-from reports.plotting.relief import colorbar, finish, owned, reliefs, solid
-from reports.plotting.scales import shared
-from reports.plotting.scene import scene, solid_trace
+from reports.plotting.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
+from reports.plotting.scales import share_scale
+from reports.plotting.scene import make_scene, make_solid_trace
 from reports.plotting.style import caption
-from reports.plotting.surfaces import describe, global_surfaces, titles
+from reports.plotting.surfaces import describe, find_global_surfaces, name_surfaces
 from reports.runs import Collection, Run
 
 NAME = "training loss"
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    surfaces = global_surfaces(runs, everything)
+    surfaces = find_global_surfaces(runs, everything)
     if not surfaces:
         return []
-    scale, names = shared(one.loss for one in surfaces), titles(surfaces, everything)
+    scale, names = share_scale(one.loss for one in surfaces), name_surfaces(surfaces, everything)
     chosen = assign_looks(run.algorithm for run in everything.runs)
-    figure, panels = reliefs(len(surfaces))
+    figure, panels = make_reliefs(len(surfaces))
     traces = []
     for number, (axes, one, title) in enumerate(zip(panels, surfaces, names, strict=True)):
-        solid(axes, one, scale, rasterized=True)
-        finish(axes, one, scale, title)
-        owned(axes, one.run.name)
+        draw_solid(axes, one, scale, rasterized=True)
+        finish_axes(axes, one, scale, title)
+        mark_panel(axes, one.run.name)
         seen = {"visible": True if number < 2 else "legendonly"}
-        traces.append(solid_trace(one, scale, title, chosen[one.run.algorithm].color, **seen))
-    colorbar(figure, panels, scale, NAME)
+        traces.append(make_solid_trace(one, scale, title, chosen[one.run.algorithm].color, **seen))
+    draw_colorbar(figure, panels, scale, NAME)
     return [
         Drawn(
             figure,
             [row for one in surfaces for row in one.rows(scale)],
             caption(describe(surfaces, NAME, scale)),
-            interactive=scene(traces, surfaces[0], scale, NAME),
+            interactive=make_scene(traces, surfaces[0], scale, NAME),
         )
     ]
 

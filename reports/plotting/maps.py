@@ -19,7 +19,7 @@ from reports.plotting.style import canvas
 BRIGHT = 0.55  # of the colour map: lines are white below and black above
 
 
-def maps(count: int, *, size: float = 2.9) -> tuple[Figure, list[Axes]]:
+def make_maps(count: int, *, size: float = 2.9) -> tuple[Figure, list[Axes]]:
     """A figure with square panels in reading order."""
     columns = count if count < 4 else math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
@@ -29,7 +29,7 @@ def maps(count: int, *, size: float = 2.9) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
-def filled(
+def fill_contours(
     axes: Axes, x: Array, y: Array, values: Array, levels: Array, extend: Extend, name: str
 ) -> ContourSet | None:
     """Values [x, y] as bands between levels, each level with its own colour; nothing where there are no numbers."""
@@ -37,29 +37,35 @@ def filled(
     axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
     axes.grid(False)
     if not np.isfinite(values).any():
         axes.text(0.5, 0.6, "no data", transform=axes.transAxes, ha="center", va="center")
         return None
     colors = colormaps[name].resampled(256)
     return axes.contourf(
-        x, y, bounded(values, levels).T, levels, cmap=colors, norm=bands(levels, extend, colors), extend=extend
+        x,
+        y,
+        clip_to_levels(values, levels).T,
+        levels,
+        cmap=colors,
+        norm=make_bands(levels, extend, colors),
+        extend=extend,
     )
 
 
-def bands(levels: Array, extend: Extend, colors: Colormap) -> BoundaryNorm:
+def make_bands(levels: Array, extend: Extend, colors: Colormap) -> BoundaryNorm:
     """As many colours as bands, evenly along the map."""
     return BoundaryNorm(levels, colors.N, extend=extend)
 
 
-def bounded(values: Array, levels: Array) -> Array:
+def clip_to_levels(values: Array, levels: Array) -> Array:
     """Infinite losses are drawn beyond the last level; contours know no infinity."""
     far = 10 * (abs(levels[-1]) + abs(levels[0]) + 1)
     return np.where(np.isnan(values), np.nan, np.clip(values, -far, far))
 
 
-def lined(axes: Axes, x: Array, y: Array, values: Array, levels: Array) -> ContourSet | None:
+def draw_contour_lines(axes: Axes, x: Array, y: Array, values: Array, levels: Array) -> ContourSet | None:
     """Some of the levels as lines with numbers on them; all of them where the values pass few."""
     finite = values[np.isfinite(values)]
     passed = (levels > finite.min()) & (levels < finite.max()) if len(finite) else np.zeros(len(levels), dtype=bool)
@@ -69,12 +75,14 @@ def lined(axes: Axes, x: Array, y: Array, values: Array, levels: Array) -> Conto
     some = levels[passed & chosen] if (passed & chosen).sum() > 2 else levels[passed]
     dark = np.searchsorted(levels, some) / max(len(levels) - 1, 1) > BRIGHT
     colors = ["0.1" if one else "white" for one in dark]
-    lines = axes.contour(x, y, bounded(values, levels).T, some, colors=colors, linewidths=0.7)
+    lines = axes.contour(x, y, clip_to_levels(values, levels).T, some, colors=colors, linewidths=0.7)
     axes.clabel(lines, fontsize=7, fmt=lambda value: f"{value:g}", inline_spacing=2)
     return lines
 
 
-def bar(figure: Figure, axes: Sequence[Axes], drawn: ContourSet, ticks: tuple[Array, list[str]], name: str) -> None:
+def draw_bar(
+    figure: Figure, axes: Sequence[Axes], drawn: ContourSet, ticks: tuple[Array, list[str]], name: str
+) -> None:
     """The colour bar with plain numbers: for all panels, or as high as the only one."""
     if len(axes) == 1:
         shown = figure.colorbar(drawn, cax=axes[0].inset_axes((1.03, 0.0, 0.05, 1.0)))
@@ -86,12 +94,12 @@ def bar(figure: Figure, axes: Sequence[Axes], drawn: ContourSet, ticks: tuple[Ar
     shown.set_label(name)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Short, with a true minus."""
     return f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
 
 
-def centre(axes: Axes) -> None:
+def mark_centre(axes: Axes) -> None:
     """Where the model itself is."""
     axes.plot(0, 0, "+", color="white", markersize=11, markeredgewidth=3.0)
     axes.plot(0, 0, "+", color="black", markersize=10, markeredgewidth=1.4)

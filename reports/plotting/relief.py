@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from reports.plotting.scales import Scale
 from reports.plotting.style import MAGNITUDE, STYLE, mark
-from reports.plotting.surfaces import Surface, axis_names
+from reports.plotting.surfaces import Surface, name_axes
 
 LINES = 25  # of a net, or cells of a surface, in each direction: more can be neither seen nor drawn in time
 VIEW = {"elev": 28, "azim": -55}
 
 
-def reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -> tuple[Figure, list[Axes3D]]:
+def make_reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -> tuple[Figure, list[Axes3D]]:
     """A figure with axes in three dimensions, in reading order."""
     columns = columns or (count if count < 4 else math.ceil(math.sqrt(count)))
     rows = math.ceil(count / columns)
@@ -38,7 +38,7 @@ def reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -> tup
     return figure, flat[:count]
 
 
-def solid(axes: Axes3D, surface: Surface, scale: Scale, **look: Any) -> Any:
+def draw_solid(axes: Axes3D, surface: Surface, scale: Scale, **look: Any) -> Any:
     """A surface coloured by its height; nothing where there are no numbers."""
     heights = scale.heights(surface.loss)
     if not np.isfinite(heights).any():
@@ -46,20 +46,20 @@ def solid(axes: Axes3D, surface: Surface, scale: Scale, **look: Any) -> Any:
         return None
     x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
     drawn = axes.plot_surface(
-        x, y, heights, cmap=MAGNITUDE, norm=heights_norm(scale), rcount=2 * LINES, ccount=2 * LINES, zorder=2, **look
+        x, y, heights, cmap=MAGNITUDE, norm=make_norm(scale), rcount=2 * LINES, ccount=2 * LINES, zorder=2, **look
     )
     mark(drawn, [surface.run.name])
     return drawn
 
 
-def net(axes: Axes3D, surface: Surface, base: Surface, scale: Scale, color: str) -> list[Line3DCollection]:
+def draw_net(axes: Axes3D, surface: Surface, base: Surface, scale: Scale, color: str) -> list[Line3DCollection]:
     """A surface as a net; what is below the solid one of `base` is drawn before it and shines through."""
     heights, ground = scale.heights(surface.loss), scale.heights(base.loss)
     x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
     points = np.stack([x, y, heights, heights - ground], axis=-1)
     every = [max(-(-size // LINES), 1) for size in heights.shape]
     along, across = points[:, :: every[1]].swapaxes(0, 1), points[:: every[0]]
-    pieces = np.concatenate([_pieces(along), _pieces(across)])
+    pieces = np.concatenate([_cut_lines(along), _cut_lines(across)])
     above = pieces[..., 3].mean(axis=1) >= 0
     drawn = []
     for some, zorder in ((~above, 1), (above, 3)):
@@ -70,20 +70,20 @@ def net(axes: Axes3D, surface: Surface, base: Surface, scale: Scale, color: str)
     return drawn
 
 
-def _pieces(lines: NDArray[np.float64]) -> NDArray[np.float64]:
+def _cut_lines(lines: NDArray[np.float64]) -> NDArray[np.float64]:
     """Lines (line, point, number) cut at every point, without those that lack an end."""
     pieces = np.stack([lines[:, :-1], lines[:, 1:]], axis=2).reshape(-1, 2, lines.shape[-1])
     return pieces[np.isfinite(pieces[..., :3]).all(axis=(1, 2))]
 
 
-def finish(axes: Axes3D, surface: Surface, scale: Scale, title: str) -> None:
+def finish_axes(axes: Axes3D, surface: Surface, scale: Scale, title: str) -> None:
     """Heights in plain numbers, every axis named, the same point of view for all."""
     values, texts = scale.ticks(6)
     axes.set_zlim(*scale.heights(np.array([scale.low, scale.high])))
     axes.set_zticks(scale.heights(values), texts)
     for axis, coordinates in ((axes.xaxis, surface.x), (axes.yaxis, surface.y)):
         axis.set_ticks([float(coordinates[0]), 0.0, float(coordinates[-1])])
-    across, along = axis_names(surface)
+    across, along = name_axes(surface)
     axes.set_xlabel(across, fontsize=7, labelpad=-6)
     axes.set_ylabel(along, fontsize=7, labelpad=-6)
     axes.set_zlabel("loss", fontsize=7, labelpad=-5)
@@ -94,22 +94,22 @@ def finish(axes: Axes3D, surface: Surface, scale: Scale, title: str) -> None:
     axes.patch.set_visible(False)  # it would cover labels of the panel beside it
 
 
-def owned(axes: Axes3D, run: str) -> None:
+def mark_panel(axes: Axes3D, run: str) -> None:
     """The whole panel belongs to a run; its three axes are drawn outside the group of the panel."""
     mark([axes, axes.xaxis, axes.yaxis, axes.zaxis], [run])
 
 
-def colorbar(figure: Figure, axes: Any, scale: Scale, name: str) -> None:
+def draw_colorbar(figure: Figure, axes: Any, scale: Scale, name: str) -> None:
     """One for all panels."""
     values, texts = scale.ticks()
     bar = figure.colorbar(
-        ScalarMappable(heights_norm(scale), MAGNITUDE), ax=axes, extend=scale.extend, shrink=0.7, pad=0.06
+        ScalarMappable(make_norm(scale), MAGNITUDE), ax=axes, extend=scale.extend, shrink=0.7, pad=0.06
     )
     bar.set_ticks(list(scale.heights(values)), labels=texts)
     bar.ax.tick_params(labelsize=8)
     bar.set_label(name)
 
 
-def heights_norm(scale: Scale) -> Normalize:
+def make_norm(scale: Scale) -> Normalize:
     """Colours along the heights that are drawn."""
     return Normalize(*scale.heights(np.array([scale.low, scale.high])))

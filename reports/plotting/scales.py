@@ -75,21 +75,21 @@ class Scale:
         return f"clipped for display {' and '.join(ends)}" if ends else ""
 
 
-def shared(values: Iterable[Array]) -> Scale:
+def share_scale(values: Iterable[Array]) -> Scale:
     """One scale for all of these, logarithmic where they span more than a decade and a half."""
     together = np.concatenate([np.ravel(one) for one in values])
     finite = together[np.isfinite(together)]
     positive = finite[finite > 0]
     if not len(positive) or finite.min() < 0:
-        return linear([together])
+        return make_linear_scale([together])
     high = min(float(finite.max()), FAR * float(np.median(positive)))
     low = max(float(positive.min()), 10 ** np.ceil(np.log10(high / DEEP)))  # a whole decade, where it clips
     if high / low <= WIDE:
         return _seen(STEPS.tick_values(float(finite.min()), high), together)
-    return _seen(decades(low, high, FEW if high / low > 3e3 else MANY), together, log=True)
+    return _seen(choose_decades(low, high, FEW if high / low > 3e3 else MANY), together, log=True)
 
 
-def linear(values: Iterable[Array]) -> Scale:
+def make_linear_scale(values: Iterable[Array]) -> Scale:
     """One linear scale for all of these, whatever they span."""
     together = np.concatenate([np.ravel(one) for one in values])
     finite = together[np.isfinite(together)]
@@ -97,7 +97,7 @@ def linear(values: Iterable[Array]) -> Scale:
     return _seen(STEPS.tick_values(low, high), together)
 
 
-def decades(low: float, high: float, steps: Sequence[float] = FEW) -> Array:
+def choose_decades(low: float, high: float, steps: Sequence[float] = FEW) -> Array:
     """Plain numbers in equal steps of the logarithm, from one at or below low to one at or above high."""
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     all_ = np.array([float(f"{step}e{power}") for power in powers for step in steps])

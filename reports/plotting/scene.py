@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from reports.plotting.relief import LINES
 from reports.plotting.scales import Scale
-from reports.plotting.surfaces import Surface, axis_names
+from reports.plotting.surfaces import Surface, name_axes
 
 
-def solid_trace(surface: Surface, scale: Scale, title: str, color: str, **look: Any) -> dict[str, Any]:
+def make_solid_trace(surface: Surface, scale: Scale, title: str, color: str, **look: Any) -> dict[str, Any]:
     """A surface coloured by its height, with a grid of thin lines in the method's colour to tell several apart."""
     x, y = surface.x, surface.y
     lines = {"show": True, "color": color, "width": 2, "highlight": False}
@@ -21,10 +21,10 @@ def solid_trace(surface: Surface, scale: Scale, title: str, color: str, **look: 
         "type": "surface",
         "name": title,
         "meta": {"run": surface.run.name},
-        "x": plain(x),
-        "y": plain(y),
-        "z": plain(scale.shown(surface.loss).T),  # plotly's rows go along y
-        "surfacecolor": plain(scale.heights(surface.loss).T),
+        "x": to_lists(x),
+        "y": to_lists(y),
+        "z": to_lists(scale.shown(surface.loss).T),  # plotly's rows go along y
+        "surfacecolor": to_lists(scale.heights(surface.loss).T),
         "coloraxis": "coloraxis",
         "contours": {
             "x": {**lines, "start": float(x[0]), "end": float(x[-1]), "size": float(x[-1] - x[0]) / 10},
@@ -36,22 +36,22 @@ def solid_trace(surface: Surface, scale: Scale, title: str, color: str, **look: 
     }
 
 
-def net_trace(surface: Surface, scale: Scale, title: str, color: str) -> dict[str, Any]:
+def make_net_trace(surface: Surface, scale: Scale, title: str, color: str) -> dict[str, Any]:
     """A surface as one line that goes along all rows and all columns, broken between them."""
     heights = scale.shown(surface.loss)
     every_x, every_y = (max(-(-len(one) // LINES), 1) for one in (surface.x, surface.y))
     x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
     stacked = np.stack([x, y, heights])
     rows, columns = stacked[:, ::every_x], stacked[:, :, ::every_y].swapaxes(1, 2)
-    line = np.concatenate([_broken(rows), _broken(columns)], axis=1)
+    line = np.concatenate([_join_lines(rows), _join_lines(columns)], axis=1)
     return {
         "type": "scatter3d",
         "mode": "lines",
         "name": title,
         "meta": {"run": surface.run.name},
-        "x": plain(line[0]),
-        "y": plain(line[1]),
-        "z": plain(line[2]),
+        "x": to_lists(line[0]),
+        "y": to_lists(line[1]),
+        "z": to_lists(line[2]),
         "line": {"color": color, "width": 3},
         "connectgaps": False,
         "hovertemplate": f"{title}<br>%{{x:.3g}}, %{{y:.3g}}<br>loss %{{z:.4g}}<extra></extra>",
@@ -59,22 +59,22 @@ def net_trace(surface: Surface, scale: Scale, title: str, color: str) -> dict[st
     }
 
 
-def _broken(lines: NDArray[np.float64]) -> NDArray[np.float64]:
+def _join_lines(lines: NDArray[np.float64]) -> NDArray[np.float64]:
     """(3, lines, points) one after the other, a gap after each."""
     gaps = np.full((*lines.shape[:2], 1), np.nan)
     return np.concatenate([lines, gaps], axis=2).reshape(3, -1)
 
 
-def scene(traces: Sequence[dict[str, Any]], surface: Surface, scale: Scale, name: str) -> dict[str, Any]:
+def make_scene(traces: Sequence[dict[str, Any]], surface: Surface, scale: Scale, name: str) -> dict[str, Any]:
     """One room for all traces: loss logarithmic where its range is wide, colours and ticks in plain numbers."""
-    across, along = axis_names(surface)
+    across, along = name_axes(surface)
     values, texts = scale.ticks()
     low, high = scale.heights(np.array([scale.low, scale.high]))
     height = {
         "title": {"text": name},
         "type": "log" if scale.log else "linear",
         "range": [float(low), float(high)],
-        "tickvals": plain(values),
+        "tickvals": to_lists(values),
         "ticktext": texts,
     }
     colors = {
@@ -83,7 +83,7 @@ def scene(traces: Sequence[dict[str, Any]], surface: Surface, scale: Scale, name
         "cmax": float(high),
         "colorbar": {
             "title": {"text": name},
-            "tickvals": plain(scale.heights(values)),
+            "tickvals": to_lists(scale.heights(values)),
             "ticktext": texts,
             "len": 0.7,
             "thickness": 14,
@@ -107,8 +107,8 @@ def scene(traces: Sequence[dict[str, Any]], surface: Surface, scale: Scale, name
     }
 
 
-def plain(values: NDArray[np.float64]) -> Any:
+def to_lists(values: NDArray[np.float64]) -> Any:
     """Lists of numbers of five digits, with None where a number is missing."""
     if values.ndim > 1:
-        return [plain(one) for one in values]
+        return [to_lists(one) for one in values]
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]

@@ -79,28 +79,30 @@ class Surface:
         ]
 
 
-def global_surfaces(runs: Sequence[Run], everything: Collection, split: str = "train") -> list[Surface]:
+def find_global_surfaces(runs: Sequence[Run], everything: Collection, split: str = "train") -> list[Surface]:
     """The last stored round of every run that has one, in the order of methods; FedAvg, if there, is the first."""
-    found = [rounds[-1] for run in in_order(runs, everything) if (rounds := surfaces_of(run, runs, everything, split))]
-    return found if len(found) <= MOST else one_seed(found)
+    found = [
+        rounds[-1] for run in sort_runs(runs, everything) if (rounds := find_surfaces(run, runs, everything, split))
+    ]
+    return found if len(found) <= MOST else keep_one_seed(found)
 
 
-def in_order(runs: Sequence[Run], everything: Collection) -> list[Run]:
+def sort_runs(runs: Sequence[Run], everything: Collection) -> list[Run]:
     """By method as in every legend, then by seed."""
     order = list(assign_looks(run.algorithm for run in everything.runs))
     return sorted(runs, key=lambda run: (order.index(run.algorithm), run.seed))
 
 
-def local_surfaces(runs: Sequence[Run], everything: Collection) -> list[tuple[Surface, Surface]]:
+def find_local_surfaces(runs: Sequence[Run], everything: Collection) -> list[tuple[Surface, Surface]]:
     """Participants' models of the last stored round: on their own data, and on everyone's."""
     pairs = []
-    for run in in_order(runs, everything):
-        own, everyone = (surfaces_of(run, runs, everything, split, local=True) for split in ("own", "train"))
+    for run in sort_runs(runs, everything):
+        own, everyone = (find_surfaces(run, runs, everything, split, local=True) for split in ("own", "train"))
         pairs += [both for both in zip(own, everyone, strict=True) if both[0].round == own[-1].round]
     return pairs
 
 
-def surfaces_of(
+def find_surfaces(
     run: Run, runs: Sequence[Run], everything: Collection, split: str, *, local: bool = False
 ) -> list[Surface]:
     """A run's surfaces in the order of rounds; from the answer that compares most of the runs, else from its own.
@@ -123,19 +125,19 @@ def surfaces_of(
         mine = [(number, one) for number, one in models if one.run == run.name]
         if not mine and answer is own and len({one.run for _, one in models}) == 1:
             mine = models  # the directory was called otherwise then
-        if mine and _has(answer, [number for number, _ in mine], split):
+        if mine and _was_measured(answer, [number for number, _ in mine], split):
             mine.sort(key=lambda one: one[1].round)
-            return [_read(answer, number, one, split, run) for number, one in mine]
+            return [_read_surface(answer, number, one, split, run) for number, one in mine]
     return []
 
 
-def _has(answer: Answer, models: Sequence[int], split: str) -> bool:
+def _was_measured(answer: Answer, models: Sequence[int], split: str) -> bool:
     """Whether these models were evaluated on a split."""
     done = answer.data["done"].isel(model=list(models))
     return split in done["split"].values and bool(done.sel(split=split).any())
 
 
-def _read(answer: Answer, number: int, origin: Origin, split: str, run: Run) -> Surface:
+def _read_surface(answer: Answer, number: int, origin: Origin, split: str, run: Run) -> Surface:
     data = answer.data.isel(model=number).sel(split=split)
     return Surface(
         run=run,
@@ -151,7 +153,7 @@ def _read(answer: Answer, number: int, origin: Origin, split: str, run: Run) -> 
     )
 
 
-def one_seed(surfaces: Sequence[Surface]) -> list[Surface]:
+def keep_one_seed(surfaces: Sequence[Surface]) -> list[Surface]:
     """Those of the first one's seed, and the first of every method that lacks it."""
     seed = surfaces[0].run.seed
     there = {one.run.algorithm for one in surfaces if one.run.seed == seed}
@@ -162,22 +164,22 @@ def one_seed(surfaces: Sequence[Surface]) -> list[Surface]:
     return kept
 
 
-def compared(runs: Sequence[Run], everything: Collection) -> tuple[Surface, list[Surface]] | None:
+def find_comparison(runs: Sequence[Run], everything: Collection) -> tuple[Surface, list[Surface]] | None:
     """The baseline, and those that lie on its grid in directions made in the same way; nothing if there are none."""
-    found = global_surfaces(runs, everything)
+    found = find_global_surfaces(runs, everything)
     if not found:
         return None
-    base, *others = one_seed(found)
-    same = [one for one in others if _comparable(base, one)]
+    base, *others = keep_one_seed(found)
+    same = [one for one in others if _can_be_compared(base, one)]
     return (base, same) if same else None
 
 
-def _comparable(one: Surface, other: Surface) -> bool:
+def _can_be_compared(one: Surface, other: Surface) -> bool:
     made = [(surface.about.get("axes"), surface.about.get("seed")) for surface in (one, other)]
     return made[0] == made[1] and np.array_equal(one.x, other.x) and np.array_equal(one.y, other.y)
 
 
-def titles(surfaces: Sequence[Surface], everything: Collection) -> list[str]:
+def name_surfaces(surfaces: Sequence[Surface], everything: Collection) -> list[str]:
     """Methods with what they differ in, and the run's name where even that is not enough."""
     named = variants.titles(list({one.run.name: one.run for one in surfaces}.values()), everything)
     texts = [named[one.run.name] for one in surfaces]
@@ -186,7 +188,7 @@ def titles(surfaces: Sequence[Surface], everything: Collection) -> list[str]:
     ]
 
 
-def axis_names(surface: Surface) -> tuple[str, str]:
+def name_axes(surface: Surface) -> tuple[str, str]:
     """What the two axes are."""
     if surface.about.get("axes") == "eigen":
         return "along eigenvector 1 (weight distance)", "along eigenvector 2 (weight distance)"

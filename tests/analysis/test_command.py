@@ -14,7 +14,7 @@ from rich.console import Console
 
 from analysis import command, runner, store
 from analysis.subjects import Limits, Run
-from training.storage import lease
+from training.storage import lock
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def console() -> Console:
 @contextmanager
 def another(directory: Path) -> Iterator[None]:
     """Somebody else holds a directory."""
-    with lease.hold(directory, "train"):
+    with lock.hold(directory, "train"):
         yield
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from reports import animation
 from reports.animation import animate, over_rounds, rotating
-from reports.plotting.surfaces import compared, surfaces_of
+from reports.plotting.surfaces import find_comparison, find_surfaces
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
@@ -39,7 +39,7 @@ def frames(path: Path) -> list[bytes]:
 @pytest.mark.usefixtures("few_frames")
 def test_a_surface_turns(tmp_path: Path) -> None:
     found = read(tmp_path)
-    pair = compared(found.runs, found)
+    pair = find_comparison(found.runs, found)
     assert pair is not None
     path = rotating(pair[0], pair[1][0], tmp_path / "turn.gif", "red", found)
     assert len(set(frames(path))) == 3
@@ -48,7 +48,7 @@ def test_a_surface_turns(tmp_path: Path) -> None:
 
 def test_rounds_pass_one_frame_each(tmp_path: Path) -> None:
     found = read(tmp_path, rounds=(2, 5, 10))
-    path = over_rounds(surfaces_of(found.runs[0], found.runs, found, "train"), tmp_path / "rounds.gif", found)
+    path = over_rounds(find_surfaces(found.runs[0], found.runs, found, "train"), tmp_path / "rounds.gif", found)
     assert len(set(frames(path))) == 3
 
 

@@ -14,7 +14,7 @@ from training.console.tables import add_notes, make_table, print_line, show_sett
 from training.personal.client_evaluation import Subject, find_largest_draw, open_subject
 from training.personal.evaluation import evaluate, parse_options
 from training.personal.scores import PersonalResult
-from training.storage import lease
+from training.storage import lock
 from training.storage.atomic_files import remove_temporary_files
 from training.storage.run_directory import PERSONAL, find_runs
 
@@ -47,7 +47,7 @@ def evaluate_runs(
 
     with bars(console) as bar:
         for run in find_runs(runs):
-            with lease.hold(run, "personal"):
+            with lock.hold(run, "personal"):
                 remove_temporary_files(run / PERSONAL)
                 subject = open_subject(run, round=round, model=model, data_root=data_root, on_message=tell)
                 for strategy in strategies:

@@ -15,11 +15,11 @@ from training.config import Recipe
 from training.console.progress import Bars, bars
 from training.console.summaries import Score, find_scores, find_standing
 from training.console.tables import make_table, print_line, show_settings
+from training.engine.opening import find_run
 from training.engine.run import RoundCallback, train
 from training.executors.choice import BACKENDS
 from training.storage import checkpoint, metrics, toml
 from training.storage.metrics import Record
-from training.storage.opening import find_run
 from training.storage.run_directory import CONFIG, checkpoint_rounds, read_provenance
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from training.config import Recipe
 from training.data import partition
+from training.engine import opening
 from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError
 from training.engine.saving import check_fit, restore_state, save_state
 from training.engine.state import State
 from training.executors.base import Executor
 from training.executors.choice import open_executor
-from training.storage import checkpoint, lease, metrics, opening, run_directory
+from training.storage import checkpoint, lock, metrics, run_directory
 from training.storage.metrics import Record
 
 RoundCallback = Callable[[Record], object]  # called with the metrics of each finished round
@@ -47,7 +48,7 @@ def train(
     writes into that directory.
     """
     path = opening.find_run(out, recipe, name)
-    with lease.hold(path, "train"):
+    with lock.hold(path, "train"):
         federation, state = _open(recipe, path, on_message)
         if state.round >= recipe.rounds.count:
             run_directory.write_status(path, "finished", state.round)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
 
-from training.storage import lease
+from training.storage import lock
 
 
 class DamagedError(ValueError):
@@ -54,7 +54,7 @@ def replace_file(path: Path) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
             flush(temporary)
-            lease.check(path)
+            lock.check(path)
             os.replace(temporary, path)
         finally:
             remove(temporary)
@@ -108,7 +108,7 @@ def explain_write_errors(what: Path | str) -> Iterator[None]:
     """
     try:
         yield
-    except lease.LeaseLostError:
+    except lock.LeaseLostError:
         raise
     except OSError as error:
         raise OSError(

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.rules.vectors import Vectors
-from training.storage import lease, tensors
+from training.storage import lock, tensors
 from training.storage.atomic_files import (
     DamagedError,
     explain_write_errors,
@@ -28,10 +27,12 @@ from training.storage.atomic_files import (
     write_flushed,
 )
 from training.storage.run_directory import METRICS, TENSOR_FILES, checkpoint_path, checkpoint_rounds, read_meta
-from training.storage.verification import check_checkpoint
+from training.storage.tensors import check_checkpoint
 from training.storage.verified_files import FORMAT, seal
 
 RESUMABLE = 2  # checkpoints that keep the clients' vectors: the newest, and one in case that it is damaged
+
+Vectors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def save(run: Path, checkpoint: Checkpoint) -> Path:
             flush(temporary)
             if checkpoint.round:
                 flush(run / METRICS)  # a checkpoint promises that the rounds before it are recorded
-            lease.check(target)
+            lock.check(target)
             remove(target)  # a damaged one, or one that forgot its clients
             os.replace(temporary, target)
             flush(target.parent)

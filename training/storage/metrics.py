@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from training.storage import lease
+from training.storage import lock
 from training.storage.atomic_files import DamagedError, explain_write_errors, write_atomically
 from training.storage.run_directory import METRICS, PROVENANCE
 from training.storage.verified_files import parse_object, read_small, require_format
@@ -35,7 +35,7 @@ def read(run: Path) -> list[Record]:
 def append(run: Path, record: Mapping[str, Any]) -> None:
     """Add the record of the next round."""
     path = run / METRICS
-    lease.check(path)
+    lock.check(path)
     last = _last(path)
     number, seal = (last[0]["round"], last[1]) if last is not None else (0, "")
     if record["round"] != number + 1:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.storage.atomic_files import DamagedError, Fingerprint, write_flushed
+from training.storage.run_directory import read_meta
 from training.storage.verified_files import parse_object, require_size
 
 Floats = NDArray[np.floating[Any]]
@@ -69,6 +70,16 @@ def read(path: Path, expected: Fingerprint) -> dict[str, Floats]:
     if digest.hexdigest() != expected["sha256"]:
         raise _changed(path)
     return arrays
+
+
+def check_checkpoint(path: Path) -> str:
+    """Describe what is wrong with a checkpoint, given its folder; an empty text if it is intact."""
+    try:
+        for file, expected in read_meta(path)["files"].items():
+            verify(path / file, expected)
+    except DamagedError as error:
+        return str(error)
+    return ""
 
 
 def verify(path: Path, expected: Fingerprint) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from analysis import store
 from reports.runs import read_runs
 from tests.fuzz.cases import RefusedError
-from training.storage import run_directory, verification
+from training import verification
+from training.storage import run_directory
 
 FINISHED, STOPPED = "runs/finished", "runs/stopped"
 MANY = 20  # lines that a list of problems may have

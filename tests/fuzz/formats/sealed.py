@@ -11,9 +11,10 @@ from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, STOPPED, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes, spoil_value
 from tests.fuzz.workspace import LAST
+from training import verification
 from training.console import summaries
 from training.personal import scores
-from training.storage import checkpoint, lease, run_directory, verification, verified_files
+from training.storage import checkpoint, lock, run_directory, verified_files
 
 META = f"{FINISHED}/checkpoints/{LAST}/meta.json"
 STATUS, PROVENANCE = f"{FINISHED}/status.json", f"{FINISHED}/provenance.json"
@@ -36,8 +37,8 @@ class Sealed:
     """Sealed and plain JSON with other types, huge numbers, doubled keys, deep nesting; half of it sealed again."""
 
     def __init__(self, folder: Path) -> None:
-        lock = lease._description("train")
-        self.sound = {name: (folder / name).read_bytes() if name != LOCK else lock for name in LOOKERS}
+        sound_lock = lock._description("train")
+        self.sound = {name: (folder / name).read_bytes() if name != LOCK else sound_lock for name in LOOKERS}
         self.readers = {
             "checkpoint": Reader(lambda folder: checkpoint.load(folder / META.rpartition("/")[0])),
             "problem": Reader(problem),
@@ -82,7 +83,7 @@ def problem(folder: Path) -> str:
 
 def hold(folder: Path) -> bool:
     """Take a run over from whoever holds it, if nobody is there."""
-    with lease.hold(folder / STOPPED, "test"):
+    with lock.hold(folder / STOPPED, "test"):
         pass
     if (folder / LOCK).exists():
         raise AssertionError("a lock was left behind")

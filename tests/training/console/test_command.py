@@ -19,13 +19,13 @@ from rich.console import Console
 
 from analysis import store
 from landscape import cli
-from training import config
+from training import config, verification
 from training.console import partition_picture, sweep, tables
 from training.console.messages import printable
 from training.data import datasets, partition
 from training.methods import catalog
 from training.models import networks
-from training.storage import lease, metrics, run_directory, verification
+from training.storage import lock, metrics, run_directory
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [  # -P: the current folder is ours to add; a background job of a shell has interrupts switched off
@@ -419,7 +419,7 @@ def test_a_busy_directory_is_one_line(command, run):
     before = (run / "metrics.jsonl").read_bytes()
     shutil.rmtree(run / "checkpoints" / "round_000004")
     for words in (("train", "digits_feddyn", *QUICK), ("personal", run)):
-        with lease.hold(run, "train"):
+        with lock.hold(run, "train"):
             code, _, err = command(*words)
         assert code == 2
         assert re.fullmatch(rf"error: {run} is being written by train \(pid \d+ on host .*\): wait for it, .*\n", err)

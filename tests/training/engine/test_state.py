@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from tests.training.federations import NAMES, close, federation, made_up, play
-from training import config
+from training import config, verification
 from training.data import datasets, partition
 from training.engine.federation import Federation
 from training.engine.local_training import ClientResult, DivergenceError
@@ -20,7 +20,7 @@ from training.engine.saving import restore_state, save_state
 from training.engine.state import State
 from training.executors.base import Broadcast, Task
 from training.executors.serial import Serial
-from training.storage import checkpoint, metrics, run_directory, verification
+from training.storage import checkpoint, metrics, run_directory
 
 
 def build(name: str, **tables: Any) -> Federation:

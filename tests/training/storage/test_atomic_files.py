@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.storage import lease
+from training.storage import lock
 from training.storage.atomic_files import remove_temporary_files, replace_file, temporary_path, write_atomically
 
 
@@ -47,10 +47,10 @@ def test_a_full_disk_names_the_file_and_keeps_the_old_one(tmp_path: Path, monkey
 
 
 def test_a_process_that_lost_its_lock_writes_nothing(tmp_path: Path) -> None:
-    with lease.hold(tmp_path / "run", "test"):
+    with lock.hold(tmp_path / "run", "test"):
         write_atomically(tmp_path / "run" / "file", b"old")
         (tmp_path / "run" / "lock").unlink()
-        with pytest.raises(lease.LeaseLostError, match="no longer locked"):
+        with pytest.raises(lock.LeaseLostError, match="no longer locked"):
             write_atomically(tmp_path / "run" / "file", b"new")
     assert (tmp_path / "run" / "file").read_bytes() == b"old"
 

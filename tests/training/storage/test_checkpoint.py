@@ -26,9 +26,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from training import config
+from training import config, verification
 from training.engine.run import train
-from training.storage import atomic_files, checkpoint, metrics, run_directory, verification
+from training.storage import atomic_files, checkpoint, metrics, run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.checkpoint import Checkpoint
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from training import config
+from training import config, verification
 from training.console import summaries, sweep
 from training.data import partition
 from training.engine.run import train
 from training.personal import scores
-from training.storage import checkpoint, lease, metrics, npz, run_directory, tensors, verification, verified_files
+from training.storage import checkpoint, lock, metrics, npz, run_directory, tensors, verified_files
 from training.storage.atomic_files import DamagedError
 
 RECIPE = config.validate(
@@ -223,7 +223,7 @@ def test_a_lost_lease_stops_training_before_anything_is_put_in_its_place(tmp_pat
             (path / "lock").unlink()
 
     path = tmp_path / RECIPE.slug
-    with pytest.raises(lease.LeaseLostError, match="was no longer locked: this process gave no sign of life"):
+    with pytest.raises(lock.LeaseLostError, match="was no longer locked: this process gave no sign of life"):
         train(RECIPE, tmp_path, backend="serial", on_round=lose)
     assert run_directory.checkpoint_rounds(path) == [0, 1, 2]
     assert len(metrics.read(path)) == 2

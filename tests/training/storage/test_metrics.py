@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis import summary
-from training.storage import lease, metrics
+from training.storage import lock, metrics
 from training.storage.atomic_files import DamagedError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -151,9 +151,9 @@ def test_an_absurd_line_takes_no_memory(tmp_path):
 
 
 def test_without_the_lease_nothing_is_added(run):
-    with lease.hold(run, "train"):
+    with lock.hold(run, "train"):
         (run / "lock").unlink()
-        with pytest.raises(lease.LeaseLostError):
+        with pytest.raises(lock.LeaseLostError):
             metrics.append(run, {"round": 6})
     assert metrics.read(run) == RECORDS
 
@@ -173,8 +173,6 @@ def test_other_formats_are_refused(run, about, message):
 
 
 def test_torch_is_not_needed():
-    modules = (
-        "training.storage.metrics, training.storage.verification, training.storage.run_directory, training.storage.toml"
-    )
+    modules = "training.storage.metrics, training.verification, training.storage.run_directory, training.storage.toml"
     script = f"import sys; import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from training import recipe_tables
 from training.data import partition
 from training.personal import scores
-from training.storage import metrics, tensors
+from training.storage import metrics
 from training.storage.atomic_files import DamagedError
 from training.storage.run_directory import (
     CHECKPOINTS,
@@ -21,10 +21,10 @@ from training.storage.run_directory import (
     Status,
     checkpoint_path,
     checkpoint_rounds,
-    read_meta,
     read_provenance,
     read_status,
 )
+from training.storage.tensors import check_checkpoint
 from training.storage.verified_files import require_inside, verify
 
 READERS: dict[str, Callable[[Path], object]] = {
@@ -57,16 +57,6 @@ def check_run(run: Path) -> list[str]:
         problem = check_checkpoint(path) if path.name in named else f"{path}: not a checkpoint"
         problems += [problem] if problem else []
     return problems or list(_find_gaps(run, read_status(run), found))
-
-
-def check_checkpoint(path: Path) -> str:
-    """Describe what is wrong with a checkpoint, given its folder; an empty text if it is intact."""
-    try:
-        for file, expected in read_meta(path)["files"].items():
-            tensors.verify(path / file, expected)
-    except DamagedError as error:
-        return str(error)
-    return ""
 
 
 def _check_small_file(run: Path, name: str, status: Status | None) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from training.storage import lease
-from training.storage.lease import BusyError, LeaseLostError
+from training.storage import lock
+from training.storage.lock import BusyError, LeaseLostError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -22,42 +22,42 @@ ROOT = Path(__file__).resolve().parents[3]
 COUNTER = """
 import sys, time
 from pathlib import Path
-from training.storage import lease
+from training.storage import lock
 folder, wanted = Path(sys.argv[1]), int(sys.argv[2])
 file, inside = folder.parent / "count", folder.parent / "inside"
 done = 0
 while done < wanted:
     try:
-        with lease.hold(folder, "count"):
+        with lock.hold(folder, "count"):
             inside.mkdir()
             number = int(file.read_text())
             time.sleep(0.0005)
             file.write_text(str(number + 1))
             inside.rmdir()
             done += 1
-    except lease.BusyError:
+    except lock.BusyError:
         time.sleep(0.0005)
 """
 KEEPER = """
 import sys, time
 from pathlib import Path
-from training.storage import lease
-with lease.hold(Path(sys.argv[1]), "keep"):
+from training.storage import lock
+with lock.hold(Path(sys.argv[1]), "keep"):
     print("held", flush=True)
     time.sleep(100)
 """
 RACER = """
 import sys
 from pathlib import Path
-from training.storage import lease
+from training.storage import lock
 for line in sys.stdin:
     folder = Path(line.strip())
     try:
-        with lease.hold(folder, "race"):
+        with lock.hold(folder, "race"):
             print("held", flush=True)
             sys.stdin.readline()
         print("given back", flush=True)
-    except lease.BusyError:
+    except lock.BusyError:
         print("busy", flush=True)
 """
 
@@ -86,7 +86,7 @@ def names(folder):
 
 def left_by(folder, **changes):
     """A lock as a process leaves it that was killed."""
-    raw = json.loads(lease._description("train")) | changes
+    raw = json.loads(lock._description("train")) | changes
     (folder / "lock").write_text(json.dumps(raw, indent=2) + "\n")
 
 
@@ -95,7 +95,7 @@ ELSEWHERE = {"host": "far", "machine": "another", "pid": 1}
 
 
 def test_a_lease_leaves_nothing_behind(tmp_path):
-    with lease.hold(tmp_path / "run", "train"):
+    with lock.hold(tmp_path / "run", "train"):
         assert names(tmp_path / "run") == ["lock"]
         about = json.loads((tmp_path / "run" / "lock").read_text())
         assert (about["pid"], about["purpose"]) == (os.getpid(), "train")
@@ -104,18 +104,18 @@ def test_a_lease_leaves_nothing_behind(tmp_path):
 
 
 def test_a_directory_made_for_nothing_is_removed(tmp_path):
-    with pytest.raises(ZeroDivisionError), lease.hold(tmp_path / "runs" / "a" / "b", "train"):
+    with pytest.raises(ZeroDivisionError), lock.hold(tmp_path / "runs" / "a" / "b", "train"):
         raise ZeroDivisionError
     assert names(tmp_path) == []
     (tmp_path / "mine").mkdir()
-    with lease.hold(tmp_path / "mine" / "a", "train"):
+    with lock.hold(tmp_path / "mine" / "a", "train"):
         pass
     assert names(tmp_path) == ["mine"]
 
 
 def test_the_other_writer_gets_one_line(tmp_path, keeper):
     run = tmp_path / "run"
-    with pytest.raises(BusyError) as error, lease.hold(run, "train"):
+    with pytest.raises(BusyError) as error, lock.hold(run, "train"):
         pass
     assert str(error.value).startswith(f"{run} is being written by keep (pid {keeper.pid} on host ")
     assert str(error.value).endswith("): wait for it, or choose another --out")
@@ -126,33 +126,33 @@ def test_the_other_writer_gets_one_line(tmp_path, keeper):
 def test_a_killed_holder_is_followed_at_once(tmp_path, keeper):
     keeper.kill()  # and not waited for: its remains are still in the table of processes
     deadline = time.monotonic() + 10
-    while lease._started(keeper.pid):
+    while lock._started(keeper.pid):
         assert time.monotonic() < deadline
-    with lease.hold(tmp_path / "run", "train"):
+    with lock.hold(tmp_path / "run", "train"):
         assert names(tmp_path / "run") == ["lock"]
 
 
 def test_a_suspended_holder_on_this_machine_keeps_its_lease(tmp_path, keeper):
     keeper.send_signal(signal.SIGSTOP)
     os.utime(tmp_path / "run" / "lock", (0, 0))
-    with pytest.raises(BusyError), lease.hold(tmp_path / "run", "train"):
+    with pytest.raises(BusyError), lock.hold(tmp_path / "run", "train"):
         pass
 
 
 def test_a_number_that_another_process_has_now_is_no_holder(tmp_path):
     left_by(tmp_path, started="1")
-    with lease.hold(tmp_path, "train"):
+    with lock.hold(tmp_path, "train"):
         pass
     assert names(tmp_path) == []
 
 
 def test_other_machines_are_judged_by_their_signs_of_life(tmp_path):
     left_by(tmp_path, **ELSEWHERE)
-    with pytest.raises(BusyError, match=r"written by train \(pid 1 on host far"), lease.hold(tmp_path, "train"):
+    with pytest.raises(BusyError, match=r"written by train \(pid 1 on host far"), lock.hold(tmp_path, "train"):
         pass
     now = (tmp_path / "lock").stat().st_mtime
-    os.utime(tmp_path / "lock", (now - lease.STALE - 1,) * 2)
-    with lease.hold(tmp_path, "train"):
+    os.utime(tmp_path / "lock", (now - lock.STALE - 1,) * 2)
+    with lock.hold(tmp_path, "train"):
         pass
     assert names(tmp_path) == []
 
@@ -160,16 +160,16 @@ def test_other_machines_are_judged_by_their_signs_of_life(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"[" * 4000, b'{"pid": "x"}', b"\xff\xfe"])
 def test_a_lock_that_cannot_be_read_counts_until_it_is_old(tmp_path, content):
     (tmp_path / "lock").write_bytes(content)
-    with pytest.raises(BusyError, match="written by another process"), lease.hold(tmp_path, "train"):
+    with pytest.raises(BusyError, match="written by another process"), lock.hold(tmp_path, "train"):
         pass
     os.utime(tmp_path / "lock", (0, 0))
-    with lease.hold(tmp_path, "train"):
+    with lock.hold(tmp_path, "train"):
         pass
 
 
 def test_signs_of_life_are_given(tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "RENEWED", 0.01)
-    with lease.hold(tmp_path, "train"):
+    monkeypatch.setattr(lock, "RENEWED", 0.01)
+    with lock.hold(tmp_path, "train"):
         os.utime(tmp_path / "lock", (0, 0))
         deadline = time.monotonic() + 10
         while (tmp_path / "lock").stat().st_mtime < 1:
@@ -177,35 +177,35 @@ def test_signs_of_life_are_given(tmp_path, monkeypatch):
 
 
 def test_who_was_taken_over_stops_writing_and_leaves_the_lock_of_the_other(tmp_path):
-    with lease.hold(tmp_path, "train"):
-        lease.check(tmp_path / "checkpoints" / "round_000001")
+    with lock.hold(tmp_path, "train"):
+        lock.check(tmp_path / "checkpoints" / "round_000001")
         left_by(tmp_path, **ELSEWHERE)
         with pytest.raises(LeaseLostError, match=r"was taken over by train \(pid 1 on host far"):
-            lease.check(tmp_path / "checkpoints" / "round_000001")
-        lease.check(tmp_path.parent / "elsewhere")  # not under the lease
+            lock.check(tmp_path / "checkpoints" / "round_000001")
+        lock.check(tmp_path.parent / "elsewhere")  # not under the lease
     assert json.loads((tmp_path / "lock").read_text())["host"] == "far"
 
 
 def test_a_removed_lock_is_a_lost_lease(tmp_path):
-    with lease.hold(tmp_path, "train"):
+    with lock.hold(tmp_path, "train"):
         (tmp_path / "lock").unlink()
         with pytest.raises(LeaseLostError, match="no longer locked"):
-            lease.check(tmp_path)
+            lock.check(tmp_path)
 
 
 def test_remains_of_killed_attempts_are_removed_and_living_ones_left(tmp_path):
     for name, changes in (("dead.new", DEAD), ("dead.claim", DEAD), ("living.new", {}), ("far.new", ELSEWHERE)):
         left_by(tmp_path, **changes)
         (tmp_path / "lock").rename(tmp_path / f".lock-{name}")
-    with lease.hold(tmp_path, "train"):
+    with lock.hold(tmp_path, "train"):
         assert names(tmp_path) == [".lock-far.new", ".lock-living.new", "lock"]
 
 
 def test_a_claim_left_by_a_killed_process_is_taken_over(tmp_path):
     left_by(tmp_path, **DEAD)
-    claim = tmp_path / lease._read(tmp_path / "lock").claim
+    claim = tmp_path / lock._read(tmp_path / "lock").claim
     claim.write_bytes(json.dumps(json.loads((tmp_path / "lock").read_text()) | {"token": "other"}).encode())
-    with lease.hold(tmp_path, "train"):
+    with lock.hold(tmp_path, "train"):
         assert names(tmp_path) == ["lock"]
 
 
@@ -214,8 +214,8 @@ def test_without_links_exclusive_creation_serves(tmp_path, monkeypatch):
         raise PermissionError(1, "no links here")
 
     monkeypatch.setattr(os, "link", link)
-    with lease.hold(tmp_path, "train"):
-        with pytest.raises(BusyError), lease.hold(tmp_path, "train"):
+    with lock.hold(tmp_path, "train"):
+        with pytest.raises(BusyError), lock.hold(tmp_path, "train"):
             pass
         assert names(tmp_path) == ["lock"]
     assert names(tmp_path) == []
@@ -229,7 +229,7 @@ def test_a_link_whose_answer_was_lost_is_recognised(tmp_path, monkeypatch):
         link(source, target)  # as a server is asked again
 
     monkeypatch.setattr(os, "link", twice)
-    with lease.hold(tmp_path, "train"):
+    with lock.hold(tmp_path, "train"):
         pass
     assert names(tmp_path) == []
 
@@ -271,10 +271,10 @@ def test_of_many_that_take_over_a_stale_lock_one_wins(tmp_path):
 
 
 def test_torch_is_not_needed():
-    script = "import sys; import training.storage.lease, training.executors.parent; sys.exit('torch' in sys.modules)"
+    script = "import sys; import training.storage.lock, training.executors.parent; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode == 0
 
 
 def test_a_holder_is_described():
-    holder = lease.Holder("h", "m", 123, "", "train", "2024-05-01 12:00:03", "")
+    holder = lock.Holder("h", "m", 123, "", "train", "2024-05-01 12:00:03", "")
     assert str(dataclasses.replace(holder, pid=7)) == "train (pid 7 on host h, since 2024-05-01 12:00:03)"

@@ -108,7 +108,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """The runs of a report, the answers of studies that compare runs, and a line for each file that was not readable."""
+    """The runs of a report, the answers of studies that compare runs, and a line for each unreadable file."""
 
     runs: list[Run]
     together: dict[str, list[Answer]]  # study -> answers that compare runs

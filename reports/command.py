@@ -72,7 +72,7 @@ def report(
     )
     problems = [*everything.problems, *_list_failures(outcomes)]
     missing = [*_list_missing_figures(everything, outcomes), *_list_missing_studies(everything, outcomes)]
-    made = tables.made(everything, bold=bold, problems=problems)
+    made = tables.make_tables(everything, bold=bold, problems=problems)
     for table in made:
         tables.save(table, out / "tables")
     if animate:

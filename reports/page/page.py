@@ -24,7 +24,7 @@ from reports.progress import CROSS, DAGGER, Progress
 from reports.reading import attempt
 from reports.runs import Collection, Run
 from reports.tables import numbers, typeset
-from reports.tables.table import BOLD, Table, ranks
+from reports.tables.table import BOLD, Table, rank_cells
 from training.storage.atomic_files import write_atomically
 
 HERE = Path(__file__).parent  # the template, its style and its script
@@ -161,18 +161,18 @@ def _list_key_numbers(everything: Collection, bold: str, problems: list[str]) ->
     found: list[dict[str, object]] = []
     for data, heterogeneity in everything.settings:
         section = Section(data, heterogeneity)
-        made = partial(numbers.key_numbers, bold=bold)
+        made = partial(numbers.make_key_numbers, bold=bold)
         table = attempt(problems, Path("key numbers"), made, section.title, section.select(everything), everything)
         if table is None:
             continue
-        best = ranks(table)
+        best = rank_cells(table)
         rows = [
             {
                 "label": line.label,
                 "algorithm": line.group,
                 "names": _quote_names(line.runs),
                 "cells": [
-                    {"text": numbers.short(cell, column), "best": best.get((i, j)) == 1}
+                    {"text": numbers.format_short(cell, column), "best": best.get((i, j)) == 1}
                     for j, (cell, column) in enumerate(zip(line.cells, table.columns, strict=True))
                 ],
             }
@@ -233,7 +233,7 @@ def _describe_table(table: Table) -> dict[str, object]:
         "id": f"table-{make_slug(table.name)}",
         "title": table.title,
         "reading": table.reading,
-        "html": Markup(typeset.html(table)),
+        "html": Markup(typeset.to_html(table)),
         "files": {suffix: f"tables/{table.name}.{suffix}" for suffix in typeset.SUFFIXES.values()},
     }
 

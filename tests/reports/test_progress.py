@@ -11,9 +11,9 @@ from reports.drawing import Job, Renderer, list_sections
 from reports.page.page import render
 from reports.progress import CROSS, Progress, determine_progress, select_counted
 from reports.runs import Collection, read_runs
-from reports.tables.catalog import TABLES, made
+from reports.tables.catalog import TABLES, make_tables
 from reports.tables.catalog import render as typeset
-from reports.tables.table import ranks, text_of
+from reports.tables.table import format_cell, rank_cells
 from reports.variants import find_variants, make_titles
 from tests.reports.conftest import make_run, set_status
 
@@ -54,10 +54,10 @@ def test_a_mean_leaves_out_what_is_not_final(mixed: Collection) -> None:
 
 
 def test_cells_are_crossed_marked_and_never_bold(mixed: Collection) -> None:
-    (table,) = [table for table in made(mixed, bold="plain") if table.name == "accuracy"]
-    texts = {line.label: text_of(line.cells[0], table.columns[0]) for line in table.lines}
+    (table,) = [table for table in make_tables(mixed, bold="plain") if table.name == "accuracy"]
+    texts = {line.label: format_cell(line.cells[0], table.columns[0]) for line in table.lines}
     assert texts == {"fedavg": "19.0 ± 1.4 (2 of 3 seeds, 1 diverged)", "fedsam": CROSS, "fedasam": "60.0†"}
-    assert ranks(table) == {}
+    assert rank_cells(table) == {}
     assert any(f"{CROSS} diverged" in one and "fedsam" in one and "in round 12" in one for one in table.footnotes)
     assert any("† unfinished" in one and "fedasam" in one and "round 3 of 100" in one for one in table.footnotes)
     latex = typeset(table, "latex")
@@ -71,22 +71,22 @@ def test_cells_are_crossed_marked_and_never_bold(mixed: Collection) -> None:
 
 
 def test_every_table_marks_them(mixed: Collection) -> None:
-    for table in made(mixed):
+    for table in make_tables(mixed):
         assert table.footnotes, table.name
         shown = " ".join(
-            text_of(cell, column)
+            format_cell(cell, column)
             for line in table.lines
             for cell, column in zip(line.cells, table.columns, strict=True)
         )
         assert CROSS in shown, table.name
         assert "†" in shown or "not yet" in shown, table.name
-    assert set(TABLES) == {table.name for table in made(mixed)}
+    assert set(TABLES) == {table.name for table in make_tables(mixed)}
 
 
 def test_a_report_of_diverged_runs_alone_has_a_table(tmp_path: Path) -> None:
     found = read_runs([set_status(make_run(tmp_path / "run", "fedsam"), "diverged", 1)])
-    (table,) = [table for table in made(found) if table.name == "accuracy"]
-    assert text_of(table.lines[0].cells[0], table.columns[0]) == CROSS
+    (table,) = [table for table in make_tables(found) if table.name == "accuracy"]
+    assert format_cell(table.lines[0].cells[0], table.columns[0]) == CROSS
 
 
 def test_legends_panels_and_captions_say_it(mixed: Collection, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_footnotes_and_captions_name_the_very_run(tmp_path: Path) -> None:
     config = runs[1] / "config.toml"
     config.write_text(config.read_text().replace("count = 3", "count = 30"))
     found = read_runs(runs)
-    (table,) = [table for table in made(found) if table.name == "accuracy"]
+    (table,) = [table for table in make_tables(found) if table.name == "accuracy"]
     said = "fedavg, rounds 30, digits, dirichlet_total 0.5, seed 0"
     assert table.footnotes == (f"{CROSS} diverged, and left out of means over other seeds: {said}: in round 2.",)
     (picture,) = Renderer(found, tmp_path, ("svg",), True).draw((FIGURES["accuracy"], list_sections(found)[0])).pictures

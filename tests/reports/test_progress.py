@@ -134,7 +134,8 @@ def test_footnotes_and_captions_name_the_very_run(tmp_path: Path) -> None:
     (table,) = [table for table in make_tables(found) if table.name == "accuracy"]
     said = "fedavg, rounds 30, digits, dirichlet_total 0.5, seed 0"
     assert table.footnotes == (f"{CROSS} diverged, and left out of means over other seeds: {said}: in round 2.",)
-    (picture,) = Renderer(found, tmp_path, ("svg",), True).draw((FIGURES["accuracy"], list_sections(found)[0])).pictures
+    job = Job(FIGURES["accuracy"], list_sections(found)[0], {})
+    (picture,) = Renderer(found, tmp_path, ("svg",), True).draw(job).pictures
     assert f"{said}: diverged in round 2" in picture.caption
 
 

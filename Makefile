@@ -4,6 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # what `make lowest` runs: training to the bit, files, settings, answers, figures, page, tables, eigenvalues, the command
 LOWEST := tests/golden tests/training/storage tests/training/test_config.py tests/training/test_settings.py \
+    tests/training/data/test_partition.py tests/analysis/test_study.py \
     tests/analysis/test_store.py tests/reports/figures tests/reports/page/test_page.py tests/reports/tables \
     tests/landscape/spectrum tests/test_cli.py tests/test_project.py
 

@@ -174,7 +174,7 @@ def holds_answers(folder: Path) -> bool:
 
 
 def _read_run(path: Path, problems: list[str]) -> Run:
-    settings = read_settings(path / CONFIG)
+    settings = read_settings(path)
     metrics, answers = read_metrics(path, problems), by_study(read_answers(path / FOLDER, problems).values())
     return Run(
         path,

@@ -24,6 +24,7 @@ from analysis.store import Answer
 from training.storage import toml
 from training.storage.atomic_files import write_atomically
 from training.storage.metrics import read as read_metrics
+from training.storage.run_directory import has_recipe, read_settings, runs_in
 from training.storage.verified_files import read_sealed
 
 Row = dict[str, Any]
@@ -67,10 +68,10 @@ def _runs(path: Path) -> Iterator[tuple[Path, list[Path]]]:
         above = path.parents[2] if len(path.parents) > 2 and path.parents[1].name == FOLDER else path.parent
         yield above, [path]
         return
-    if (path / "config.toml").exists():
+    if has_recipe(path):
         yield path, _results(path)
         return
-    inside = sorted(one.parent for one in path.glob("*/config.toml"))
+    inside = sorted(runs_in(path, depth=1))
     if not inside and not _results(path):
         raise ValueError(f"{path}: neither a run directory nor a folder of them, nor does it hold results (.h5)")
     for run in inside or [path]:
@@ -83,10 +84,7 @@ def _results(run: Path) -> list[Path]:
 
 def _settings(run: Path) -> Row:
     """Every setting of a run by its dotted key; none for a model that was not trained here."""
-    path = run / "config.toml"
-    if not path.exists():
-        return {}
-    return dict(toml.flatten(toml.read(path)))
+    return dict(toml.flatten(read_settings(run))) if has_recipe(run) else {}
 
 
 def _identity(run: Path, settings: Row) -> Row:

@@ -20,7 +20,7 @@ from reports.runs import Collection, read_runs
 from reports.tables import catalog as tables
 from reports.tables.table import BOLD
 from training.console.messages import printable
-from training.storage.run_directory import CONFIG, expand_pattern, has_recipe
+from training.storage.run_directory import expand_pattern, has_recipe, runs_in
 
 PAGE = "index.html"
 
@@ -125,7 +125,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     for path in given:
         if path.absolute() in beside or (path / PAGE).exists():
             continue
-        inside = [] if has_recipe(path) else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
+        inside = [] if has_recipe(path) else sorted(runs_in(path, depth=1))
         found += inside or [path]
     return list(dict.fromkeys(found))
 

@@ -5,7 +5,6 @@ Every reader returns what is sound, and adds a line to `problems` for what is no
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +18,11 @@ from analysis.summary import SKEWS
 from reports.personal import Personal, name_apart, read_answer, read_json
 from reports.progress import Progress, determine_progress
 from reports.recipes import Settings, find_table
-from training.storage import toml
+from training.storage import run_directory
+from training.storage.atomic_files import DamagedError
 from training.storage.npz import read_npz
-from training.storage.verified_files import read_sealed
+from training.storage.run_directory import CONFIG, PROVENANCE
+from training.storage.verified_files import parse_object, read_sealed, read_small
 
 COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
 TABLES = ("algorithm", "data", "partition", "model", "rounds", "evaluation", "swa")  # of a recipe, that reports read
@@ -41,9 +42,9 @@ def attempt(problems: list[str], path: Path, read: Callable[..., T], *given: obj
     return None
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """A recipe as nested tables; an error where something that reports need is of the wrong kind."""
-    settings = toml.read(path)
+def read_settings(run: Path) -> dict[str, Any]:
+    """Read a run's recipe as nested tables; ValueError if a setting that reports need has the wrong type."""
+    path, settings = run / CONFIG, run_directory.read_settings(run)
     for name in TABLES:
         if not isinstance(settings.get(name, {}), Mapping):
             raise ValueError(f"{path}: [{name}] must be a table, got {settings[name]!r}")
@@ -56,7 +57,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         ("evaluation", "last", int),
         *(("partition", key, float) for key in SKEWS),
     ):
-        _check_kind(path, settings.get(table, {}), key, kind)
+        _check_kind(path, find_table(settings, table), key, kind)
     return settings
 
 
@@ -132,6 +133,6 @@ def _read_score(path: Path) -> Personal:
 def read_digest(run: Path) -> str:
     """The digest of a run's recipe; nothing where it is not on record."""
     try:
-        return str(json.loads((run / "provenance.json").read_text(encoding="utf-8"))["digest"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return str((parse_object(read_small(run / PROVENANCE)) or {}).get("digest", ""))
+    except DamagedError:
         return ""

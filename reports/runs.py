@@ -184,7 +184,7 @@ def holds_answers(folder: Path) -> bool:
 
 
 def _read_run(path: Path, problems: list[str]) -> Run:
-    settings = read_settings(path / CONFIG)
+    settings = read_settings(path)
     metrics, answers = read_metrics(path, problems), group_by_study(read_answers(path / FOLDER, problems).values())
     return Run(
         path,

@@ -95,8 +95,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     for round in kept:
         find_reference(subject, settings.reference, round)  # better now than after an hour
     for round in rounds:
-        sizes = [len(subject.examples("train", client)[1]) for client in kept.get(round, ())]
-        passes = 1.5 * sum(min(size, settings.limit or size) for size in sizes) if settings.proximal else 0.0
+        sizes = [subject.count("train", client, settings.limit) for client in kept.get(round, ())]
+        passes = 1.5 * sum(sizes) if settings.proximal else 0.0
         planned.append(Piece(round, passes=passes, vectors=4 + 2 * len(sizes)))
     return planned
 
@@ -221,7 +221,6 @@ STUDY = Study(
     name="drift",
     about="how far local models stray from the global one and from each other; proximal loss; parameter norm",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     papers="004 F9 F10, 002 F8",

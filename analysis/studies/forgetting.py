@@ -91,12 +91,12 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     for round in rounds:
         subject.point(round, settings.model)
     count = len(everyones_examples(subject, settings)[1])
-    sizes = {k: len(subject.examples(settings.client_split, k)[1]) for k in subject.clients[: settings.clients]}
+    sizes = {k: subject.count(settings.client_split, k) for k in subject.clients[: settings.clients]}
     planned = []
     for round in rounds:
         planned.append(Piece(round, passes=(count + sum(sizes.values())) / 3))  # a third of a gradient each
         for client in local_models(subject, settings, round):
-            planned.append(Piece(round, client, passes=(count + len(subject.examples("train", client)[1])) / 3))
+            planned.append(Piece(round, client, passes=(count + subject.count("train", client)) / 3))
     return planned
 
 
@@ -206,7 +206,6 @@ STUDY = Study(
     name="forgetting",
     about="accuracy per class and per client over rounds, of global and local models; forgetting; feature norms",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     derive=derive,

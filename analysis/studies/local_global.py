@@ -51,8 +51,7 @@ def choose_clients(subject: Subject, settings: Settings) -> dict[int, list[int]]
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """One piece for each participant's model, and one for the global model, of every round."""
     (subject,) = subjects
-    sizes = {client: len(subject.examples("train", client)[1]) for client in subject.clients}
-    sizes = {client: min(size, settings.limit or size) for client, size in sizes.items()}
+    sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     everyone, products = sum(sizes.values()), 10 + 4 * settings.top
     return [
         Piece(
@@ -157,8 +156,8 @@ def combine_errors(
 def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add how many examples of each client were seen."""
     (subject,) = subjects
-    sizes = [len(subject.examples("train", client)[1]) for client in answer["client"].values.tolist()]
-    seen = [min(size, settings.limit or size) for size in sizes]
+    clients = answer["client"].values.tolist()
+    seen, sizes = ([subject.count("train", client, most) for client in clients] for most in (settings.limit, None))
     counts = {
         "examples": variable("client", seen, "examples of the client that were seen"),
         "population": variable("client", sizes, "examples that the client has"),

@@ -286,7 +286,6 @@ STUDY = Study(
     name="plane",
     about="loss and error over the plane through three models: clients of a round, runs, or rounds",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     derive=derive,

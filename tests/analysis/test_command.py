@@ -168,7 +168,7 @@ def test_a_folder_of_runs_and_patterns(place: Callable[[str], Run], tmp_path: Pa
     assert found(*sorted(tmp_path.iterdir())) == ["fedavg_1", "fedavg_2", "fedsam_1"]  # as a shell's * gives them
     with pytest.raises(ValueError, match="no run directory matches this pattern"):
         found(tmp_path / "fedprox_*")
-    with pytest.raises(ValueError, match="analysis is no run"):
+    with pytest.raises(ValueError, match="analysis is not a run"):
         found(tmp_path / "analysis")
 
 

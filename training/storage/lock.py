@@ -1,21 +1,22 @@
-"""One writer per directory. This file imports no torch.
+"""The lock of a run directory: one process writes at a time. Imports no torch.
 
     <directory>/lock                JSON: host, machine, pid, started, purpose, since, token
     <directory>/.lock-<token>.new   a lock on its way to its name, or left there by a killed process
     <directory>/.lock-<hash>.claim  the right to remove one particular lock
 
-Whoever wants to write links a complete file to the name `lock`, which only one can do, on network file systems too.
-The holder renews the file's modification time every few seconds. A lock is stale, and is taken over, if its process
-has ended (told on the same machine at once) or if it was not renewed for a minute (told elsewhere). A minute of the
-file system's own clock: the times of two files are compared, so the clocks of the hosts do not matter. A process on
-the same machine that is alive but suspended keeps its lease.
+A process that wants to write creates a complete file and links it to the name `lock`. Only one process can do so, on
+network file systems too. The right to write that the lock gives is called a lease (`Lease`). Its holder updates the
+file's modification time every few seconds. A lock is stale, and may be taken over, if its process has ended (checked
+on the same machine) or if it was not updated for a minute (checked from another machine). The modification times of
+two files are compared, so the clocks of the hosts do not matter. A process on the same machine that is alive but
+suspended keeps its lease.
 
-Removing a stale lock is the delicate part: of two that see the same stale lock, the slower must not remove the new
-lock of the faster. So a lock is removed or replaced only by whoever holds the claim to exactly that lock, and after
-looking again. A claim is itself such a file and goes stale in the same way.
+Two processes may find the same stale lock. The slower one must not remove the new lock of the faster one, so a process
+first acquires a claim to that particular lock, then reads the lock again, and only then removes or replaces it. A claim
+is a file of the same kind and goes stale in the same way.
 
-A holder that was away for longer than a minute (a suspended computer, an unreachable server) may find that another
-has taken over. `check`, which is called before anything is put in its place, then raises LeaseLostError.
+A holder that was suspended or disconnected for more than a minute may have lost its lease to another process. `check`
+is called before a file gets its final name, and raises LeaseLostError in that case.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 LOCK = "lock"
 RENEWED = 5.0  # seconds between two signs of life
@@ -43,16 +43,16 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 
 
 class BusyError(ValueError):
-    """Another process writes into this directory."""
+    """Raised when another process holds the lock of a directory."""
 
 
 class LeaseLostError(OSError):
-    """Another process has taken the directory over, because this one gave no sign of life."""
+    """Raised when another process has taken over the lock, because this one did not renew it in time."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock."""
+    """The process that holds a lock."""
 
     host: str
     machine: str  # tells machines and containers apart; process numbers mean something only within one
@@ -68,7 +68,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Found:
-    """A lock as it lies there."""
+    """A lock file that was read."""
 
     raw: bytes
     renewed: float  # modification time
@@ -76,7 +76,7 @@ class Found:
 
     @property
     def claim(self) -> str:
-        """The name of the right to remove this lock and no other."""
+        """The name of the file that gives the right to remove this lock and no other."""
         return f".lock-{hashlib.sha256(self.raw).hexdigest()[:16]}.claim"
 
 
@@ -85,16 +85,16 @@ class Lease:
     """The right to write into a directory, while it lasts."""
 
     directory: Path
-    raw: bytes  # what the lock says
+    raw: bytes  # content of the lock file
 
     def check(self) -> None:
-        """Raise LeaseLostError if the directory was taken over."""
+        """Raise LeaseLostError if another process has taken over the directory."""
         found = _read(self.directory / LOCK)
         if found is None or found.raw != self.raw:
             taken = f"taken over by {found.holder}" if found is not None and found.holder else "no longer locked"
             raise LeaseLostError(
                 f"{self.directory} was {taken}: this process gave no sign of life for {STALE:.0f} seconds, or its lock "
-                "was removed. Nothing more was written; the same command goes on when the other is done"
+                "was removed. Nothing more was written; run the same command again when the other has finished"
             )
 
 
@@ -102,9 +102,9 @@ _held: dict[Path, Lease] = {}  # leases of this process, by absolute directory
 
 
 def check(path: Path) -> None:
-    """Raise LeaseLostError if this process held a lease on a directory above `path`, and another has taken it over.
+    """Raise LeaseLostError if this process has lost its lease on a directory above `path`.
 
-    To be called before something gets its final name. Without a lease on any directory above, nothing happens.
+    Call it before a file gets its final name. It does nothing if this process never held such a lease.
     """
     if _held:
         place = path.absolute()
@@ -115,10 +115,10 @@ def check(path: Path) -> None:
 
 @contextmanager
 def hold(directory: Path, purpose: str) -> Iterator[None]:
-    """Be the only writer in a directory, or raise BusyError.
+    """Hold the lock of a directory for the duration of a block; BusyError if another process holds it.
 
-    directory: made if it is not there, and removed again if it is empty in the end.
-    purpose: what others are told that this process is doing, such as "train".
+    directory: created if it does not exist, and removed at the end if it is empty.
+    purpose: what this process is doing, such as "train", for the messages of other processes.
     """
     made = _make(directory)
     try:
@@ -143,25 +143,25 @@ def hold(directory: Path, purpose: str) -> Iterator[None]:
 
 
 def _make(directory: Path) -> list[Path]:
-    """Make a folder and those above it; returns the new ones, outermost first."""
+    """Create a folder and its parents; return the new ones, outermost first."""
     absent = [folder for folder in (directory, *directory.parents) if not folder.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     return absent[::-1]
 
 
 def _lock(directory: Path, purpose: str) -> bytes:
-    """Get the lock of a directory; returns what it says."""
+    """Acquire the lock of a directory; return the content of the lock file."""
     while True:
         try:
             return _acquire(directory, LOCK, purpose)
-        except FileNotFoundError:  # the folder, empty until now, was removed by another that was done with it
+        except FileNotFoundError:  # another process finished and removed the folder, which was still empty
             directory.mkdir(parents=True, exist_ok=True)
         except BusyError as error:
             raise BusyError(f"{directory} is being written by {error}: wait for it, or choose another --out") from None
 
 
 def _acquire(folder: Path, name: str, purpose: str) -> bytes:
-    """Create a lock, or replace a stale one. BusyError names its holder."""
+    """Create a lock, or replace a stale one; BusyError names its holder."""
     raw = _description(purpose)
     new = folder / f".lock-{hashlib.sha256(raw).hexdigest()[:16]}.new"
     with open(new, "xb") as file:
@@ -170,14 +170,14 @@ def _acquire(folder: Path, name: str, purpose: str) -> bytes:
         while not _link(new, folder / name, raw):
             found = _read(folder / name)
             if found is None:
-                continue  # given back in this moment
+                continue  # released just now
             if not _stale(found, new):
                 raise BusyError(str(found.holder or "another process"))
             with contextlib.suppress(BusyError), _claim(folder, found):
                 if _same(folder / name, found):
                     os.replace(new, folder / name)
                     return raw
-            time.sleep(0.01)  # another one is at it
+            time.sleep(0.01)  # another process is replacing it
         return raw
     finally:
         new.unlink(missing_ok=True)
@@ -185,7 +185,7 @@ def _acquire(folder: Path, name: str, purpose: str) -> bytes:
 
 @contextmanager
 def _claim(folder: Path, found: Found) -> Iterator[None]:
-    """The right to remove or replace one particular lock."""
+    """Hold the right to remove or replace one particular lock."""
     raw = _acquire(folder, found.claim, "lock")
     try:
         yield
@@ -195,15 +195,15 @@ def _claim(folder: Path, found: Found) -> Iterator[None]:
 
 
 def _release(lease: Lease) -> None:
-    """Remove a lock, if it is still one's own."""
+    """Remove the lock, if it still belongs to this process."""
     path = lease.directory / LOCK
-    with contextlib.suppress(FileNotFoundError):  # somebody removed the whole directory
+    with contextlib.suppress(FileNotFoundError):  # the whole directory was removed
         while (found := _read(path)) is not None and found.raw == lease.raw:
             with contextlib.suppress(BusyError), _claim(lease.directory, found):
                 if _same(path, found):
                     path.unlink(missing_ok=True)
                 return
-            time.sleep(0.01)  # another one has taken this one for stale, and is replacing it
+            time.sleep(0.01)  # another process considers this lock stale, and is replacing it
 
 
 def _same(path: Path, found: Found) -> bool:
@@ -212,16 +212,16 @@ def _same(path: Path, found: Found) -> bool:
 
 
 def _link(new: Path, path: Path, raw: bytes) -> bool:
-    """Give a file its name, if nobody has that name; says whether."""
+    """Link a file to a name that is still free; tell whether that worked."""
     try:
         os.link(new, path)
         return True
     except FileExistsError:
-        return os.stat(new).st_nlink == 2  # a server that did it, lost its answer and was asked again says this too
+        return os.stat(new).st_nlink == 2  # also raised if a server made the link and its answer was lost
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-    try:  # a file system without links: for a moment the file is there and empty
+    try:  # a file system without links: the file is empty for a moment
         with open(path, "xb") as file:
             file.write(raw)
         return True
@@ -230,14 +230,14 @@ def _link(new: Path, path: Path, raw: bytes) -> bool:
 
 
 def _read(path: Path) -> Found | None:
-    """A lock, or None if there is none. A file is opened before its time is read: so a server is asked, not a cache."""
+    """Read a lock; None if there is none. Opening it first gets the time from the server, not from a cache."""
     try:
         with open(path, "rb") as file:
             raw, renewed = file.read(4096), os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         return None
     try:
-        content: dict[str, Any] = json.loads(raw)
+        content = json.loads(raw)
         holder = Holder(**content)
         known = isinstance(holder.pid, int) and all(
             isinstance(part, str) for name, part in content.items() if name != "pid"
@@ -248,7 +248,7 @@ def _read(path: Path) -> Found | None:
 
 
 def _stale(found: Found, fresh: Path) -> bool:
-    """Whether nobody is behind a lock any more. `fresh` is a file of one's own, which is touched for its time."""
+    """Tell whether the holder of a lock is gone. `fresh` is a file of this process, touched for its time."""
     if found.holder is not None and found.holder.machine == _machine():
         return not _alive(found.holder)
     os.utime(fresh)
@@ -258,35 +258,35 @@ def _stale(found: Found, fresh: Path) -> bool:
 
 
 def _alive(holder: Holder) -> bool:
-    """Whether the very process that made a lock on this machine still runs."""
+    """Tell whether the process that made a lock on this machine still runs."""
     try:
         os.kill(holder.pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # somebody else's, but it is there
+        pass  # another user's process, but it exists
     started = _started(holder.pid)
     return started is None or started == holder.started
 
 
 def _renew(lease: Lease, over: threading.Event) -> None:
-    """Give a sign of life until the lease is over or lost."""
+    """Renew the lock until the lease ends or is lost."""
     path = lease.directory / LOCK
     while not over.wait(RENEWED):
-        with contextlib.suppress(OSError):  # a server that does not answer now may answer the next time
+        with contextlib.suppress(OSError):  # a server that does not answer now may do so next time
             found = _read(path)
             if found is None or found.raw != lease.raw:
-                return  # `check` will say so
+                return  # `check` will raise
             os.utime(path)
 
 
 def _sweep(directory: Path) -> None:
-    """Remove what killed processes left of their attempts to get this lock."""
+    """Remove the temporary files of killed processes that tried to acquire this lock."""
     own = _read(directory / LOCK)
     for path in directory.glob(".lock-*"):
         if own is None or path.name == own.claim:
-            continue  # that one is decided by whoever claims it
-        with contextlib.suppress(OSError):  # a living one may remove its own at the same time
+            continue  # left to the process that holds this claim
+        with contextlib.suppress(OSError):  # a live process may remove its own file at the same time
             found = _read(path)
             if found is not None and _stale(found, directory / LOCK):
                 path.unlink()
@@ -300,7 +300,7 @@ def _description(purpose: str) -> bytes:
 
 
 def _machine() -> str:
-    """Names what a process number belongs to: this machine since it was started, and the container."""
+    """Identify the space of process numbers: this machine since it was booted, and the container."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -308,14 +308,15 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, as the system writes it; "" if only its remains are there, None if nobody can tell."""
+    """Find when a process began, as the system writes it; "" for a zombie, None if it cannot be found out."""
     if Path("/proc/self/stat").exists():
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:  # other users' processes may be hidden
             return None
         return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
-    told = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True).stdout.split()
-    if not told:
+    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    columns = subprocess.run(command, capture_output=True, text=True).stdout.split()
+    if not columns:
         return None
-    return "" if told[0].startswith("Z") else " ".join(told[1:])
+    return "" if columns[0].startswith("Z") else " ".join(columns[1:])

@@ -1,9 +1,9 @@
-"""What every round measured: one JSON object per line, sealed line by line. This file imports no torch.
+"""The measurements of every round: one JSON object per line, sealed line by line. Imports no torch.
 
     {"round": 1, "train_loss": 2.1, "accuracy": 0.31, ..., "seal": "<32 hexadecimal digits>"}
 
-A seal is a hash of the seal before it and of its own line, so no line can be changed, removed or moved, nor another put
-between two, without being noticed here. A last line that a kill cut short is left out; its round is made again.
+A seal is a hash of the previous seal and of its own line, so a line that was changed, removed, moved or inserted is
+detected. A last line that was cut short when the process was killed is ignored; its round is trained again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ from training.storage.atomic_files import DamagedError, explain_write_errors, wr
 from training.storage.run_directory import METRICS, PROVENANCE
 from training.storage.verified_files import parse_object, read_small, require_format
 
-LONGEST = 2**24  # bytes of a line; what is longer was not written by us
+LONGEST = 2**24  # bytes of a line; this module never writes a longer one
 DIGITS = 32  # of a seal
-NUMBERS = ("loss", "accuracy", "seconds")  # how keys end whose values are numbers, or null where not measured
+NUMBERS = ("loss", "accuracy", "seconds")  # endings of keys whose values are numbers, or null if not measured
 Record = dict[str, Any]
 
 
 def read(run: Path) -> list[Record]:
-    """One record per finished round, 1, 2, ...; raises DamagedError if anything was changed since it was written."""
+    """Read the records of a run, one per finished round; DamagedError if anything was changed since it was written.
+
+    run: its directory.
+    """
     _require_readable(run)
     return [record for record, _, _ in _lines(run / METRICS)]
 
 
 def append(run: Path, record: Mapping[str, Any]) -> None:
-    """Add the record of the next round."""
+    """Append the record of the next round; DamagedError if it does not follow the last one.
+
+    run: its directory. record: measurements by name, among them `round`.
+    """
     path = run / METRICS
     lock.check(path)
     last = _last(path)
@@ -45,14 +51,17 @@ def append(run: Path, record: Mapping[str, Any]) -> None:
 
 
 def rewind(run: Path, round: int) -> None:
-    """Forget records after a round: they will be made again. Those before it stay as they are, to the byte."""
+    """Remove the records after a round, so that training can repeat those rounds; earlier bytes do not change.
+
+    run: its directory. round: the last one to keep.
+    """
     path = run / METRICS
     ends = [0, *(end for _, _, end in _lines(path))]
     done = len(ends) - 1
     if done < round:
         raise DamagedError(
             f"{path}: ends at round {done}, but there is a checkpoint of round {round}; remove the checkpoints "
-            f"from round {done + 1} on, and training makes them again"
+            f"from round {done + 1} on, and training repeats those rounds"
         )
     if not path.exists():
         write_atomically(path)
@@ -70,7 +79,7 @@ def _seal(text: bytes, before: str) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[Record, str, int]]:
-    """Records with their seals, and where their lines end in the file."""
+    """Yield records, their seals, and the offsets in the file at which their lines end."""
     if not path.exists():
         return
     seal, end, number = "", 0, 0
@@ -83,11 +92,11 @@ def _lines(path: Path) -> Iterator[tuple[Record, str, int]]:
     except OSError as error:
         raise DamagedError(f"{path}: cannot be read ({error.strerror})") from None
     if len(line) == LONGEST:
-        raise DamagedError(f"{path}: line {number + 1} is longer than {LONGEST >> 20} MB, which nobody wrote")
+        raise DamagedError(f"{path}: line {number + 1} is longer than {LONGEST >> 20} MB, expected a record")
 
 
 def _opened(path: Path, number: int, line: bytes, before: str) -> tuple[Record, str]:
-    """The record in a line, if it follows the one before."""
+    """Return the record in a line and its seal, if it follows the line before."""
     record = parse_object(line)
     if record is None or not _plausible(record, number):
         problem = f"line {number} is not the record of round {number}"
@@ -100,7 +109,7 @@ def _opened(path: Path, number: int, line: bytes, before: str) -> tuple[Record, 
         problem = f"line {number} does not match its seal: it was changed, or a line before it was removed"
     raise DamagedError(
         f"{path}: {problem}; end the file before it and remove the checkpoints from round {number} on, and training "
-        "makes them again"
+        "repeats those rounds"
     )
 
 
@@ -112,7 +121,7 @@ def _plausible(record: Mapping[str, Any], number: int) -> bool:
 
 
 def _last(path: Path) -> tuple[Record, str] | None:
-    """The last record and its seal. The lines before it were looked at when the run was opened."""
+    """Read the last record and its seal. The lines before it were verified when the run was opened."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -129,12 +138,12 @@ def _last(path: Path) -> tuple[Record, str] | None:
         return None
     record = parse_object(lines[-1])
     if record is None or type(record.get("round")) is not int or not isinstance(record.get("seal"), str):
-        raise DamagedError(f"{path}: its last line is no sealed record")
+        raise DamagedError(f"{path}: its last line is not a sealed record")
     return record, record["seal"]
 
 
 def _require_readable(run: Path) -> None:
-    """Say so if a run is of a later version, or of one before formats had numbers."""
+    """Raise DamagedError if a run has no format number, or that of a later version."""
     path = run / PROVENANCE
     about = parse_object(read_small(path)) if path.exists() else None
     if about is not None:

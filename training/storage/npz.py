@@ -1,4 +1,4 @@
-"""Read .npz archives of plain arrays without trusting them. Imports no torch."""
+"""Read .npz archives of plain arrays from untrusted sources. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from training.storage.atomic_files import DamagedError
 
-MOST_PACKED = 1100  # bytes that one byte of a packed file can stand for; zlib's limit is 1032
+MOST_PACKED = 1100  # bytes that one compressed byte can expand to; zlib's limit is 1032
 LONGEST_HEADER = 4096  # bytes of an .npy header
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Every array of an .npz file. What the archive promises is checked before memory is taken; no pickles."""
+    """Read every array of an .npz file, by name; DamagedError if it is not an archive of plain arrays.
+
+    Sizes are checked before memory is allocated, and pickles are refused.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
@@ -33,13 +36,13 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             return found
     except FileNotFoundError:
         raise
-    except Exception as error:  # a damaged archive raises any of a dozen types; they all mean this
+    except Exception as error:  # a damaged archive raises one of a dozen types
         reason = str(error).partition("\n")[0][:200] or type(error).__name__
         raise DamagedError(f"{path}: not readable as an .npz of plain arrays ({reason})") from None
 
 
 def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[Any]:
-    """One array, if it is exactly as large as its member of the archive."""
+    """Read one array, if it is exactly as large as its member of the archive."""
     version = npy.read_magic(member)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"{info.filename} has version {version} of the format, expected 1 or 2")
@@ -49,12 +52,16 @@ def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[Any]:
         raise ValueError(f"{info.filename} holds Python objects, expected numbers or text")
     size = math.prod(shape) * dtype.itemsize
     if size != info.file_size - member.tell():
-        raise ValueError(f"{info.filename} says that it has {size} bytes of data, and has other")
+        raise ValueError(
+            f"{info.filename} has a header for {size} bytes of data, but holds {info.file_size - member.tell()}"
+        )
     data = member.read()
     if len(data) != size:
         raise ValueError(f"{info.filename} ends early")
     if dtype.kind == "U" and np.frombuffer(data, dtype=f"{dtype.byteorder}u4").max(initial=0) > sys.maxunicode:
-        raise ValueError(f"{info.filename} holds letters that do not exist")  # numpy makes texts of them that crash
+        raise ValueError(
+            f"{info.filename} holds characters that do not exist"
+        )  # numpy would make strings of them that crash
     array: NDArray[Any] = np.frombuffer(bytearray(data), dtype=dtype) if size else np.empty(math.prod(shape), dtype)
     return array.reshape(shape, order="F" if fortran else "C")
 

@@ -1,4 +1,4 @@
-"""The run directory: how a run is recognised, what its files are called, and reading them. Imports no torch.
+"""Run directories: how to find them, the names of their files, and how to read them. Imports no torch.
 
     <run>/
         config.toml       the recipe with every setting (training/config.py)
@@ -13,12 +13,12 @@
                           message (why it diverged), files (name -> bytes and sha256 of the small files, of
                           metrics.jsonl only when the run is over), sha256 (of all this)
         metrics.jsonl     a record per round, sealed line by line (metrics.py)
-        lock              while a process writes here (lock.py)
+        lock              present while a process writes here (training/storage/lock.py)
         checkpoints/round_000100/
             global.safetensors   server, mean, swa, sent, statistics, swa_statistics, sent_statistics: see Checkpoint
             locals.safetensors   <client>: weights and running statistics after local training
-            server.safetensors   what the method keeps at the server, by its own names
-            clients.safetensors  <client>/<name>: what the method keeps for each client
+            server.safetensors   the method's vectors at the server, by their names in the method
+            clients.safetensors  <client>/<name>: the method's vectors of each client
             meta.json            format, round, files (name -> bytes and sha256), cohort (participants of the round),
                                  sizes (their examples), captured (models in the SWA average), forgotten (true where
                                  clients.safetensors was dropped), sha256 (of all this)
@@ -119,7 +119,7 @@ class _MetaModel(_SealedModel):
 
 
 def find_runs(given: Sequence[Path]) -> list[Path]:
-    """Find the runs that paths on a command line mean, each once.
+    """Find the runs that the paths on a command line refer to, without duplicates.
 
     given: run directories, folders that hold runs, or patterns such as "runs/*sam*".
 
@@ -157,12 +157,12 @@ def is_run(path: Path) -> bool:
 
 
 def has_recipe(path: Path) -> bool:
-    """Tell whether a path is a run directory that says what it is a run of."""
+    """Tell whether a path is a run directory with a recipe."""
     return (path / CONFIG).exists()
 
 
 def require_run(path: Path) -> Path:
-    """Return a run directory; ValueError with the runs near there if it is none."""
+    """Return `path` if it is a run directory; otherwise raise ValueError that lists runs nearby."""
     if is_run(path):
         return path
     wanted = "expected a run directory, such as landscape train makes under runs/"
@@ -170,7 +170,7 @@ def require_run(path: Path) -> Path:
         raise ValueError(f"{path} does not exist; {wanted}{_suggest(sorted(runs_in(path.parent)))}")
     if not path.is_dir():
         raise ValueError(f"{path} is a file; {wanted}{_suggest(sorted(runs_in(path.parent)))}")
-    raise ValueError(f"{path} is no run, it has no {CONFIG}; {wanted}{_suggest(sorted(runs_in(path)))}")
+    raise ValueError(f"{path} is not a run, it has no {CONFIG}; {wanted}{_suggest(sorted(runs_in(path)))}")
 
 
 def runs_in(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
@@ -197,29 +197,31 @@ def _suggest(runs: Sequence[Path]) -> str:
 
 
 def read_settings(run: Path) -> dict[str, object]:
-    """Read config.toml as nested tables, without checking it against the methods and models there are."""
+    """Read the recipe of a run as nested tables, without checking names and settings."""
     return toml.read(run / CONFIG)
 
 
 def read_provenance(run: Path) -> Json:
-    """Read where a run comes from: format, digests, versions, executor."""
+    """Read the provenance of a run: format, digests, package versions, executor."""
     path = run / PROVENANCE
     content = parse_object(read_small(path))
     if content is None:
-        raise DamagedError(f"{path}: not readable; remove this file, and training writes it anew")
+        raise DamagedError(f"{path}: not readable; remove this file, and training writes it again")
     require_format(content, path)
     return content
 
 
 def read_status(run: Path) -> Status:
-    """Read how far a run came; DamagedError if status.json is missing, changed or incomplete."""
+    """Read the status of a run; DamagedError if status.json is missing, changed or incomplete."""
     return cast(Status, _read_sealed(run / STATUS, run, _StatusModel))
 
 
 def write_status(run: Path, state: State, round: int, message: str = "") -> None:
-    """Write how far a run is, with the fingerprints of its small files; metrics still grow while it is running.
+    """Write the status of a run, with the fingerprints of its small files.
 
     state: running, finished or diverged. round: finished rounds. message: why it diverged.
+
+    The fingerprint of metrics.jsonl is written only at the end, since the file grows while the run is running.
     """
     about = {"format": FORMAT, "state": state, "round": round, "message": message}
     before: Mapping[str, object] = {}

@@ -1,7 +1,7 @@
-"""Arrays in safetensors files: written from their own memory, checked before memory is allocated. Imports no torch.
+"""Arrays in safetensors files: written without copies, checked before memory is allocated. Imports no torch.
 
-A file is eight bytes with the length of a header, a header (JSON: name -> dtype, shape, data_offsets), and numbers.
-The safetensors library holds two more copies of all tensors while it saves, and trusts what the header says.
+A file is eight bytes with the length of the header, the header (JSON: name -> dtype, shape, data_offsets), and the
+numbers. The safetensors library needs memory for two more copies of all tensors to save them, and trusts the header.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST = 100_000_000  # bytes of a header, as in the library
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor lies in its file."""
+    """The position of a tensor in its file."""
 
     name: str
     dtype: np.dtype[np.floating[Any]]
@@ -40,7 +40,10 @@ class Entry:
 
 
 def write(path: Path, arrays: Mapping[str, Floats]) -> Fingerprint:
-    """Write arrays by name to a new file, wait until they are on the disk, and return the file's fingerprint."""
+    """Write arrays to a new file, wait until they are on the disk, and return the file's fingerprint.
+
+    path: the new file. arrays: float32 or float64, by name.
+    """
     names = {dtype: name for name, dtype in DTYPES.items()}
     header: dict[str, object] = {}
     end = 0
@@ -55,7 +58,10 @@ def write(path: Path, arrays: Mapping[str, Floats]) -> Fingerprint:
 
 
 def read(path: Path, expected: Fingerprint) -> dict[str, Floats]:
-    """Read the arrays of a file by name, each into its own memory; DamagedError if it was changed."""
+    """Read the arrays of a file, by name; DamagedError if the file was changed.
+
+    expected: the fingerprint that `write` returned.
+    """
     try:
         with open(path, "rb") as file:
             entries, digest = _open(path, file, expected)
@@ -73,7 +79,7 @@ def read(path: Path, expected: Fingerprint) -> dict[str, Floats]:
 
 
 def check_checkpoint(path: Path) -> str:
-    """Describe what is wrong with a checkpoint, given its folder; an empty text if it is intact."""
+    """Describe what is wrong with a checkpoint, given its folder; an empty string if it is intact."""
     try:
         for file, expected in read_meta(path)["files"].items():
             verify(path / file, expected)
@@ -83,7 +89,7 @@ def check_checkpoint(path: Path) -> str:
 
 
 def verify(path: Path, expected: Fingerprint) -> None:
-    """Raise DamagedError unless `read` would succeed; takes little memory."""
+    """Raise DamagedError unless `read` with the same arguments would succeed; needs little memory."""
     try:
         with open(path, "rb") as file:
             _, digest = _open(path, file, expected)
@@ -100,7 +106,7 @@ def _changed(path: Path) -> DamagedError:
 
 
 def _open(path: Path, file: BinaryIO, expected: Fingerprint) -> tuple[list[Entry], hashlib._Hash]:
-    """Read the header; return its entries in the order of their numbers, and the hash so far."""
+    """Read the header; return its entries in the order of their data, and the hash so far."""
     size = os.fstat(file.fileno()).st_size
     require_size(path, size, expected)
     first = file.read(8)
@@ -110,7 +116,7 @@ def _open(path: Path, file: BinaryIO, expected: Fingerprint) -> tuple[list[Entry
     text = file.read(length)
     content = parse_object(text)
     if content is None:
-        raise DamagedError(f"{path}: not a safetensors file (its header is no JSON object)")
+        raise DamagedError(f"{path}: not a safetensors file (its header is not a JSON object)")
     content.pop("__metadata__", None)
     entries = sorted((_entry(path, *item) for item in content.items()), key=lambda entry: (entry.start, entry.end))
     ends = [0, *(entry.end for entry in entries)]
@@ -128,7 +134,7 @@ def _entry(path: Path, name: str, about: Any) -> Entry:
     except (KeyError, TypeError, ValueError):
         right = False
     if not right:
-        raise DamagedError(f"{path}: not a safetensors file of ours (the entry {name[:40]!r} makes no sense)")
+        raise DamagedError(f"{path}: not a safetensors file of this package (the entry {name[:40]!r} is invalid)")
     return Entry(name, dtype, tuple(shape), start, end)
 
 

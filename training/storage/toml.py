@@ -1,4 +1,4 @@
-"""TOML beside tomllib and tomli-w: limits on what is read, single values, dotted keys. Imports no torch."""
+"""Read and write TOML: limits on input, single values, dotted keys. Imports no torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> object:
-    """Parse one value as --set takes it: 0.1, true, [1, 2]; text that is no TOML value is returned as it is."""
+    """Parse one value as --set takes it: 0.1, true, [1, 2]; text that is not a TOML value is returned unchanged."""
     try:
         found = parse(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -69,7 +69,7 @@ def write(content: Mapping[str, object]) -> str:
 
 
 def show(value: object) -> str:
-    """Write one value in one line as TOML has it, for messages.
+    """Write one value on one line in TOML syntax, for messages.
 
     >>> show({"alpha": 0.1, "names": ["a"], "on": True})
     '{alpha = 0.1, names = ["a"], on = true}'
@@ -79,7 +79,7 @@ def show(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(show, value)) + "]"
     if isinstance(value, (str, bool)):
-        # JSON's escapes are TOML's, but for surrogate pairs (so: characters as they are) and the delete character
+        # JSON escapes as TOML does, except for surrogate pairs (hence ensure_ascii=False) and the delete character
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value)
 
@@ -89,7 +89,7 @@ def _show_key(name: str) -> str:
 
 
 def is_utf8(value: str) -> bool:
-    """Tell whether a text can be written as UTF-8; a name from the command line may hold other bytes."""
+    """Tell whether a text can be encoded as UTF-8; an argument of the command line may hold other bytes."""
     return value.isprintable() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 

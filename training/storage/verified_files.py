@@ -1,4 +1,4 @@
-"""Files that tell when a byte of them has changed: fingerprints, and JSON sealed by its own hash. Imports no torch."""
+"""Files in which every changed byte is detected: by a fingerprint, or by a hash inside the JSON. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from training.storage.atomic_files import DamagedError, Fingerprint
 
-FORMAT = 1  # of run directories; later versions read it, and count up where they write another one
-LONGEST = 2**28  # bytes of a small file; we never write longer ones
+FORMAT = 1  # of run directories; later versions still read it, and use a higher number for another format
+LONGEST = 2**28  # bytes of a small file; this package never writes longer ones
 
 Json = dict[str, Any]  # a JSON object: its values are whatever the file holds
 
@@ -42,7 +42,7 @@ def require_size(path: Path, size: int, expected: Fingerprint) -> None:
 
 
 def read_small(path: Path) -> bytes:
-    """Read a small file whole; DamagedError if it cannot be read or is longer than any we write."""
+    """Read a whole small file; DamagedError if it cannot be read or is longer than any that this package writes."""
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size > LONGEST:
@@ -62,7 +62,7 @@ def parse_object(data: bytes) -> Json | None:
 
 
 def seal(content: Mapping[str, object]) -> str:
-    """Write content as JSON that carries the hash of itself."""
+    """Write content as JSON text with an entry `sha256`, the hash of the rest."""
     text = json.dumps(content, indent=2)
     return json.dumps({**content, "sha256": hashlib.sha256(text.encode()).hexdigest()}, indent=2) + "\n"
 
@@ -77,7 +77,10 @@ def read_sealed(path: Path) -> Json:
 
 
 def require_format(content: Mapping[str, object], path: Path) -> None:
-    """Raise DamagedError if what was read from `path` has no format number, or that of a later version."""
+    """Raise DamagedError if content has no format number, or that of a later version.
+
+    content: what was read. path: its file, for messages.
+    """
     number = content.get("format")
     if number is None:
         raise DamagedError(
@@ -91,6 +94,6 @@ def require_format(content: Mapping[str, object], path: Path) -> None:
 
 
 def require_inside(path: Path, root: Path) -> None:
-    """Raise DamagedError if a path leads out of the directory `root` by a link."""
+    """Raise DamagedError if a path is a link that leads out of the directory `root`."""
     if not path.resolve().is_relative_to(root.resolve()):
         raise DamagedError(f"{path}: a link that leads out of {root}; put the file itself there")

@@ -249,8 +249,8 @@ MISTAKES = {
     ("show", "nowhere"): "nowhere does not exist; expected a run directory",
     ("show", "bad.toml"): "bad.toml is a file; expected a run directory",
     ("show", "bad*"): "bad*: no run directory matches this pattern",
-    ("show", "."): ". is no run, it has no config.toml; expected a run directory",
-    ("check", "."): ". is no run, it has no config.toml; expected a run directory",
+    ("show", "."): ". is not a run, it has no config.toml; expected a run directory",
+    ("check", "."): ". is not a run, it has no config.toml; expected a run directory",
 }
 
 

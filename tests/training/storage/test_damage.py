@@ -456,7 +456,7 @@ def test_letters_that_do_not_exist_are_refused(tmp_path):
     assert npz.read_npz(tmp_path / "words.npz")["words"] == words
     words.view(np.uint32)[1] = 0x110000
     np.savez(tmp_path / "words.npz", words=words)
-    with pytest.raises(DamagedError, match=r"words\.npz: .* letters that do not exist"):
+    with pytest.raises(DamagedError, match=r"words\.npz: .* characters that do not exist"):
         npz.read_npz(tmp_path / "words.npz")
 
 

@@ -24,7 +24,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     found = find_variants(runs, everything)
     for place, (key, name, factor) in zip(axes, PANELS, strict=True):
         for variant in found:
-            rows += draw_mean_line(place, variant, partial(best, key=key, factor=factor), key)
+            rows += draw_mean_line(place, variant, partial(find_best, key=key, factor=factor), key)
         label_axes(place, "communication round", name)
     if not rows:
         return []
@@ -36,7 +36,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     return [Drawing(figure, rows, join_caption([*said, band]))]
 
 
-def best(run: Run, key: str = "accuracy", factor: float = 1.0) -> Series:
+def find_best(run: Run, key: str = "accuracy", factor: float = 1.0) -> Series:
     """A metric over rounds; as accuracy that of the SWA model once there is one, the server's before."""
     rounds, values = run.series(key)
     if key == "accuracy":

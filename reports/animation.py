@@ -31,7 +31,11 @@ NAME = "training loss"
 
 
 def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[list[Path], list[str]]:
-    """All that the stored surfaces allow, and one line for each thing that they do not."""
+    """Animate all stored surfaces; returns the files, and one line for each animation that is missing.
+
+    folder: where they go.
+    kind: "gif" or "mp4".
+    """
     paths: list[Path] = []
     missing: list[str] = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +83,12 @@ def _animate_rounds(runs: Sequence[Run], everything: Collection, folder: Path, k
 
 
 def animate_turn(base: Surface, one: Surface | None, path: Path, color: str, everything: Collection) -> Path:
-    """One turn around a surface, with another as a net over it."""
+    """Animate one turn around a surface, with another one as a net over it.
+
+    base: the surface.
+    one: the other one; None: the surface alone.
+    color: of the net.
+    """
     writer = choose_writer(path, TURNING)
     shown = [base] if one is None else [base, one]
     scale = share_scale(surface.loss for surface in shown)
@@ -102,7 +111,7 @@ def animate_turn(base: Surface, one: Surface | None, path: Path, color: str, eve
 
 
 def animate_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection) -> Path:
-    """The map around one run's model, round after round, with the same levels."""
+    """Animate the map around one run's model, round after round, with the same levels."""
     writer = choose_writer(path, PASSING)
     scale = share_scale(one.loss for one in surfaces)
     figure, (axes,) = make_maps(1, size=4.2)
@@ -121,7 +130,10 @@ def animate_rounds(surfaces: Sequence[Surface], path: Path, everything: Collecti
 
 
 def choose_writer(path: Path, speed: int) -> AbstractMovieWriter:
-    """By the end of the name; an error says what is missing."""
+    """Choose a writer by the end of a file's name; an error says what is missing.
+
+    speed: frames in a second.
+    """
     if path.suffix == ".gif":
         return PillowWriter(fps=speed)
     if path.suffix != ".mp4":

@@ -19,6 +19,7 @@ PANELS = (("accuracy", "test accuracy (%)", 100.0), ("train_loss", "training los
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw accuracy and training loss over rounds, a line for each method."""
     figure, axes = make_canvas(1, 2, width=9.0, height=3.6)
     rows: list[Row] = []
     found = find_variants(runs, everything)

@@ -41,7 +41,7 @@ class Cost:
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Accuracy over bytes, then rounds and bytes until each target."""
+    """Draw accuracy over bytes, then rounds and bytes until each target."""
     measured = [run for run in runs if run.measured("training") is not None]
     wanted = list_targets(measured)
     if not measured:

@@ -15,6 +15,7 @@ from reports.runs import Collection, Run
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw maps of the training loss and of the test error, a panel for each run."""
     train, test = (find_global_surfaces(runs, everything, split) for split in ("train", "test"))
     drawn = []
     if train:

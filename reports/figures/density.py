@@ -26,6 +26,7 @@ DEEPEST = 1e-9  # of the highest density: lower values are not shown
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the density of eigenvalues of every run in one panel."""
     looked = select_runs(runs, "curvature", "node")
     if not looked:
         return []

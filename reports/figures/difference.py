@@ -18,6 +18,7 @@ SPAN = 1e3  # from the largest difference down to the smallest that gets a colou
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a map of the loss of each method minus that of the baseline."""
     found = find_comparison(runs, everything)
     if found is None:
         return []

@@ -34,11 +34,12 @@ PANELS = {  # title and label of the y axis
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw how far participants move, and in which directions, over rounds."""
     looked = select_runs(runs, "drift", "norm")
     words = {
         name: text
         for name, text in PANELS.items()
-        if any(has_numbers(run, "drift", _find_over_rounds(name)) for run in looked)
+        if any(has_numbers(run, "drift", _name_over_rounds(name)) for run in looked)
     }
     if not words:
         return []
@@ -46,7 +47,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     figure, axes = make_panels(len(words), columns=4 if len(words) > 6 else 3, width=2.7, height=2.6)
     rows: list[Row] = []
     for place, (name, text) in zip(axes, words.items(), strict=True):
-        rows += draw_panel(place, found, ("drift", _find_over_rounds(name)), text, measure=name)
+        rows += draw_panel(place, found, ("drift", _name_over_rounds(name)), text, measure=name)
     draw_shared_legend(figure)
     return [
         Drawing(
@@ -55,7 +56,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     ]
 
 
-def _find_over_rounds(name: str) -> str:
+def _name_over_rounds(name: str) -> str:
     """The variable that is drawn: means over participants, but for the norm of the one global model."""
     return name if name == "norm" else f"mean_{name}"
 

@@ -23,6 +23,7 @@ MOST = 30  # clients named along the axis
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalue of each local model on its own data and on everyone's, a panel for each run."""
     known = select_runs(runs, "local_global", "local_eigenvalue")
     colours = {run.name: one.look.color for one in find_variants(known, everything) for run in one.runs}
     looked = sorted(known, key=lambda run: list(colours).index(run.name))

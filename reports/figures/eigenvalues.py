@@ -17,6 +17,7 @@ from reports.variants import find_variants
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalues over rounds, a line for each method."""
     looked = select_runs(runs, "curvature", "eigenvalue")
     if not looked:
         return []

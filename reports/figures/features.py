@@ -26,7 +26,7 @@ NAMED = 30  # classes that get their number written; more would cover the points
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A picture of the last round and the first model for each run."""
+    """Draw the features of the last round and the first model, a panel for each run."""
     named = make_titles(runs, everything)
     found = [(run, data) for run in sort_by_title(runs, named) if (data := run.measured("features")) is not None]
     if not found:

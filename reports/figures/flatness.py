@@ -27,6 +27,7 @@ FEWEST = 3  # runs, for a rank correlation
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a panel for each measure of flatness, a point for each run."""
     points = {name: _find_points(runs, MEASURES[name]) for name in CHOSEN}
     points = {name: found for name, found in points.items() if len(found) > 1}
     if not points:

@@ -23,7 +23,7 @@ PANELS = {"forgetting": "classes", "client_forgetting": "clients"}  # variable -
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Panels over rounds: forgetting of classes and of clients, and the accuracy of local models."""
+    """Draw over rounds: forgetting of classes and of clients, and the accuracy of local models."""
     known = [run for run in runs if run.measured("forgetting") is not None]
     if not known:
         return []

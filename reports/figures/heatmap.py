@@ -23,6 +23,7 @@ THIN = 0.2  # inches: the colour bar
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw two heat maps of clients and rounds for each run: own data, and everyone's."""
     known = select_runs(runs, "local_global", "local_eigenvalue")
     looked = [run for variant in find_variants(known, everything) for run in variant.runs]
     rounds = sorted({one for run in looked for one in _with_participants(run, "round")})

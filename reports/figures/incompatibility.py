@@ -27,7 +27,7 @@ EXTRA = {  # of methods whose server keeps a direction, or ascends itself
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Panels over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
+    """Draw over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
     looked = [run for run in runs if run.measured(STUDY) is not None]
     if not looked:
         return []

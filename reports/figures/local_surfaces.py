@@ -19,6 +19,7 @@ MOST = 3  # participants; further ones are in the file
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each run: local models on their own data, and on everyone's."""
     pairs = find_local_surfaces(runs, everything)
     chosen = assign_looks(run.algorithm for run in everything.runs)
     of_run = {one.run.name: [pair for pair in pairs if pair[0].run is one.run][:MOST] for one, _ in pairs}

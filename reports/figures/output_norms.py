@@ -18,7 +18,7 @@ MOST = 12  # panels; with more runs each method and partition is shown by its fi
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A map of clients and rounds for every run of a data set, all partitions side by side in the same colours."""
+    """Draw a map of clients and rounds for every run of a data set, all partitions in the same colours."""
     in_order = sort_by_title(runs, make_titles(runs, everything))
     found = [(run, norms) for run in in_order if (norms := _find(run)) is not None]
     if len(found) > MOST:

@@ -19,6 +19,7 @@ BIGGEST = 0.9  # diameter of the largest bubble, in cells
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each partition: the examples of clients by class."""
     groups: dict[bytes, list[Run]] = {}  # methods that are compared share one partition; another seed has another
     for run in runs:
         if run.class_counts is not None:

@@ -24,7 +24,7 @@ WIDE = 0.3  # how far clients' dots spread to each side
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A panel for the global model, then one for each strategy."""
+    """Draw a panel for the global model, then one for each strategy."""
     known = [run for run in runs if run.personal]
     if not known:
         return []

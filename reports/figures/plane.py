@@ -58,6 +58,7 @@ class Plane:
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each plane: losses and errors around three models."""
     drawn = []
     for run in sort_runs(runs, everything):
         found = _find_planes(run, everything)

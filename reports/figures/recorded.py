@@ -23,7 +23,7 @@ NAMES = {  # labels; other quantities have the names of recipes
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A row of panels for each quantity: over rounds, and along the steps of the last round."""
+    """Draw a row of panels for each quantity: over rounds, and along the steps of the last round."""
     names = list(dict.fromkeys(name for run in runs for _, record in _list_records(run) for name in record))
     known = [run for run in runs if any(_list_records(run))]
     stepwise = [name for name in names if any(len(_make_step_finder(name)(run)[0]) for run in known)]

@@ -22,7 +22,7 @@ APART = 0.7  # share of a corruption's row that its dots spread over
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A row for each corruption, the worst at the bottom."""
+    """Draw a row of dots for each corruption, the worst at the bottom."""
     known = [run for run in runs if run.measured("robustness") is not None]
     if not known:
         return []

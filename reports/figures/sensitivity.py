@@ -41,6 +41,7 @@ MAJORITY = 0.5  # share of the participants that choose a layer, from which it i
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw three panels over layers: sensitivity, movement and adaptive radius."""
     looked = select_runs(runs, "sensitivity", "moved")
     if not looked:
         return []

@@ -23,6 +23,7 @@ APART = 0.12  # how far lines are moved against each other, so that bars stay vi
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each setting of numbers in which runs of a method differ."""
     drawn = [_draw_one(runs, everything, key) for key in find_numeric_settings(runs)]
     return [one for one in drawn if one is not None]
 

@@ -38,6 +38,7 @@ SPREAD = 0.8  # of the room between two groups of bars that is filled
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw bars for every kind of sharpness: of the global model, and of local models on both data."""
     looked = select_runs(runs, "sharpness", "global_model_value")
     shown = {prefix: title for prefix, title in PANELS.items() if any(_has(run, prefix) for run in looked)}
     if not shown:

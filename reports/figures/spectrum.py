@@ -23,6 +23,7 @@ NEGATIVE = "p"  # a marker that no method has
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalues of the last round by rank, and the smallest one."""
     looked = select_runs(runs, "curvature", "eigenvalue")
     if not looked:
         return []

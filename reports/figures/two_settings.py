@@ -22,6 +22,7 @@ ACCURACY = MEASURES["accuracy"]
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each pair of settings that a method was run with in combination."""
     pairs = combinations(find_numeric_settings(runs), 2)
     drawn = [_draw_one(runs, everything, across, up) for across, up in pairs]
     return [one for one in drawn if one is not None]

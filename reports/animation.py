@@ -9,12 +9,12 @@ from matplotlib import rc_context
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter, writers
 
 from reports.figures.overlay import lay_over
-from reports.files import slug, writing
+from reports.files import make_slug, name_path_in_errors
 from reports.palette import assign_looks
 from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
 from reports.plotting.relief import VIEW, draw_colorbar, draw_solid, finish_axes, make_reliefs
 from reports.plotting.scales import share_scale
-from reports.plotting.style import MAGNITUDE, STYLE, label
+from reports.plotting.style import MAGNITUDE, STYLE, label_axes
 from reports.plotting.surfaces import (
     Surface,
     find_comparison,
@@ -36,7 +36,7 @@ def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[li
     missing: list[str] = []
     folder.mkdir(parents=True, exist_ok=True)
     for data, heterogeneity in everything.settings:
-        runs = everything.of(data, heterogeneity)
+        runs = everything.select(data, heterogeneity)
         here = f"{data}, {heterogeneity}"
         try:
             paths += _turns(runs, everything, folder, kind)
@@ -56,10 +56,12 @@ def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str)
     pair, single = find_comparison(runs, everything), find_global_surfaces(runs, everything)
     colors = {name: look.color for name, look in assign_looks(run.algorithm for run in everything.runs).items()}
     if pair is None:
-        return [rotating(one, None, folder / f"surface_{slug(one.run.name)}.{kind}", "", everything) for one in single]
+        return [
+            rotating(one, None, folder / f"surface_{make_slug(one.run.name)}.{kind}", "", everything) for one in single
+        ]
     base, others = pair
     return [
-        rotating(base, one, folder / f"overlay_{slug(one.run.name)}.{kind}", colors[one.run.algorithm], everything)
+        rotating(base, one, folder / f"overlay_{make_slug(one.run.name)}.{kind}", colors[one.run.algorithm], everything)
         for one in others
     ]
 
@@ -67,7 +69,7 @@ def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str)
 def _rounds(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
     found = [find_surfaces(run, runs, everything, "train") for run in runs]
     return [
-        over_rounds(some, folder / f"rounds_{slug(some[0].run.name)}.{kind}", everything)
+        over_rounds(some, folder / f"rounds_{make_slug(some[0].run.name)}.{kind}", everything)
         for some in found
         if len(some) > 1
     ]
@@ -86,7 +88,7 @@ def rotating(base: Surface, one: Surface | None, path: Path, color: str, everyth
     else:
         lay_over(axes, base, one, scale, color, (first, others[0]))
     draw_colorbar(figure, axes, scale, NAME)
-    with rc_context(STYLE), writing(path):
+    with rc_context(STYLE), name_path_in_errors(path):
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # found once: the picture must not jump
         with writer.saving(figure, str(path), DPI):
@@ -102,13 +104,13 @@ def over_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection)
     scale = share_scale(one.loss for one in surfaces)
     figure, (axes,) = make_maps(1, size=4.2)
     (title,) = name_surfaces(surfaces[:1], everything)
-    with rc_context(STYLE), writing(path), writer.saving(figure, str(path), DPI):
+    with rc_context(STYLE), name_path_in_errors(path), writer.saving(figure, str(path), DPI):
         for one in surfaces:
             axes.clear()
             drawn = fill_contours(axes, one.x, one.y, one.loss, scale.levels, scale.extend, MAGNITUDE)
             draw_contour_lines(axes, one.x, one.y, one.loss, scale.levels)
             mark_centre(axes)
-            label(axes, *name_axes(one), f"{title}, round {one.round}")
+            label_axes(axes, *name_axes(one), f"{title}, round {one.round}")
             if drawn is not None:
                 draw_bar(figure, [axes], drawn, scale.ticks(12), NAME)
             writer.grab_frame()

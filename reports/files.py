@@ -11,7 +11,7 @@ LONGEST = 80  # letters of a name
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def name_path_in_errors(path: Path) -> Iterator[None]:
     """A full disk, or one that may not be written to, as an error that names the file."""
     try:
         yield
@@ -21,16 +21,16 @@ def writing(path: Path) -> Iterator[None]:
         raise OSError(error.errno, f"{error.strerror}, while writing", str(path)) from error
 
 
-def slug(text: str) -> str:
+def make_slug(text: str) -> str:
     """A name for a file or a folder: letters, digits, and nothing that could lead elsewhere."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:LONGEST] or "x"
 
 
-def slugs(texts: Iterable[str]) -> list[str]:
+def make_slugs(texts: Iterable[str]) -> list[str]:
     """A slug for every text in turn, no two alike, also where capitals make no difference."""
     found: list[str] = []
     for text in texts:
-        base = name = slug(text)
+        base = name = make_slug(text)
         number = 1
         while name.lower() in {one.lower() for one in found}:
             number += 1

@@ -34,7 +34,7 @@ class Measure:
     examples: Callable[[Run], Subset] = field(compare=False, default=lambda run: Subset())  # what it was measured on
 
 
-def final_accuracy(run: Run, model: str = "final") -> float:
+def find_final_accuracy(run: Run, model: str = "final") -> float:
     """Per cent: mean over the last evaluated rounds, as many as the recipe says, of a global model.
 
     model: server, mean, swa, or as studies call it final: the SWA model where there is one, the server's otherwise.
@@ -47,7 +47,7 @@ def final_accuracy(run: Run, model: str = "final") -> float:
     )
 
 
-def number(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
+def make_finder(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
     """Look up a number of a study by the name that analysis.summary gives it, whatever the question is called."""
 
     def find(run: Run) -> float:
@@ -63,7 +63,7 @@ def number(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
     return find
 
 
-def studied(
+def make_measure(
     name: str,
     label: str,
     better: str,
@@ -84,10 +84,10 @@ def studied(
         name,
         label,
         better,
-        number(study, key, factor),
+        make_finder(study, key, factor),
         decimals,
         study,
-        number(study, error or f"{key}{summary.ERROR}", factor),
+        make_finder(study, error or f"{key}{summary.ERROR}", factor),
         lambda run: find_subset(run.answer(study), each=each),
     )
 
@@ -95,9 +95,9 @@ def studied(
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
-        Measure("accuracy", "test accuracy (%)", "higher", final_accuracy, 1),
-        studied("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature"),
-        studied(
+        Measure("accuracy", "test accuracy (%)", "higher", find_final_accuracy, 1),
+        make_measure("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature"),
+        make_measure(
             "ratio",
             "λ₁/λ₅ of the global model",
             "lower",
@@ -105,8 +105,8 @@ MEASURES: dict[str, Measure] = {
             study="curvature",
             decimals=2,
         ),
-        studied("trace", "trace of the Hessian", "lower", "curvature.trace", study="curvature"),
-        studied(
+        make_measure("trace", "trace of the Hessian", "lower", "curvature.trace", study="curvature"),
+        make_measure(
             "local",
             "λ₁ of local models, own data",
             "lower",
@@ -114,14 +114,14 @@ MEASURES: dict[str, Measure] = {
             study="local_global",
             each=True,
         ),
-        studied(
+        make_measure(
             "everyone",
             "λ₁ of local models, everyone's data",
             "lower",
             "global_lambda_1",
             study="local_global",
         ),
-        studied(
+        make_measure(
             "sam",
             "SAM sharpness of the global model",
             "lower",
@@ -129,14 +129,14 @@ MEASURES: dict[str, Measure] = {
             study="sharpness",
             error="sharpness.global_model_standard_error[sam]",
         ),
-        studied(
+        make_measure(
             "incompatibility",
             "flatness incompatibility",
             "lower",
             "incompatibility",
             study="incompatibility",
         ),
-        studied(
+        make_measure(
             "robust",
             "accuracy under corruptions (%)",
             "higher",
@@ -145,7 +145,7 @@ MEASURES: dict[str, Measure] = {
             factor=100.0,
             decimals=1,
         ),
-        studied(
+        make_measure(
             "forgetting",
             "forgetting of classes (points)",
             "lower",
@@ -158,7 +158,7 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
+def list_personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
     """Per cent for each client that was tested: of models made by this strategy, of the global model for None."""
     found = [one for one in run.personal if strategy in (None, one.name)]
     if not found:
@@ -167,18 +167,18 @@ def personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
     return 100.0 * values[np.isfinite(values)]
 
 
-def personal_strategies(runs: Sequence[Run]) -> list[str]:
+def list_personal_strategies(runs: Sequence[Run]) -> list[str]:
     """Strategies of making models for clients that were measured, without the one that keeps the global model."""
     return list(dict.fromkeys(one.name for run in runs for one in run.personal if one.strategy != GLOBAL))
 
 
-def targets(runs: Sequence[Run]) -> list[float]:
+def list_targets(runs: Sequence[Run]) -> list[float]:
     """Accuracies to reach that were looked at, as fractions."""
     found = [run.measured("training") for run in runs]
     return sorted({float(one) for data in found if data is not None and "target" in data for one in data["target"]})
 
 
-def to_target(run: Run, target: float) -> tuple[float, float]:
+def find_target_cost(run: Run, target: float) -> tuple[float, float]:
     """Rounds and bytes until the server's model or its SWA average first had this accuracy; NaN: never, or unknown."""
     data = run.measured("training")
     if data is None or "rounds_to_target" not in data or not np.isclose(data["target"], target).any():
@@ -187,14 +187,14 @@ def to_target(run: Run, target: float) -> tuple[float, float]:
     return float(here["rounds_to_target"].min()), float(here["bytes_to_target"].min())
 
 
-def bytes_per_round(run: Run) -> float:
+def count_bytes_per_round(run: Run) -> float:
     """Sent to and by all participants, mean over rounds."""
     sent = [(record.get("bytes_down"), record.get("bytes_up")) for record in run.metrics]
     known = [down + up for down, up in sent if down is not None and up is not None]
     return float(np.mean(known)) if known else math.nan
 
 
-def last_participants(data: xr.Dataset, name: str) -> xr.Dataset:
+def find_last_participants(data: xr.Dataset, name: str) -> xr.Dataset:
     """The last round in which somebody took part, and of the clients only those who did.
 
     data: an answer with dimensions round and client.

@@ -33,7 +33,7 @@ class Personal:
         return json.dumps([self.strategy, self.about], sort_keys=True, default=str)
 
 
-def from_answer(answer: Answer) -> list[Personal]:
+def read_answer(answer: Answer) -> list[Personal]:
     """What the study `personal` found at its last round."""
     last = answer.data.isel(round=-1)
     about = {"model": answer.settings.get("model", "server"), "clients": answer.settings.get("clients")}
@@ -47,7 +47,7 @@ def from_answer(answer: Answer) -> list[Personal]:
     return found
 
 
-def from_json(content: Mapping[str, Any]) -> Personal:
+def read_json(content: Mapping[str, Any]) -> Personal:
     """What `landscape personal` wrote."""
     if content.get("format") != FORMAT:
         raise ValueError(f"expected the format '{FORMAT}', got {content.get('format')!r}")
@@ -57,7 +57,7 @@ def from_json(content: Mapping[str, Any]) -> Personal:
     return Personal(str(content["way"]), int(content["round"]), about, client.astype(np.int64), before, after)
 
 
-def named_apart(found: Sequence[Personal]) -> tuple[Personal, ...]:
+def name_apart(found: Sequence[Personal]) -> tuple[Personal, ...]:
     """Every question once, at its latest round, under a name that no other has."""
     latest: dict[str, Personal] = {}
     for one in found:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
 from reports.plotting.scales import Scale, make_linear_scale, share_scale
-from reports.plotting.style import MAGNITUDE, caption, label, mark
+from reports.plotting.style import MAGNITUDE, join_caption, label_axes, mark
 from reports.plotting.surfaces import Surface, describe, find_global_surfaces, name_axes, name_surfaces
 from reports.runs import Collection, Run
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     train, test = (find_global_surfaces(runs, everything, split) for split in ("train", "test"))
     drawn = []
     if train:
@@ -27,7 +27,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
 
 def _panels(
     surfaces: Sequence[Surface], everything: Collection, field: str, scale: Scale, name: str, suffix: str
-) -> Drawn:
+) -> Drawing:
     figure, panels = make_maps(len(surfaces))
     found = []
     for axes, one, title in zip(panels, surfaces, name_surfaces(surfaces, everything), strict=True):
@@ -35,13 +35,13 @@ def _panels(
         found.append(fill_contours(axes, one.x, one.y, values, scale.levels, scale.extend, MAGNITUDE))
         draw_contour_lines(axes, one.x, one.y, values, scale.levels)
         mark_centre(axes)
-        label(axes, *name_axes(one), title)
+        label_axes(axes, *name_axes(one), title)
         mark(axes, [one.run.name])
     shown = next((one for one in found if one is not None), None)
     if shown is not None:
         draw_bar(figure, panels, shown, scale.ticks(12), name)
     said = [*describe(surfaces, name, scale), "cross: the model itself"]
-    return Drawn(figure, [row for one in surfaces for row in one.rows(scale, field)], caption(said), suffix)
+    return Drawing(figure, [row for one in surfaces for row in one.rows(scale, field)], join_caption(said), suffix)
 
 
 FIGURE = Figure(

@@ -9,33 +9,33 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.figures.eigenvalues import whose
 from reports.palette import Look
-from reports.plotting.fitting import finite
-from reports.plotting.heat import no_data
-from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import canvas, caption, label, legend, mark, powers
+from reports.plotting.fitting import select_finite
+from reports.plotting.heat import mark_empty
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
+from reports.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark, write_powers
 from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
-from reports.variants import variants
+from reports.variants import find_variants
 
 POINTS = 400  # along the axis of eigenvalues
 MARGIN = 4.0  # standard deviations of the kernel that are shown beyond the ends
 DEEPEST = 1e-9  # of the highest density: lower values are not shown
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     looked = select_runs(runs, "curvature", "node")
     if not looked:
         return []
-    figure, (axes,) = canvas(width=7.2)
-    label(axes, "eigenvalue of the Hessian", "density of eigenvalues")
+    figure, (axes,) = make_canvas(width=7.2)
+    label_axes(axes, "eigenvalue of the Hessian", "density of eigenvalues")
     width = max((_resolution(run) for run in looked), default=0.0)
     grid = _grid(looked, width)
     rows: list[Row] = []
     place = 0
-    for variant in variants(looked, everything):
+    for variant in find_variants(looked, everything):
         for number, run in enumerate(variant.runs):
             if not width:
                 continue
@@ -44,17 +44,17 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
             place += 1
     if rows:
         axes.set_yscale("log")
-        powers(axes.yaxis)
+        write_powers(axes.yaxis)
         axes.set_ylim(*_limits(rows))
-        legend(axes, loc="upper right")
+        draw_legend(axes, loc="upper right")
     else:
-        no_data(axes)
-    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked, width)]))]
+        mark_empty(axes)
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_said(looked, width)]))]
 
 
 def _last(run: Run) -> xr.Dataset:
     """The last round whose density was taken."""
-    data = data_of(run, "curvature")
+    data = get_data(run, "curvature")
     known = np.flatnonzero(data["node"].notnull().any(("probe", "step")))
     return data.isel(round=known[-1] if len(known) else -1)
 
@@ -68,12 +68,12 @@ def _quadrature(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def _resolution(run: Run) -> float:
     """Span of the nodes over their number: what the quadrature can tell apart."""
     nodes, _ = _quadrature(run)
-    known = finite(nodes)
+    known = select_finite(nodes)
     return float(np.ptp(known)) / int(np.isfinite(nodes).sum(axis=1).max()) if len(known) else 0.0
 
 
 def _grid(runs: Sequence[Run], width: float) -> NDArray[np.float64]:
-    nodes = np.concatenate([finite(_quadrature(run)[0]) for run in runs])
+    nodes = np.concatenate([select_finite(_quadrature(run)[0]) for run in runs])
     low, high = (nodes.min(), nodes.max()) if len(nodes) else (0.0, 1.0)
     return np.linspace(low - MARGIN * width, high + MARGIN * width, POINTS)
 
@@ -137,7 +137,7 @@ def _said(runs: Sequence[Run], width: float) -> list[str]:
         "bands: range over probes",
         "markers below: smallest and largest eigenvalue",
         whose(runs),
-        *measured(of_study(runs, "curvature")),
+        *describe_measurement(find_answers(runs, "curvature")),
     ]
 
 

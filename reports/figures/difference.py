@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.plotting.maps import draw_bar, fill_contours, format_number, make_maps, mark_centre
 from reports.plotting.scales import choose_decades
-from reports.plotting.style import SIGNED, caption, label, mark
+from reports.plotting.style import SIGNED, join_caption, label_axes, mark
 from reports.plotting.surfaces import describe, find_comparison, name_axes, name_surfaces
 from reports.runs import Collection, Run
 
 SPAN = 1e3  # from the largest difference down to the smallest that gets a colour
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     found = find_comparison(runs, everything)
     if found is None:
         return []
@@ -32,7 +32,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         if np.nanmin(gap, initial=0) < 0 < np.nanmax(gap, initial=0):
             axes.contour(one.x, one.y, np.clip(gap, levels[0], levels[-1]).T, [0.0], colors="black", linewidths=1.2)
         mark_centre(axes)
-        label(axes, *name_axes(one), f"{title} minus {reference}")
+        label_axes(axes, *name_axes(one), f"{title} minus {reference}")
         mark(axes, [one.run.name])
         where = {"run": one.run.name, "algorithm": one.run.algorithm, "baseline": base.run.name}
         rows += [
@@ -48,7 +48,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         f"white: less than {levels[len(levels) // 2]:g} apart",
         "cross: the models themselves",
     ]
-    return [Drawn(figure, rows, caption([*describe([base, *others], "training loss"), *said]))]
+    return [Drawing(figure, rows, join_caption([*describe([base, *others], "training loss"), *said]))]
 
 
 def _gap(loss: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:

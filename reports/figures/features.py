@@ -12,32 +12,32 @@ from matplotlib.patheffects import withStroke
 from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.palette import OKABE_ITO
-from reports.plotting.heat import no_data, panels
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.style import MAGNITUDE, caption, label, mark
+from reports.plotting.heat import make_panels, mark_empty
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.style import MAGNITUDE, join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import ordered, titles
+from reports.variants import make_titles, sort_by_title
 
 SIZE = 8  # of a point, in all panels
 NAMED = 30  # classes that get their number written; more would cover the points
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """A picture of the last round and the first model for each run."""
-    named = titles(runs, everything)
-    found = [(run, data) for run in ordered(runs, named) if (data := run.measured("features")) is not None]
+    named = make_titles(runs, everything)
+    found = [(run, data) for run in sort_by_title(runs, named) if (data := run.measured("features")) is not None]
     if not found:
         return []
-    figure, places = panels(len(found), width=3.0, height=3.1)
+    figure, places = make_panels(len(found), width=3.0, height=3.1)
     rows: list[Row] = []
     for axes, (run, data) in zip(places, found, strict=True):
         rows += _panel(axes, run, data.isel(model=0, round=-1))
-        label(axes, "t-SNE, first axis", "t-SNE, second axis", named[run.name])
+        label_axes(axes, "t-SNE, first axis", "t-SNE, second axis", named[run.name])
         mark(axes, [run.name])
-    (stored,) = of_study([found[0][0]], "features")
+    (stored,) = find_answers([found[0][0]], "features")
     first = found[0][1].isel(model=0, round=-1)
     said = [
         f"{first.sizes['example']} {stored.settings.get('split', 'test')} examples",
@@ -46,7 +46,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         "open points: classes beyond the eighth" if 8 < len(np.unique(first["label"])) <= 16 else "",
         "crosses: taken for another class",
     ]
-    return [Drawn(figure, rows, caption([*setting(runs), *said, *measured([stored])]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(runs), *said, *describe_measurement([stored])]))]
 
 
 def _panel(axes: Axes, run: Run, data: xr.Dataset) -> list[Row]:
@@ -57,7 +57,7 @@ def _panel(axes: Axes, run: Run, data: xr.Dataset) -> list[Row]:
     axes.set_xticks([])
     axes.set_yticks([])
     if not np.isfinite(points).any():
-        no_data(axes)
+        mark_empty(axes)
     for place, name in enumerate(classes):
         color, filled = _color(place, len(classes))
         right, wrong = (labels == name) & (predicted == name), (labels == name) & (predicted != name)

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.typing import FillStyleType
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
-from reports.measures import MEASURES, Measure, final_accuracy
+from reports.figure import Drawing, Figure
+from reports.measures import MEASURES, Measure, find_final_accuracy
 from reports.palette import Look, assign_looks
-from reports.plotting.fitting import fit
-from reports.plotting.heat import panels
-from reports.plotting.measured import measured
-from reports.plotting.style import caption, label, mark
+from reports.plotting.fitting import fit_axis
+from reports.plotting.heat import make_panels
+from reports.plotting.measured import describe_measurement
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
 
@@ -26,12 +26,12 @@ STUDIES = ("curvature", "incompatibility", "local_global", "sharpness")
 FEWEST = 3  # runs, for a rank correlation
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     points = {name: _points(runs, MEASURES[name]) for name in CHOSEN}
     points = {name: found for name, found in points.items() if len(found) > 1}
     if not points:
         return []
-    figure, places = panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=3.4, height=3.0)
+    figure, places = make_panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=3.4, height=3.0)
     chosen = assign_looks(run.algorithm for run in everything.runs)
     partitions = list(dict.fromkeys(run.heterogeneity for run in runs))
     fills = {partition: FILLS[place % len(FILLS)] for place, partition in enumerate(partitions)}
@@ -44,16 +44,16 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
         "flatness at the last round that was looked at",
         "r: Spearman's rank correlation over all points of a panel",
-        "diverged runs are left out" if any(run.standing.state == "diverged" for run in runs) else "",
-        *measured(answers)[:1],
+        "diverged runs are left out" if any(run.progress.state == "diverged" for run in runs) else "",
+        *describe_measurement(answers)[:1],
     ]
-    return [Drawn(figure, rows, caption([runs[0].data, f"{len(runs)} runs", *said]))]
+    return [Drawing(figure, rows, join_caption([runs[0].data, f"{len(runs)} runs", *said]))]
 
 
 def _points(runs: Sequence[Run], measure: Measure) -> list[tuple[Run, float, float]]:
     """Runs with both numbers: flatness, and accuracy in per cent of the same global model."""
-    shown = [run for run in runs if run.standing.state != "diverged"]
-    found = [(run, measure.find(run), final_accuracy(run, _model(run, measure))) for run in shown]
+    shown = [run for run in runs if run.progress.state != "diverged"]
+    found = [(run, measure.find(run), find_final_accuracy(run, _model(run, measure))) for run in shown]
     return [(run, x, y) for run, x, y in found if np.isfinite(x) and np.isfinite(y)]
 
 
@@ -80,8 +80,8 @@ def _panel(
     correlation, chance = _spearman(x, y)
     said = f"r = {correlation:.2f}, p = {chance:.2g}, n = {len(found)}"
     axes.set_title(said if np.isfinite(correlation) else f"n = {len(found)}: too few or all equal", fontsize=9, y=1.0)
-    fit(axes, "x", x)
-    label(axes, measure.label, "test accuracy (%)")
+    fit_axis(axes, "x", x)
+    label_axes(axes, measure.label, "test accuracy (%)")
     about: Row = {"measure": measure.name, "spearman": correlation, "p": chance}
     return [
         {

@@ -10,25 +10,25 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
-from reports.plotting.fitting import shared_legend
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.style import canvas, caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.plotting.fitting import draw_shared_legend
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import Variant, variants
+from reports.variants import Variant, find_variants
 
 APART = 0.7  # share of a corruption's row that its dots spread over
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """A row for each corruption, the worst at the bottom."""
     known = [run for run in runs if run.measured("robustness") is not None]
     if not known:
         return []
     names = _sorted(known)
-    figure, (axes,) = canvas(width=6.4, height=1.2 + 0.36 * len(names))
-    found = variants(known, everything)
+    figure, (axes,) = make_canvas(width=6.4, height=1.2 + 0.36 * len(names))
+    found = find_variants(known, everything)
     rows: list[Row] = []
     for place, variant in enumerate(found):
         shift = APART * (0.5 - (place + 0.5) / len(found))
@@ -38,9 +38,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(False, axis="y")
-    label(axes, "accuracy (%), mean over severities", "corruption")
-    shared_legend(figure)
-    stored = of_study(known, "robustness")
+    label_axes(axes, "accuracy (%), mean over severities", "corruption")
+    draw_shared_legend(figure)
+    stored = find_answers(known, "robustness")
     first = _find(known[0])
     severities = ", ".join(str(one) for one in first["severity"].values)
     doubt = (
@@ -50,7 +50,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     skipped = first.attrs.get("left_out", "")
     lacking = f"not for such images: {skipped}" if skipped else ""
     said = [count, lacking, f"severities {severities}", f"bars: {doubt}", "dashed: accuracy on clean images"]
-    return [Drawn(figure, rows, caption([*setting(known), *said, *measured(stored)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(known), *said, *describe_measurement(stored)]))]
 
 
 def _find(run: Run) -> xr.Dataset:

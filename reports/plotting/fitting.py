@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from reports.plotting.heat import no_data
-from reports.plotting.style import logarithmic, powers
+from reports.plotting.heat import mark_empty
+from reports.plotting.style import write_plain_numbers, write_powers
 
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it
@@ -18,7 +18,7 @@ LETTER, HANDLE = 0.062, 0.5  # inches: of a small letter, and of what stands bef
 TINY = 1e-3  # below, plain numbers are mostly zeros
 
 
-def finite(values: ArrayLike) -> NDArray[np.float64]:
+def select_finite(values: ArrayLike) -> NDArray[np.float64]:
     """The numbers among them, flat."""
     flat = np.asarray(values, dtype=np.float64).ravel()
     return flat[np.isfinite(flat)]
@@ -26,42 +26,42 @@ def finite(values: ArrayLike) -> NDArray[np.float64]:
 
 def spans_decades(values: ArrayLike) -> bool:
     """Whether sizes differ so much that a linear axis would hide the small ones."""
-    sizes = np.abs(finite(values))
+    sizes = np.abs(select_finite(values))
     sizes = sizes[sizes > 0]
     return len(sizes) > 1 and bool(sizes.max() / sizes.min() > WIDE)
 
 
-def fit(axes: Axes, which: str, values: ArrayLike) -> None:
+def fit_axis(axes: Axes, which: str, values: ArrayLike) -> None:
     """An x or y axis for these numbers: logarithmic if they span decades, linear around zero if some are not positive.
 
     Where there is no number at all, the panel says so.
     """
-    numbers = finite(values)
+    numbers = select_finite(values)
     if not len(numbers):
-        no_data(axes)
+        mark_empty(axes)
     if not spans_decades(numbers):
         return
     change, axis = (axes.set_xscale, axes.xaxis) if which == "x" else (axes.set_yscale, axes.yaxis)
     sizes = np.abs(numbers[numbers != 0])
     if (numbers <= 0).any():
         change("symlog", linthresh=sizes.min())
-        powers(axis)
+        write_powers(axis)
         return
     change("log")
     if sizes.max() / sizes.min() <= LONG and sizes.min() >= TINY:
-        logarithmic(axis)
+        write_plain_numbers(axis)
     else:
         axis.set_major_locator(LogLocator(numticks=8))
-        powers(axis)
+        write_powers(axis)
         axis.set_minor_formatter(NullFormatter())
 
 
-def whole_rounds(axes: Axes) -> None:
+def use_whole_rounds(axes: Axes) -> None:
     """No half rounds along the x axis."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
 
 
-def shared_legend(figure: Figure, columns: int = 4) -> None:
+def draw_shared_legend(figure: Figure, columns: int = 4) -> None:
     """One legend below all panels: every name once, in as many columns as fit, at most these."""
     named: dict[str, Artist] = {}
     for axes in figure.axes:

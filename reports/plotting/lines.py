@@ -20,7 +20,7 @@ MARKERS = 8  # on a line, at most: they tell lines apart in grey print
 NOTHING: Series = (np.empty(0), np.empty(0))
 
 
-def mean_line(
+def draw_mean_line(
     axes: Axes, variant: Variant, find: Callable[[Run], Series], metric: str, *, x: str = "round", **more: Any
 ) -> list[Row]:
     """Draw it at the places that all seeds share; return the numbers drawn.

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.plotting.scales import Array, Extend
-from reports.plotting.style import canvas
+from reports.plotting.style import make_canvas
 
 BRIGHT = 0.55  # of the colour map: lines are white below and black above
 
@@ -23,7 +23,7 @@ def make_maps(count: int, *, size: float = 2.9) -> tuple[Figure, list[Axes]]:
     """A figure with square panels in reading order."""
     columns = count if count < 4 else math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    figure, axes = canvas(rows, columns, width=size * columns + 1.1, height=size * rows + 0.2)
+    figure, axes = make_canvas(rows, columns, width=size * columns + 1.1, height=size * rows + 0.2)
     for spare in axes[count:]:
         spare.remove()
     return figure, axes[:count]

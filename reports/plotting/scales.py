@@ -69,7 +69,7 @@ class Scale:
             texts[0] = f"< {texts[0]}"
         return values, texts
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """For a caption; nothing where nothing is clipped."""
         ends = [f"below {self.low:g}"] * self.below + [f"above {self.high:g}"] * self.above
         return f"clipped for display {' and '.join(ends)}" if ends else ""

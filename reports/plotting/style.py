@@ -35,7 +35,7 @@ STYLE: Any = {
 }
 
 
-def canvas(
+def make_canvas(
     rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: float = HEIGHT
 ) -> tuple[Figure, list[Axes]]:
     """A figure with axes in reading order. Without pyplot: no window system, no state left behind."""
@@ -48,7 +48,7 @@ def canvas(
     return figure, [one for row in axes for one in row]
 
 
-def label(axes: Axes, x: str, y: str, title: str = "") -> None:
+def label_axes(axes: Axes, x: str, y: str, title: str = "") -> None:
     """Every axis says what it is."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -56,14 +56,14 @@ def label(axes: Axes, x: str, y: str, title: str = "") -> None:
         axes.set_title(title, fontsize=10, y=1.0)  # no place given: matplotlib measures all ticks again to find one
 
 
-def logarithmic(axis: Axis) -> None:
+def write_plain_numbers(axis: Axis) -> None:
     """A logarithmic axis with plain numbers at 1, 2 and 5, which stay apart where a decade is not filled."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
-def powers(axis: Axis) -> None:
+def write_powers(axis: Axis) -> None:
     """Powers of ten beside a logarithmic axis as plain words: setting them as formulas took longer than the curves."""
 
     def name(value: float, _: int) -> str:
@@ -75,7 +75,7 @@ def powers(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(name))
 
 
-def legend(axes: Axes, **where: Any) -> None:
+def draw_legend(axes: Axes, **where: Any) -> None:
     """Without a frame, small."""
     axes.legend(**{"frameon": False, "fontsize": 8, **where})
 
@@ -92,6 +92,6 @@ def mark(artists: Any, runs: Iterable[str]) -> None:
         artists.set_gid(f"{MARK}{' '.join(map(quote, runs))}")
 
 
-def caption(parts: Sequence[str]) -> str:
+def join_caption(parts: Sequence[str]) -> str:
     """One line under a figure: what was measured, on how much, how."""
     return "; ".join(part for part in parts if part)

@@ -181,7 +181,7 @@ def _can_be_compared(one: Surface, other: Surface) -> bool:
 
 def name_surfaces(surfaces: Sequence[Surface], everything: Collection) -> list[str]:
     """Methods with what they differ in, and the run's name where even that is not enough."""
-    named = variants.titles(list({one.run.name: one.run for one in surfaces}.values()), everything)
+    named = variants.make_titles(list({one.run.name: one.run for one in surfaces}.values()), everything)
     texts = [named[one.run.name] for one in surfaces]
     return [
         text if texts.count(text) == 1 else f"{text}, {one.run.name}" for text, one in zip(texts, surfaces, strict=True)
@@ -215,6 +215,6 @@ def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None)
         ABOUT.get(str(first.about.get("axes")), "").format(seed=first.about.get("seed")),
         f"norm layers {first.about.get('batchnorm', 'frozen')}",
         f"seed {seeds}",
-        scale.said() if scale is not None else "",
+        scale.describe() if scale is not None else "",
         "holes or hatching: no loss could be computed" if holes else "",
     ]

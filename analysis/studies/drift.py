@@ -10,7 +10,6 @@ study `training` has it. Here is only the angle at the end of them, `endpoint_co
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +20,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
-from torch.func import functional_call
 
 from analysis.shared.distances import Reference, cosine, distance, find_reference
 from analysis.shared.model_points import local_models, participants
+from analysis.shared.outputs import compute_outputs
 from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective
@@ -67,7 +66,7 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
     inputs, _ = join(plain.chunks)
     return Objective(
         subject.model,
-        (inputs, _outputs(subject, reference, inputs)),
+        (inputs, compute_outputs(subject, reference, inputs).logits),
         loss=lambda outputs, targets: divergence(targets, outputs, tau),
         dtype=plain.dtype,
         batchnorm=subject.policy,
@@ -76,15 +75,6 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
         chunk_size=subject.limits.chunk_size,
         drawn=plain.drawn,
     )
-
-
-def _outputs(subject: Subject, theta: Tensor, inputs: Tensor) -> Tensor:
-    network = copy.deepcopy(subject.model).eval().to(inputs.dtype)
-    layout = Layout.of(network, statistics=subject.policy == "interpolated")
-    tensors = layout.unflatten(theta.to(inputs.dtype))
-    with torch.no_grad():
-        parts = torch.split(inputs, subject.limits.chunk_size)
-        return torch.cat([functional_call(network, tensors, (part,)) for part in parts])
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:

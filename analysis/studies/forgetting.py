@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from analysis.shared.model_points import participants
 from analysis.shared.outputs import Outputs, compute_outputs, draw_examples
 from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, variable
-from analysis.subjects import Run, Subject
+from analysis.subjects import Subject
 from training.settings import Count, settings
 
 Floats = NDArray[np.float64]
@@ -80,8 +81,7 @@ def everyones_examples(subject: Subject, settings: Settings) -> tuple[Tensor, Te
 
 def local_models(subject: Subject, settings: Settings, round: int) -> dict[int, Tensor]:
     """Models of the round's participants; empty if the checkpoint has none."""
-    kept = subject.checkpoint(round).locals if settings.local and isinstance(subject, Run) else {}
-    return {client: kept[client] for client in sorted(kept)[: settings.clients]}
+    return dict(list(participants(subject, round).items())[: settings.clients]) if settings.local else {}
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:

@@ -27,7 +27,7 @@ class Metrics:
             "read": Reader(lambda folder: metrics.read(folder / FINISHED), may_differ=is_beginning),
             "stopped": Reader(lambda folder: metrics.read(folder / STOPPED), may_differ=is_beginning),
             "summary": Reader(lambda folder: summary.metrics(folder / FINISHED), may_differ=is_beginning),
-            "scores": Reader(lambda folder: summaries.scores(folder / FINISHED, 10), may_differ=lambda *_: True),
+            "scores": Reader(lambda folder: summaries.find_scores(folder / FINISHED, 10), may_differ=lambda *_: True),
             "check": Reader(check_run, lines=MANY),
             "check stopped": Reader(lambda folder: check_run(folder, STOPPED), lines=MANY),
             "report": Reader(report_run, lines=MANY),

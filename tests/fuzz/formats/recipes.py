@@ -94,7 +94,7 @@ def _again(folder: Path, recipes: list[config.Recipe]) -> Any:
 
 def standing(folder: Path) -> Any:
     """What `show` and `train` ask first."""
-    return summaries.status(folder / FINISHED), config.load(folder / FINISHED / "config.toml")[0].digest
+    return summaries.find_standing(folder / FINISHED), config.load(folder / FINISHED / "config.toml")[0].digest
 
 
 def _deep(rng: random.Random, text: bytes) -> bytes:

@@ -44,7 +44,7 @@ class Sealed:
             "problem": Reader(problem),
             "check": Reader(check_run, lines=MANY),
             "check stopped": Reader(lambda folder: check_run(folder, STOPPED), lines=MANY),
-            "status": Reader(lambda folder: summaries.status(folder / FINISHED)),
+            "status": Reader(lambda folder: summaries.find_standing(folder / FINISHED)),
             "provenance": Reader(lambda folder: run_directory.read_provenance(folder / FINISHED), protected=False),
             "report": Reader(report_run, protected=False, lines=MANY),
             "personal": Reader(lambda folder: scores.load(folder / PERSONAL)),

@@ -16,7 +16,7 @@ from tests.fuzz.workspace import LAST, own_model
 from training.storage import checkpoint, run_directory, verified_files
 
 FOLDER = f"{FINISHED}/checkpoints/{LAST}"
-FILES = tuple(f"{FOLDER}/{name}.safetensors" for name in run_directory.TENSOR_FILES)
+FILES = tuple(f"{FOLDER}/{name}" for name in run_directory.TENSOR_FILES)
 DTYPES = ("F32", "F64", "F16", "BF16", "I8", "I64", "U8", "BOOL", "F8_E4M3", "C64", "X", "")
 
 

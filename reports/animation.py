@@ -31,7 +31,11 @@ NAME = "training loss"
 
 
 def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[list[Path], list[str]]:
-    """All that the stored surfaces allow, and one line for each thing that they do not."""
+    """Animate all stored surfaces; returns the files, and one line for each animation that is missing.
+
+    folder: where they go.
+    kind: "gif" or "mp4".
+    """
     paths: list[Path] = []
     missing: list[str] = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,8 +43,8 @@ def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[li
         runs = everything.select(data, heterogeneity)
         here = f"{data}, {heterogeneity}"
         try:
-            paths += _turns(runs, everything, folder, kind)
-            found = _rounds(runs, everything, folder, kind)
+            paths += _animate_turns(runs, everything, folder, kind)
+            found = _animate_rounds(runs, everything, folder, kind)
         except ValueError as error:  # there is no writer: the same for all
             return paths, [*missing, str(error)]
         paths += found
@@ -51,33 +55,41 @@ def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[li
     return paths, missing
 
 
-def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
+def _animate_turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
     """Every method over the baseline; a run alone where there is nothing to compare."""
     pair, single = find_comparison(runs, everything), find_global_surfaces(runs, everything)
     colors = {name: look.color for name, look in assign_looks(run.algorithm for run in everything.runs).items()}
     if pair is None:
         return [
-            rotating(one, None, folder / f"surface_{make_slug(one.run.name)}.{kind}", "", everything) for one in single
+            animate_turn(one, None, folder / f"surface_{make_slug(one.run.name)}.{kind}", "", everything)
+            for one in single
         ]
     base, others = pair
     return [
-        rotating(base, one, folder / f"overlay_{make_slug(one.run.name)}.{kind}", colors[one.run.algorithm], everything)
+        animate_turn(
+            base, one, folder / f"overlay_{make_slug(one.run.name)}.{kind}", colors[one.run.algorithm], everything
+        )
         for one in others
     ]
 
 
-def _rounds(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
+def _animate_rounds(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
     found = [find_surfaces(run, runs, everything, "train") for run in runs]
     return [
-        over_rounds(some, folder / f"rounds_{make_slug(some[0].run.name)}.{kind}", everything)
+        animate_rounds(some, folder / f"rounds_{make_slug(some[0].run.name)}.{kind}", everything)
         for some in found
         if len(some) > 1
     ]
 
 
-def rotating(base: Surface, one: Surface | None, path: Path, color: str, everything: Collection) -> Path:
-    """One turn around a surface, with another as a net over it."""
-    writer = writer_for(path, TURNING)
+def animate_turn(base: Surface, one: Surface | None, path: Path, color: str, everything: Collection) -> Path:
+    """Animate one turn around a surface, with another one as a net over it.
+
+    base: the surface.
+    one: the other one; None: the surface alone.
+    color: of the net.
+    """
+    writer = choose_writer(path, TURNING)
     shown = [base] if one is None else [base, one]
     scale = share_scale(surface.loss for surface in shown)
     figure, (axes,) = make_reliefs(1, size=4.6)
@@ -98,9 +110,9 @@ def rotating(base: Surface, one: Surface | None, path: Path, color: str, everyth
     return path
 
 
-def over_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection) -> Path:
-    """The map around one run's model, round after round, with the same levels."""
-    writer = writer_for(path, PASSING)
+def animate_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection) -> Path:
+    """Animate the map around one run's model, round after round, with the same levels."""
+    writer = choose_writer(path, PASSING)
     scale = share_scale(one.loss for one in surfaces)
     figure, (axes,) = make_maps(1, size=4.2)
     (title,) = name_surfaces(surfaces[:1], everything)
@@ -117,8 +129,11 @@ def over_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection)
     return path
 
 
-def writer_for(path: Path, speed: int) -> AbstractMovieWriter:
-    """By the end of the name; an error says what is missing."""
+def choose_writer(path: Path, speed: int) -> AbstractMovieWriter:
+    """Choose a writer by the end of a file's name; an error says what is missing.
+
+    speed: frames in a second.
+    """
     if path.suffix == ".gif":
         return PillowWriter(fps=speed)
     if path.suffix != ".mp4":

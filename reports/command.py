@@ -106,7 +106,7 @@ def keep_questions(everything: Collection, names: Sequence[str]) -> Collection:
 
 
 def list_figures() -> Table:
-    """Every figure, its topic, and the studies it is drawn from."""
+    """List every figure with its topic and the studies it is drawn from."""
     listed = Table("name", "topic", "what it shows", "studies", box=box.SIMPLE_HEAD, show_edge=False)
     for figure in FIGURES.values():
         listed.add_row(figure.name, TOPICS[figure.topic], figure.title, ", ".join(figure.needs) or "-")
@@ -131,7 +131,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def choose_folder(runs: Sequence[Path]) -> Path:
-    """In the run, or beside several runs, in the folder that holds them all."""
+    """Choose where a report goes: into a single run, or into the folder that holds all runs."""
     if len(runs) == 1:
         return runs[0] / "report"
     return Path(os.path.commonpath([run.absolute().parent for run in runs])) / "report"

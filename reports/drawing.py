@@ -58,7 +58,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Picture:
-    """One drawing as text."""
+    """A drawing as text, as the page needs it."""
 
     folder: str  # from the page
     stem: str  # of its files
@@ -73,7 +73,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a figure in a section."""
+    """What became of a figure in a section: its pictures, or the problem that prevented them."""
 
     figure: Figure
     section: Section
@@ -83,7 +83,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """One figure of one section, and which question it shows of each study: study -> question."""
+    """A figure to draw for a section, with the question that it shows of each study: study -> question."""
 
     figure: Figure
     section: Section
@@ -106,7 +106,7 @@ class Job:
 
 
 def choose_questions(figure: Figure, everything: Collection) -> list[dict[str, str]]:
-    """Which questions a figure is drawn for: each that its study has.
+    """Choose the questions that a figure is drawn for: each that its study has.
 
     A figure of several studies is drawn once, from the default question of each, or else from the first.
 
@@ -120,7 +120,7 @@ def choose_questions(figure: Figure, everything: Collection) -> list[dict[str, s
 
 
 def list_sections(everything: Collection) -> list[Section]:
-    """Data set by data set: its partitions, then all of them together."""
+    """List the sections of a report: for each data set its partitions, then all of them together."""
     found = []
     for data in dict.fromkeys(run.data for run in everything.runs):
         found += [Section(data, partition) for name, partition in everything.settings if name == data]
@@ -138,7 +138,13 @@ def draw_all(
     workers: int | None = None,
     strict: bool = False,
 ) -> Iterator[Outcome]:
-    """Outcomes in the order of sections and figures, whatever is done first. strict: a figure's error is an error."""
+    """Draw figures for every section of a report; yields outcomes in the order of sections and figures.
+
+    out: the folder of the report.
+    formats: of the pictures.
+    workers: processes that draw; by default one a core.
+    strict: whether a figure that fails is an error.
+    """
     figures = list(figures)
     jobs = [
         Job(figure, section, questions)
@@ -166,7 +172,13 @@ def draw_all(
 
 @dataclass(frozen=True)
 class Renderer:
-    """Where figures are drawn: the numbers, and where pictures go."""
+    """Draws figures and saves them.
+
+    everything: the runs of the report.
+    out: the folder of the report.
+    formats: of the pictures.
+    strict: whether a figure that fails is an error.
+    """
 
     everything: Collection
     out: Path

@@ -38,7 +38,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of FIGURES."""
+    """A figure of the catalogue: what it shows, how to read it, what it needs, and how it is drawn."""
 
     name: str
     topic: str  # key of TOPICS: what it helps to answer
@@ -51,7 +51,10 @@ class Figure:
 
 
 def save(drawn: Drawing, folder: Path, stem: str, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """The picture in every format, and its numbers, under this name."""
+    """Save a drawing in every format, and its numbers as CSV; returns the paths, the CSV last.
+
+    stem: the name of the files, without an ending.
+    """
     with name_path_in_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     paths = []

@@ -12,7 +12,7 @@ LONGEST = 80  # letters of a name
 
 @contextmanager
 def name_path_in_errors(path: Path) -> Iterator[None]:
-    """A full disk, or one that may not be written to, as an error that names the file."""
+    """Name the file in errors of writing, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -22,12 +22,12 @@ def name_path_in_errors(path: Path) -> Iterator[None]:
 
 
 def make_slug(text: str) -> str:
-    """A name for a file or a folder: letters, digits, and nothing that could lead elsewhere."""
+    """Make a name for a file or a folder: only letters, digits, underscores, dots and hyphens."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:LONGEST] or "x"
 
 
 def make_slugs(texts: Iterable[str]) -> list[str]:
-    """A slug for every text in turn, no two alike, also where capitals make no difference."""
+    """Make a slug for every text in turn, no two alike, also where capitals make no difference."""
     found: list[str] = []
     for text in texts:
         base = name = make_slug(text)

@@ -22,7 +22,7 @@ NEVER = math.nan  # rounds and bytes to a target that was not reached
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured, in words with its units, and which end of it is better."""
+    """A number that is known for each run: what it is called, with its units, and which direction is better."""
 
     name: str
     label: str
@@ -35,9 +35,9 @@ class Measure:
 
 
 def find_final_accuracy(run: Run, model: str = "final") -> float:
-    """Per cent: mean over the last evaluated rounds, as many as the recipe says, of a global model.
+    """Find the accuracy of a global model in per cent: the mean over the last rounds, as many as the recipe says.
 
-    model: server, mean, swa, or as studies call it final: the SWA model where there is one, the server's otherwise.
+    model: "server", "mean", "swa"; or "final", the SWA model where there is one and else the server's.
     """
     last = find_whole(find_table(run.settings, "evaluation"), "last", 10)
     found = summary.finals(run.metrics, last)
@@ -48,7 +48,11 @@ def find_final_accuracy(run: Run, model: str = "final") -> float:
 
 
 def make_finder(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
-    """Look up a number of a study by the name that analysis.summary gives it, whatever the question is called."""
+    """Make a function that finds a number of a study in a run, of any question; NaN where it is missing.
+
+    key: the name that analysis.summary gives the number.
+    factor: what it is multiplied by.
+    """
 
     def find(run: Run) -> float:
         answer = run.answer(study)
@@ -159,7 +163,10 @@ MEASURES: dict[str, Measure] = {
 
 
 def list_personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
-    """Per cent for each client that was tested: of models made by this strategy, of the global model for None."""
+    """List the accuracy in per cent of each client that was tested.
+
+    strategy: that made the clients' models; None: of the global model.
+    """
     found = [one for one in run.personal if strategy in (None, one.name)]
     if not found:
         return np.empty(0)
@@ -168,18 +175,18 @@ def list_personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
 
 
 def list_personal_strategies(runs: Sequence[Run]) -> list[str]:
-    """Strategies of making models for clients that were measured, without the one that keeps the global model."""
+    """List the personalisation strategies that were measured, without the one that keeps the global model."""
     return list(dict.fromkeys(one.name for run in runs for one in run.personal if one.strategy != GLOBAL))
 
 
 def list_targets(runs: Sequence[Run]) -> list[float]:
-    """Accuracies to reach that were looked at, as fractions."""
+    """List the target accuracies of the study `training`, as fractions."""
     found = [run.measured("training") for run in runs]
     return sorted({float(one) for data in found if data is not None and "target" in data for one in data["target"]})
 
 
 def find_target_cost(run: Run, target: float) -> tuple[float, float]:
-    """Rounds and bytes until the server's model or its SWA average first had this accuracy; NaN: never, or unknown."""
+    """Find the rounds and bytes until the server's model or its SWA average reached a target; NaN if never."""
     data = run.measured("training")
     if data is None or "rounds_to_target" not in data or not np.isclose(data["target"], target).any():
         return NEVER, NEVER
@@ -188,14 +195,14 @@ def find_target_cost(run: Run, target: float) -> tuple[float, float]:
 
 
 def count_bytes_per_round(run: Run) -> float:
-    """Sent to and by all participants, mean over rounds."""
+    """Count the bytes sent to and by all participants, mean over rounds."""
     sent = [(record.get("bytes_down"), record.get("bytes_up")) for record in run.metrics]
     known = [down + up for down, up in sent if down is not None and up is not None]
     return float(np.mean(known)) if known else math.nan
 
 
 def find_last_participants(data: xr.Dataset, name: str) -> xr.Dataset:
-    """The last round in which somebody took part, and of the clients only those who did.
+    """Select the last round with participants, and of the clients only those who took part.
 
     data: an answer with dimensions round and client.
     name: a variable that is known of everyone who took part.

@@ -30,7 +30,12 @@ T = TypeVar("T")
 
 
 def attempt(problems: list[str], path: Path, read: Callable[..., T], *given: object) -> T | None:
-    """What `read` makes of what it is given; None and one line that names the path where that fails."""
+    """Call a reader; where it fails, return None and add one line to the problems.
+
+    problems: gets the line.
+    path: of the file, which the line names.
+    read: the reader. given: its arguments.
+    """
     try:
         return read(*given)
     except ValueError as error:
@@ -72,12 +77,16 @@ def _check_kind(path: Path, table: Settings, key: str, kind: type) -> None:
 
 
 def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]] | None:
-    """Records of finished rounds; None where they cannot be trusted."""
+    """Read the records of finished rounds; None where they cannot be trusted."""
     return attempt(problems, run / "metrics.jsonl", summary.metrics, run)
 
 
 def read_progress(run: Path, settings: Settings, done: int | None, problems: list[str]) -> Progress:
-    """How far a run came. done: rounds on record, None where the record cannot be trusted."""
+    """Read how far a run came.
+
+    settings: its recipe.
+    done: rounds on record; None where the record cannot be trusted.
+    """
     status = attempt(problems, run / "status.json", summary.status, run)
     planned = find_table(settings, "rounds").get("count")
     found = determine_progress(status, done or 0, planned if isinstance(planned, int) else None)
@@ -90,7 +99,7 @@ def read_progress(run: Path, settings: Settings, done: int | None, problems: lis
 
 
 def read_partition(path: Path, problems: list[str]) -> NDArray[np.int64] | None:
-    """Examples by client and class (clients, classes); see training/data/partition.py for the file."""
+    """Read the examples by client and class (clients, classes); see training/data/partition.py for the file."""
     return attempt(problems, path, _count_examples, path) if path.exists() else None
 
 
@@ -108,13 +117,13 @@ def _count_examples(path: Path) -> NDArray[np.int64] | None:
 
 
 def read_answers(folder: Path, problems: list[str]) -> dict[Path, Answer]:
-    """The answers of studies in a folder, by their files."""
+    """Read the answers of studies in a folder, by their files."""
     found = {path: attempt(problems, path, store.read, path) for path in store.find_answers(folder)}
     return {path: answer for path, answer in found.items() if answer is not None}
 
 
 def read_personal(run: Path, answers: Mapping[str, Sequence[Answer]], problems: list[str]) -> tuple[Personal, ...]:
-    """Scores of models made for clients: of the study `personal`, and of `landscape personal` (personal/*.json)."""
+    """Read the scores of personal models: of the study `personal`, and of `landscape personal` (personal/*.json)."""
     found: list[Personal] = []
     for answer in answers.get("personal", ()):
         path = run / summary.FOLDER / "personal" / f"{answer.question}.h5"
@@ -131,7 +140,7 @@ def _read_score(path: Path) -> Personal:
 
 
 def read_digest(run: Path) -> str:
-    """The digest of a run's recipe; nothing where it is not on record."""
+    """Read the digest of a run's recipe; empty where it is not on record."""
     try:
         return str((parse_object(read_small(run / PROVENANCE)) or {}).get("digest", ""))
     except DamagedError:

@@ -22,7 +22,7 @@ PALEST = 0.55  # share of white in the last of many variants of a method
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A method with its settings, once per seed."""
+    """A method with its settings, and one run for each seed."""
 
     name: str  # as in legends: the method, and the settings in which it was varied
     runs: tuple[Run, ...]
@@ -49,9 +49,10 @@ class Variant:
 
 
 def find_variants(runs: Sequence[Run], everything: Collection, *, apart: Sequence[str] = ()) -> list[Variant]:
-    """Runs by method and settings, in the same order everywhere; shades of the method's colour where it was varied.
+    """Group runs by method and settings, in the same order everywhere, with a shade of the method's colour for each.
 
-    apart: dotted settings that may differ as the seed does, because a figure shows them along an axis.
+    everything: the whole report, whose methods decide the colours.
+    apart: dotted settings that may differ within a variant as the seed does, because a figure shows them along an axis.
     """
     chosen = assign_looks(run.algorithm for run in everything.runs)
     found = []
@@ -85,7 +86,10 @@ def get_number(run: Run, key: str) -> float:
 
 
 def make_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
-    """What a panel of each run is called, in the order of panels: its variant, and its seed where there are several."""
+    """Make a title for the panel of each run: its variant, and its seed where there are several.
+
+    Returns titles by the names of runs, in the order of panels.
+    """
     found = {}
     for variant in find_variants(runs, everything):
         for run in variant.runs:
@@ -95,7 +99,7 @@ def make_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
 
 
 def make_full_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
-    """What each run is, in words that tell it from the others: its variant, data, partition and seed."""
+    """Make a title for each run that tells it from all others: its variant, data, partition and seed."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.data, run.heterogeneity), []).append(run)
@@ -104,13 +108,16 @@ def make_full_titles(runs: Sequence[Run], everything: Collection) -> dict[str, s
 
 
 def sort_by_title(runs: Sequence[Run], named: Mapping[str, str]) -> list[Run]:
-    """Runs in the order of their titles."""
+    """Sort runs in the order of their titles.
+
+    named: as `make_titles` returns them.
+    """
     places = {name: place for place, name in enumerate(named)}
     return sorted(runs, key=lambda run: places[run.name])
 
 
 def find_numeric_settings(runs: Sequence[Run]) -> list[str]:
-    """Dotted settings of numbers in which runs of one and the same method differ."""
+    """Find the dotted settings with numbers in which runs of the same method differ."""
     found: dict[str, None] = {}
     for algorithm in dict.fromkeys(run.algorithm for run in runs):
         same = [flatten_settings(run) for run in runs if run.algorithm == algorithm]
@@ -122,7 +129,7 @@ def find_numeric_settings(runs: Sequence[Run]) -> list[str]:
 
 
 def describe_seeds(variants: Iterable[Variant]) -> str:
-    """What a caption says of seeds."""
+    """Describe for a caption over how many seeds a mean goes; empty where there is one seed."""
     counts = sorted({len(variant.shown) for variant in variants})
     if counts[-1:] == [1] or not counts:
         return ""
@@ -134,7 +141,7 @@ def describe_seeds(variants: Iterable[Variant]) -> str:
 
 
 def _describe_settings(settings: dict[str, object], keys: Sequence[str]) -> list[str]:
-    """Settings in a few words: the last part of their names, where that tells them apart."""
+    """Describe settings by the last part of their names, where that tells them apart."""
     last = {key: WORDS.get(key, key.rpartition(".")[2]) for key in keys}
     short = Counter(last.values())
     names = {key: key if short[last[key]] > 1 else last[key] for key in keys}
@@ -146,7 +153,7 @@ def _describe_settings(settings: dict[str, object], keys: Sequence[str]) -> list
 
 
 def _make_sort_key(settings: dict[str, object], keys: Sequence[str]) -> list[tuple[bool, float, str]]:
-    """By values: numbers by size, before words."""
+    """Sort by values: numbers by size, before texts."""
     known: list[object] = [settings.get(key) for key in keys]
     return [(False, float(value), "") if is_number(value) else (True, 0.0, str(value)) for value in known]
 
@@ -156,7 +163,7 @@ def _format_value(value: object) -> str:
 
 
 def _shade(look: Look, place: int, count: int) -> Look:
-    """The method's colour, paler from one variant to the next, with another kind of line."""
+    """Make the method's colour paler from one variant to the next, with another kind of line."""
     if place == 0:
         return look
     white = PALEST * place / (count - 1)

@@ -19,12 +19,13 @@ PANELS = (("accuracy", "test accuracy (%)", 100.0), ("train_loss", "training los
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw accuracy and training loss over rounds, a line for each method."""
     figure, axes = make_canvas(1, 2, width=9.0, height=3.6)
     rows: list[Row] = []
     found = find_variants(runs, everything)
     for place, (key, name, factor) in zip(axes, PANELS, strict=True):
         for variant in found:
-            rows += draw_mean_line(place, variant, partial(best, key=key, factor=factor), key)
+            rows += draw_mean_line(place, variant, partial(find_best, key=key, factor=factor), key)
         label_axes(place, "communication round", name)
     if not rows:
         return []
@@ -36,7 +37,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     return [Drawing(figure, rows, join_caption([*said, band]))]
 
 
-def best(run: Run, key: str = "accuracy", factor: float = 1.0) -> Series:
+def find_best(run: Run, key: str = "accuracy", factor: float = 1.0) -> Series:
     """A metric over rounds; as accuracy that of the SWA model once there is one, the server's before."""
     rounds, values = run.series(key)
     if key == "accuracy":

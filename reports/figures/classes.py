@@ -16,7 +16,7 @@ from reports.variants import make_titles, sort_by_title
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A heat map of classes and rounds for each run, all in the same colours."""
+    """Draw a heat map of classes and rounds for each run, all in the same colours."""
     named = make_titles(runs, everything)
     found = [(run, data) for run in sort_by_title(runs, named) if (data := run.measured("forgetting")) is not None]
     if not found:
@@ -28,7 +28,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         image = draw_heat(axes, cells, cells["round"].values, cells["class"].values, (0, 100))
         label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
-        rows += _rows(run, data)
+        rows += _list_rows(run, data)
     draw_colour_bar(figure, image, places, "accuracy on the class (%)")
     stored = find_answers([run for run, _ in found], "forgetting")
     said = [f"{stored[0].settings.get('split', 'test')} data", f"{stored[0].settings.get('model', 'server')} model"]
@@ -38,7 +38,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     ]
 
 
-def _rows(run: Run, data: xr.Dataset) -> list[Row]:
+def _list_rows(run: Run, data: xr.Dataset) -> list[Row]:
     return [
         {
             "run": run.name,

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
 from reports.figure import Drawing, Figure
-from reports.figures.accuracy import best
+from reports.figures.accuracy import find_best
 from reports.measures import find_target_cost, list_targets
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
@@ -41,7 +41,7 @@ class Cost:
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Accuracy over bytes, then rounds and bytes until each target."""
+    """Draw accuracy over bytes, then rounds and bytes until each target."""
     measured = [run for run in runs if run.measured("training") is not None]
     wanted = list_targets(measured)
     if not measured:
@@ -50,10 +50,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     found = find_variants(measured, everything)
     rows: list[Row] = []
     for variant in found:
-        rows += draw_mean_line(left, variant, _accuracy_by_bytes, "accuracy", x="megabytes")
+        rows += draw_mean_line(left, variant, _find_accuracy_by_bytes, "accuracy", x="megabytes")
     label_axes(left, "megabytes sent, down and up", "test accuracy (%)")
     for axes, (name, words) in zip(others, PANELS, strict=True):
-        rows += _until(axes, found, wanted, name)
+        rows += _draw_costs(axes, found, wanted, name)
         label_axes(axes, "target accuracy (%)", words)
     draw_shared_legend(figure)
     said = [measured[0].data, measured[0].heterogeneity, describe_seeds(found) or f"seed {measured[0].seed}"]
@@ -61,19 +61,19 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     return [Drawing(figure, rows, join_caption([*said, counted, "crosses at the top: never within the run"]))]
 
 
-def _accuracy_by_bytes(run: Run) -> Series:
+def _find_accuracy_by_bytes(run: Run) -> Series:
     """Accuracy in per cent at the megabytes that were sent until each round."""
     data = run.measured("training")
     if data is None:
         return NOTHING
     total = (data["bytes_down_so_far"] + data["bytes_up_so_far"]) / MEGA
     sent = dict(zip(total["round"].values, total.values, strict=True))
-    known = [(sent[round], value) for round, value in zip(*best(run, factor=100.0), strict=True) if round in sent]
+    known = [(sent[round], value) for round, value in zip(*find_best(run, factor=100.0), strict=True) if round in sent]
     places, values = zip(*known, strict=True) if known else ((), ())
     return np.asarray(places), np.asarray(values)
 
 
-def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: str) -> list[Row]:
+def _draw_costs(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: str) -> list[Row]:
     """A point for every method and target, side by side; a cross above all of them for runs that never get there."""
     costs = {variant: [_find_cost(variant, target, name) for target in wanted] for variant in found}
     known = [cost.highest for some in costs.values() for cost in some if np.isfinite(cost.highest)]

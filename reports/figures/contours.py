@@ -15,17 +15,20 @@ from reports.runs import Collection, Run
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw maps of the training loss and of the test error, a panel for each run."""
     train, test = (find_global_surfaces(runs, everything, split) for split in ("train", "test"))
     drawn = []
     if train:
-        drawn.append(_panels(train, everything, "loss", share_scale(one.loss for one in train), "training loss", ""))
+        drawn.append(
+            _draw_panels(train, everything, "loss", share_scale(one.loss for one in train), "training loss", "")
+        )
     if test and any(np.isfinite(one.error).any() for one in test):
         percent = make_linear_scale(100 * one.error for one in test)
-        drawn.append(_panels(test, everything, "error", percent, "test error (%)", "_test_error"))
+        drawn.append(_draw_panels(test, everything, "error", percent, "test error (%)", "_test_error"))
     return drawn
 
 
-def _panels(
+def _draw_panels(
     surfaces: Sequence[Surface], everything: Collection, field: str, scale: Scale, name: str, suffix: str
 ) -> Drawing:
     figure, panels = make_maps(len(surfaces))

@@ -18,13 +18,14 @@ SPAN = 1e3  # from the largest difference down to the smallest that gets a colou
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a map of the loss of each method minus that of the baseline."""
     found = find_comparison(runs, everything)
     if found is None:
         return []
     base, others = found
     reference, *names = name_surfaces([base, *others], everything)
-    gaps = [_gap(one.loss, base.loss) for one in others]
-    levels, beyond = _levels(gaps)
+    gaps = [_find_gap(one.loss, base.loss) for one in others]
+    levels, beyond = _choose_levels(gaps)
     figure, panels = make_maps(len(others))
     shown, rows = None, []
     for axes, one, title, gap in zip(panels, others, names, gaps, strict=True):
@@ -51,13 +52,13 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     return [Drawing(figure, rows, join_caption([*describe([base, *others], "training loss"), *said]))]
 
 
-def _gap(loss: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:
+def _find_gap(loss: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:
     """NaN where either is missing, or both are infinite."""
     with np.errstate(invalid="ignore"):
         return loss - base
 
 
-def _levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], bool]:
+def _choose_levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], bool]:
     """Alike on both sides of zero, in equal steps of the logarithm; and whether anything lies beyond."""
     sizes = np.abs(np.concatenate([np.ravel(gap) for gap in gaps]))
     finite = sizes[np.isfinite(sizes) & (sizes > 0)]

@@ -34,11 +34,12 @@ PANELS = {  # title and label of the y axis
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw how far participants move, and in which directions, over rounds."""
     looked = select_runs(runs, "drift", "norm")
     words = {
         name: text
         for name, text in PANELS.items()
-        if any(has_numbers(run, "drift", _over_rounds(name)) for run in looked)
+        if any(has_numbers(run, "drift", _name_over_rounds(name)) for run in looked)
     }
     if not words:
         return []
@@ -46,19 +47,21 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     figure, axes = make_panels(len(words), columns=4 if len(words) > 6 else 3, width=2.7, height=2.6)
     rows: list[Row] = []
     for place, (name, text) in zip(axes, words.items(), strict=True):
-        rows += draw_panel(place, found, ("drift", _over_rounds(name)), text, measure=name)
+        rows += draw_panel(place, found, ("drift", _name_over_rounds(name)), text, measure=name)
     draw_shared_legend(figure)
     return [
-        Drawing(figure, rows, join_caption([*describe_setting(looked), *_said(looked, words), describe_seeds(found)]))
+        Drawing(
+            figure, rows, join_caption([*describe_setting(looked), *_describe(looked, words), describe_seeds(found)])
+        )
     ]
 
 
-def _over_rounds(name: str) -> str:
+def _name_over_rounds(name: str) -> str:
     """The variable that is drawn: means over participants, but for the norm of the one global model."""
     return name if name == "norm" else f"mean_{name}"
 
 
-def _said(runs: Sequence[Run], shown: Mapping[str, object]) -> list[str]:
+def _describe(runs: Sequence[Run], shown: Mapping[str, object]) -> list[str]:
     stored, proximal = find_answers(runs, "drift"), "proximal_loss" in shown
     missing = [title for name, (title, _) in PANELS.items() if name not in shown]
     return [

@@ -23,16 +23,17 @@ MOST = 30  # clients named along the axis
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalue of each local model on its own data and on everyone's, a panel for each run."""
     known = select_runs(runs, "local_global", "local_eigenvalue")
     colours = {run.name: one.look.color for one in find_variants(known, everything) for run in one.runs}
     looked = sorted(known, key=lambda run: list(colours).index(run.name))
     if not looked:
         return []
-    most = max(len(_last(run)["client"]) for run in looked)
+    most = max(len(_find_last(run)["client"]) for run in looked)
     figure, axes = make_panels(len(looked), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
     names, rows = make_titles(looked, everything), list[Row]()
     for place, run in zip(axes, looked, strict=True):
-        rows += _panel(place, run, colours[run.name], names[run.name])
+        rows += _draw_panel(place, run, colours[run.name], names[run.name])
     numbers = select_finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
     for place in axes:
         fit_axis(place, "x", numbers)
@@ -54,7 +55,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     ]
 
 
-def _last(run: Run) -> xr.Dataset:
+def _find_last(run: Run) -> xr.Dataset:
     """The largest eigenvalues of the last round's participants."""
     return find_last_participants(get_data(run, "local_global"), "distance").sel(rank=1)
 
@@ -66,8 +67,8 @@ def _explain(axes: Axes) -> None:
     axes.plot([], [], "--", color="0.4", label="global model, everyone's data")
 
 
-def _panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
-    last = _last(run)
+def _draw_panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
+    last = _find_last(run)
     last = last.isel(client=np.argsort(last["global_eigenvalue"].values))
     clients, own, everyone = (last[name].values for name in ("client", "local_eigenvalue", "global_eigenvalue"))
     near, far = (last[f"{side}_residual"].values for side in ("local", "global"))

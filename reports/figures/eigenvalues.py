@@ -17,6 +17,7 @@ from reports.variants import find_variants
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalues over rounds, a line for each method."""
     looked = select_runs(runs, "curvature", "eigenvalue")
     if not looked:
         return []
@@ -24,18 +25,23 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     rows: list[Row] = []
     for variant in find_variants(looked, everything):
         for place, run in enumerate(variant.runs):
-            rows += _line(axes, run, variant.look, "_" if place else variant.label)
+            rows += _draw_line(axes, run, variant.look, "_" if place else variant.label)
     values = [row["lambda_1"] for row in rows]
     label_axes(axes, "communication round", "largest eigenvalue of the Hessian")
     use_whole_rounds(axes)
     fit_axis(axes, "y", values)
     draw_legend(axes)
     stored = find_answers(looked, "curvature")
-    said = ["bars: residuals ||Hv - λv||", "open markers: not converged", whose(looked), *describe_measurement(stored)]
+    said = [
+        "bars: residuals ||Hv - λv||",
+        "open markers: not converged",
+        describe_models(looked),
+        *describe_measurement(stored),
+    ]
     return [Drawing(figure, rows, join_caption([*describe_setting(looked), *said]))]
 
 
-def _line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
+def _draw_line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
     largest = get_data(run, "curvature").sel(rank=1)
     rounds, values, doubts = (largest[name].values for name in ("round", "eigenvalue", "residual"))
     form = f"{look.marker}{look.line}"
@@ -49,7 +55,7 @@ def _line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
     ]
 
 
-def whose(runs: Sequence[Run]) -> str:
+def describe_models(runs: Sequence[Run]) -> str:
     """The loss and the model whose Hessian it is, as the study was told."""
     settings = [stored.settings for stored in find_answers(runs, "curvature")]
     splits, models = ({str(one.get(key, usual)) for one in settings} for key, usual in (("split", ""), ("model", "")))

@@ -16,7 +16,7 @@ from reports.variants import make_titles, sort_by_title
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A heat map of classes and rounds for each run, all in the same colours."""
+    """Draw a heat map of classes and rounds for each run, all in the same colours."""
     named = make_titles(runs, everything)
     found = [(run, norms) for run in sort_by_title(runs, named) if (norms := _find(run)) is not None]
     limits = find_span(norms for _, norms in found)

@@ -23,7 +23,7 @@ PANELS = {"forgetting": "classes", "client_forgetting": "clients"}  # variable -
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Panels over rounds: forgetting of classes and of clients, and the accuracy of local models."""
+    """Draw over rounds: forgetting of classes and of clients, and the accuracy of local models."""
     known = [run for run in runs if run.measured("forgetting") is not None]
     if not known:
         return []
@@ -34,7 +34,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     for place, (name, each) in zip(axes, PANELS.items(), strict=False):
         drawn = []
         for variant in found:
-            drawn += draw_mean_line(place, variant, _forgetting(name), f"forgetting of {each}")
+            drawn += draw_mean_line(place, variant, _make_forgetting_finder(name), f"forgetting of {each}")
         if drawn:
             mark(place.axhline(0, color="0.6", linewidth=0.8), [run.name for run in known])
         else:
@@ -44,7 +44,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     for place in axes:
         use_whole_rounds(place)
     if local:
-        rows += _local(axes[2], [variant for variant in found if any(run in local for run in variant.runs)])
+        rows += _draw_local(axes[2], [variant for variant in found if any(run in local for run in variant.runs)])
     draw_shared_legend(figure)
     stored = find_answers(known, "forgetting")
     split, own = (stored[0].settings.get(key, key) for key in ("split", "client_split"))
@@ -61,7 +61,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     ]
 
 
-def _forgetting(name: str) -> Callable[[Run], Series]:
+def _make_forgetting_finder(name: str) -> Callable[[Run], Series]:
     def find(run: Run) -> Series:
         data = run.measured("forgetting")
         if data is None or name not in data:
@@ -72,7 +72,7 @@ def _forgetting(name: str) -> Callable[[Run], Series]:
     return find
 
 
-def _by_round(name: str) -> Callable[[Run], Series]:
+def _make_round_finder(name: str) -> Callable[[Run], Series]:
     """Mean over a round's participants, in per cent."""
 
     def find(run: Run) -> Series:
@@ -85,10 +85,10 @@ def _by_round(name: str) -> Callable[[Run], Series]:
     return find
 
 
-def _local(axes: Axes, found: Sequence[Variant]) -> list[Row]:
+def _draw_local(axes: Axes, found: Sequence[Variant]) -> list[Row]:
     rows: list[Row] = []
     for variant in found:
-        own, wide = _by_round("own_accuracy"), _by_round("local_accuracy_all")
+        own, wide = _make_round_finder("own_accuracy"), _make_round_finder("local_accuracy_all")
         rows += draw_mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")
         open_: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "--", "label": "_"}
         rows += draw_mean_line(axes, variant, wide, "local models on everyone's data", **open_)

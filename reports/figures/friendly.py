@@ -23,7 +23,7 @@ LEAST = 20.0  # per cent along the y axis, however rare they are
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Two panels over rounds: pairs of clients, and pairs of batches of one client."""
+    """Draw two panels over rounds: pairs of clients, and pairs of batches of one client."""
     looked = [run for run in runs if any(has_numbers(run, STUDY, name) for name in PANELS)]
     if not looked:
         return []

@@ -23,14 +23,15 @@ THIN = 0.2  # inches: the colour bar
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw two heat maps of clients and rounds for each run: own data, and everyone's."""
     known = select_runs(runs, "local_global", "local_eigenvalue")
     looked = [run for variant in find_variants(known, everything) for run in variant.runs]
     rounds = sorted({one for run in looked for one in _with_participants(run, "round")})
     if len(rounds) < 2:  # one round alone is what the dumbbells show
         return []
     clients = sorted({one for run in looked for one in _with_participants(run, "client")})
-    maps = {(run.name, side): _cells(run, side, clients, rounds) for run in looked for side in SIDES}
-    norm, below = _norm(maps.values())
+    maps = {(run.name, side): _fill_cells(run, side, clients, rounds) for run in looked for side in SIDES}
+    norm, below = _make_norm(maps.values())
     height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
     figure, axes = make_panels(2 * len(looked), columns=2 if len(looked) <= FEW else 4, width=3.4, height=height)
     names, rows, image = make_titles(looked, everything), list[Row](), None
@@ -84,14 +85,14 @@ def _with_participants(run: Run, dim: str) -> list[int]:
     return found
 
 
-def _cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -> NDArray[np.float64]:
+def _fill_cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -> NDArray[np.float64]:
     """(client, round), NaN where the client took no part."""
     largest = get_data(run, "local_global")[f"{side}_eigenvalue"].sel(rank=1)
     cells: NDArray[np.float64] = largest.reindex(client=clients, round=rounds).transpose("client", "round").values
     return cells
 
 
-def _norm(maps: Iterable[NDArray[np.float64]]) -> tuple[Normalize, bool]:
+def _make_norm(maps: Iterable[NDArray[np.float64]]) -> tuple[Normalize, bool]:
     """One colour scale for all panels, and whether something lies below it."""
     values = select_finite(np.stack(list(maps)))
     positive = values[values > 0]

@@ -27,7 +27,7 @@ EXTRA = {  # of methods whose server keeps a direction, or ascends itself
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Panels over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
+    """Draw over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
     looked = [run for run in runs if run.measured(STUDY) is not None]
     if not looked:
         return []
@@ -40,15 +40,15 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     for place, (name, text) in zip(axes, words.items(), strict=True):
         rows += draw_panel(place, found, (STUDY, name), text)
     draw_shared_legend(figure)
-    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_said(looked, found)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked, found)]))]
 
 
-def _said(runs: Sequence[Run], found: Sequence[Variant]) -> list[str]:
+def _describe(runs: Sequence[Run], found: Sequence[Variant]) -> list[str]:
     """How it was measured: radius, search direction and clients."""
     sizes = sorted({data.sizes["client"] for run in runs if (data := run.measured(STUDY)) is not None})
     return [
         "R_k = F_k(w + rho v_k / ||v_k||) - F_k(w) on training data, v_k the method's own search direction",
-        f"rho = {_radii(found)}",
+        f"rho = {_describe_radii(found)}",
         f"{' or '.join(map(str, sizes))} clients",
         "variance without the noise of sub-samples",
         *describe_measurement(find_answers(runs, STUDY)),
@@ -56,7 +56,7 @@ def _said(runs: Sequence[Run], found: Sequence[Variant]) -> list[str]:
     ]
 
 
-def _radii(found: Sequence[Variant]) -> str:
+def _describe_radii(found: Sequence[Variant]) -> str:
     """The radius of each method: larger ones give larger rises."""
     radii: dict[str, dict[str, None]] = {}
     for variant in found:

@@ -71,6 +71,7 @@ class Line:
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the lines within each run, then those between runs."""
     words = make_titles(runs, everything)
     drawn: list[Drawing] = []
     shared = list(_find_compared(runs, everything))

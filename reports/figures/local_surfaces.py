@@ -19,15 +19,16 @@ MOST = 3  # participants; further ones are in the file
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each run: local models on their own data, and on everyone's."""
     pairs = find_local_surfaces(runs, everything)
     chosen = assign_looks(run.algorithm for run in everything.runs)
     of_run = {one.run.name: [pair for pair in pairs if pair[0].run is one.run][:MOST] for one, _ in pairs}
     scale = share_scale(one.loss for some in of_run.values() for pair in some for one in pair) if pairs else None
     named = make_titles(runs, everything)
-    return [_of_run(some, scale, chosen[some[0][0].run.algorithm].color, named) for some in of_run.values() if scale]
+    return [_draw_run(some, scale, chosen[some[0][0].run.algorithm].color, named) for some in of_run.values() if scale]
 
 
-def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, named: Mapping[str, str]) -> Drawing:
+def _draw_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, named: Mapping[str, str]) -> Drawing:
     run = pairs[0][0].run
     figure, panels = make_reliefs(2 * len(pairs), columns=2)
     traces = []

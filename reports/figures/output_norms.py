@@ -18,7 +18,7 @@ MOST = 12  # panels; with more runs each method and partition is shown by its fi
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A map of clients and rounds for every run of a data set, all partitions side by side in the same colours."""
+    """Draw a map of clients and rounds for every run of a data set, all partitions in the same colours."""
     in_order = sort_by_title(runs, make_titles(runs, everything))
     found = [(run, norms) for run in in_order if (norms := _find(run)) is not None]
     if len(found) > MOST:
@@ -35,10 +35,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         image = draw_heat(axes, cells, norms["round"].values, norms["client"].values, limits)
         label_axes(axes, "communication round", "client", named[run.name])
         mark(axes, [run.name])
-        rows += _rows(run, norms)
+        rows += _list_rows(run, norms)
     draw_colour_bar(figure, image, places, r"mean of $||f_\theta(x)||_2$ over a client's data")
     shown = [run for run, _ in found]
-    return [Drawing(figure, rows, join_caption(_said(shown, runs)))]
+    return [Drawing(figure, rows, join_caption(_describe(shown, runs)))]
 
 
 def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
@@ -51,7 +51,7 @@ def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
     return found
 
 
-def _rows(run: Run, norms: xr.DataArray) -> list[Row]:
+def _list_rows(run: Run, norms: xr.DataArray) -> list[Row]:
     about: Row = {"run": run.name, "algorithm": run.algorithm, "partition": run.heterogeneity, "seed": run.seed}
     return [
         {
@@ -65,7 +65,7 @@ def _rows(run: Run, norms: xr.DataArray) -> list[Row]:
     ]
 
 
-def _said(shown: Sequence[Run], runs: Sequence[Run]) -> list[str]:
+def _describe(shown: Sequence[Run], runs: Sequence[Run]) -> list[str]:
     stored = find_answers(shown, "forgetting")
     splits, models = (
         sorted({str(one.settings.get(key, usual)) for one in stored})

@@ -24,6 +24,7 @@ NAME = "training loss"
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each method: its surface as a net over that of the baseline."""
     found = find_comparison(runs, everything)
     if found is None:
         return []

@@ -19,17 +19,18 @@ BIGGEST = 0.9  # diameter of the largest bubble, in cells
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each partition: the examples of clients by class."""
     groups: dict[bytes, list[Run]] = {}  # methods that are compared share one partition; another seed has another
     for run in runs:
         if run.class_counts is not None:
             groups.setdefault(run.class_counts.tobytes(), []).append(run)
     drawn = []
     for number, members in enumerate(groups.values()):
-        drawn.append(_one(members, f"_{number}" if number else ""))
+        drawn.append(_draw_one(members, f"_{number}" if number else ""))
     return drawn
 
 
-def _one(runs: Sequence[Run], suffix: str) -> Drawing:
+def _draw_one(runs: Sequence[Run], suffix: str) -> Drawing:
     every = runs[0].class_counts
     assert every is not None
     counts = every[:SHOWN]
@@ -46,7 +47,7 @@ def _one(runs: Sequence[Run], suffix: str) -> Drawing:
     axes.set_xticks(range(0, clients, -(-clients // 15)))
     axes.set_yticks(range(0, classes, -(-classes // 20)))
     label_axes(axes, "client", "class")
-    _sizes(figure, counts, cell)
+    _draw_sizes(figure, counts, cell)
     seeds = sorted({run.seed for run in runs})
     said = [
         f"{int(every.sum())} training examples of {len(every)} clients",
@@ -55,10 +56,10 @@ def _one(runs: Sequence[Run], suffix: str) -> Drawing:
         f"{np.mean(np.count_nonzero(every, axis=1)):.3g} classes a client on average",
         f"seed {', '.join(map(str, seeds))}",
     ]
-    return Drawing(figure, _rows(counts), join_caption([runs[0].data, runs[0].heterogeneity, *said]), suffix)
+    return Drawing(figure, _list_rows(counts), join_caption([runs[0].data, runs[0].heterogeneity, *said]), suffix)
 
 
-def _sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
+def _draw_sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
     """What areas mean: three bubbles beside the picture."""
     top = int(counts.max())
     known = [value for value in dict.fromkeys((top, -(-top // 4), -(-top // 16))) if value > 0]
@@ -81,7 +82,7 @@ def _sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
     )
 
 
-def _rows(counts: NDArray[np.int64]) -> list[Row]:
+def _list_rows(counts: NDArray[np.int64]) -> list[Row]:
     return [
         {"client": client, "class": name, "examples": int(count)}
         for (client, name), count in np.ndenumerate(counts)

@@ -24,7 +24,7 @@ WIDE = 0.3  # how far clients' dots spread to each side
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A panel for the global model, then one for each strategy."""
+    """Draw a panel for the global model, then one for each strategy."""
     known = [run for run in runs if run.personal]
     if not known:
         return []
@@ -40,7 +40,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     for axes, strategy in zip(places, (GLOBAL, *strategies), strict=True):
         drawn = []
         for place, (run, look) in enumerate(found):
-            drawn += _column(axes, place, run, look, strategy)
+            drawn += _draw_column(axes, place, run, look, strategy)
         if not drawn:
             mark_empty(axes)
         rows += drawn
@@ -51,10 +51,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     low = min(100 * select_finite(list_numbers(rows, "accuracy")), default=0.0)
     for axes in places:
         axes.set_ylim(max(low - 8, -4), 104)
-    return [Drawing(figure, rows, join_caption([*describe_setting(known), *_said(known)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(known), *_describe(known)]))]
 
 
-def _said(runs: Sequence[Run]) -> list[str]:
+def _describe(runs: Sequence[Run]) -> list[str]:
     scores = [one for run in runs for one in run.personal]
     clients, rounds = sorted({len(one.client) for one in scores}), sorted({one.round for one in scores})
     return [
@@ -65,7 +65,7 @@ def _said(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list[Row]:
+def _draw_column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list[Row]:
     """Clients side by side in a fixed order, so that one can be followed from panel to panel."""
     found = next((one for one in run.personal if strategy in (GLOBAL, one.name)), None)
     if found is None:

@@ -58,6 +58,7 @@ class Plane:
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each plane: losses and errors around three models."""
     drawn = []
     for run in sort_runs(runs, everything):
         found = _find_planes(run, everything)
@@ -94,13 +95,13 @@ def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> 
     for place, (split, field, name, factor) in zip(axes, panels, strict=True):
         measured = plane.data.sel(split=split)
         values, at_models = factor * measured[field].values, factor * measured[f"model_{field}"].values
-        levels = _levels(values, at_models)
+        levels = _choose_levels(values, at_models)
         beyond = bool((values > levels[-1]).any())
         shown = fill_contours(place, plane.x, plane.y, values, levels, "max" if beyond else "neither", MAGNITUDE)
         if shown is not None:
             lines = clip_to_levels(values, levels).T
             place.contour(plane.x, plane.y, lines, levels[1:], colors="white", linewidths=0.5, alpha=0.7)
-            draw_bar(figure, [place], shown, (levels, _texts(levels, beyond)), "")  # the title names it
+            draw_bar(figure, [place], shown, (levels, _format_levels(levels, beyond)), "")  # the title names it
         _mark_models(place, plane, names)
         label_axes(place, "weight distance", "weight distance", f"{title}: {name}")
         mark(place, owners)
@@ -108,7 +109,7 @@ def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> 
     return Drawing(figure, rows, join_caption(_describe(run, plane)), suffix)
 
 
-def _levels(values: NDArray[np.float64], at_models: NDArray[np.float64]) -> NDArray[np.float64]:
+def _choose_levels(values: NDArray[np.float64], at_models: NDArray[np.float64]) -> NDArray[np.float64]:
     """Above the minimum in equal steps of the logarithm (Garipov et al. 2018); the three models lie within."""
     finite = values[np.isfinite(values)]
     if not len(finite):
@@ -120,7 +121,7 @@ def _levels(values: NDArray[np.float64], at_models: NDArray[np.float64]) -> NDAr
     return np.asarray(low + (high - low) * np.array([0.0, *np.geomspace(NEAREST, 1, LEVELS)]))
 
 
-def _texts(levels: NDArray[np.float64], beyond: bool) -> list[str]:
+def _format_levels(levels: NDArray[np.float64], beyond: bool) -> list[str]:
     """As many digits as it takes to tell them apart."""
     every = [[f"{level:.{digits}g}" for level in levels] for digits in range(2, 9)]
     texts = next((some for some in every if len(set(some)) == len(some)), every[-1])

@@ -22,17 +22,17 @@ APART = 0.7  # share of a corruption's row that its dots spread over
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """A row for each corruption, the worst at the bottom."""
+    """Draw a row of dots for each corruption, the worst at the bottom."""
     known = [run for run in runs if run.measured("robustness") is not None]
     if not known:
         return []
-    names = _sorted(known)
+    names = _sort_corruptions(known)
     figure, (axes,) = make_canvas(width=6.4, height=1.2 + 0.36 * len(names))
     found = find_variants(known, everything)
     rows: list[Row] = []
     for place, variant in enumerate(found):
         shift = APART * (0.5 - (place + 0.5) / len(found))
-        rows += _dots(axes, variant, names, shift)
+        rows += _draw_dots(axes, variant, names, shift)
     for place in range(1, len(names), 2):
         axes.axhspan(place - 0.5, place + 0.5, color="0.95", linewidth=0, zorder=0)
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
@@ -60,7 +60,7 @@ def _find(run: Run) -> xr.Dataset:
     return data.isel(round=-1)
 
 
-def _sorted(runs: Sequence[Run]) -> list[str]:
+def _sort_corruptions(runs: Sequence[Run]) -> list[str]:
     """Every corruption, the worst at the bottom."""
     found: dict[str, list[float]] = {}
     for run in runs:
@@ -70,15 +70,15 @@ def _sorted(runs: Sequence[Run]) -> list[str]:
     return sorted(found, key=lambda name: float(mean_known(np.asarray(found[name]))))
 
 
-def _values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def _find_values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Per cent under each corruption, standard errors, and on clean images; NaN for a corruption that it has not."""
     data = _find(run).reindex(corruption=list(names))
     error = data["standard_error"].mean("severity", skipna=False)
     return 100 * data["mean_by_corruption"].values, 100 * error.values, 100 * float(data["clean_accuracy"])
 
 
-def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[Row]:
-    every = [_values(run, names) for run in variant.shown]
+def _draw_dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[Row]:
+    every = [_find_values(run, names) for run in variant.shown]
     values, clean = np.stack([one[0] for one in every]), float(mean_known(np.asarray([one[2] for one in every])))
     mean = mean_known(values)
     low, high = (

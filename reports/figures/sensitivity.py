@@ -41,10 +41,11 @@ MAJORITY = 0.5  # share of the participants that choose a layer, from which it i
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw three panels over layers: sensitivity, movement and adaptive radius."""
     looked = select_runs(runs, "sensitivity", "moved")
     if not looked:
         return []
-    layers = list(dict.fromkeys(str(name) for run in looked for name in _last(run)["layer"].values))
+    layers = list(dict.fromkeys(str(name) for run in looked for name in _find_last(run)["layer"].values))
     origin = find_reference(looked, "sensitivity")
     figure, axes = make_canvas(len(PANELS), 1, width=max(7.2, 0.3 * len(layers)), height=8.0)
     rows: list[Row] = []
@@ -54,7 +55,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         for variant in find_variants(looked, everything):
             for number, run in enumerate(variant.runs):
                 title = "_" if number else variant.label
-                found += _points(place, run, name, layers, variant.look, float(next(shifts)), title)
+                found += _draw_points(place, run, name, layers, variant.look, float(next(shifts)), title)
         fit_axis(place, "y", [row["mean"] for row in found])
         last = place is axes[-1]
         place.set_xticks(range(len(layers)), layers if last else [], rotation=35, ha="right", rotation_mode="anchor")
@@ -64,17 +65,19 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         rows += found
     axes[0].plot([], [], "o", color="none", markeredgecolor="black", markersize=9, label="FedFSA would choose it")
     draw_shared_legend(figure, 5)
-    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_said(looked)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked)]))]
 
 
-def _last(run: Run) -> xr.Dataset:
+def _find_last(run: Run) -> xr.Dataset:
     """The participants of the last round."""
     return find_last_participants(get_data(run, "sensitivity"), "loss")
 
 
-def _points(axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, shift: float, title: str) -> list[Row]:
+def _draw_points(
+    axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, shift: float, title: str
+) -> list[Row]:
     """Mean over the participants of the last round with its standard error; a ring around what they would choose."""
-    last = _last(run)
+    last = _find_last(run)
     values = last[name].transpose("client", "layer").values
     chosen = last["chosen"].sel(measure=RANKING).mean("client").values
     mean, count = values.mean(axis=0), len(values)
@@ -99,8 +102,8 @@ def _points(axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, 
     ]
 
 
-def _said(runs: Sequence[Run]) -> list[str]:
-    last = [_last(run) for run in runs]
+def _describe(runs: Sequence[Run]) -> list[str]:
+    last = [_find_last(run) for run in runs]
     rounds = sorted({int(one["round"]) for one in last})
     radii = sorted({f"{one.attrs['radius']:g}" for one in last})
     counts = sorted({int(one.attrs["layers"]) for one in last})

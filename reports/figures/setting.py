@@ -23,16 +23,17 @@ APART = 0.12  # how far lines are moved against each other, so that bars stay vi
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    drawn = [_one(runs, everything, key) for key in find_numeric_settings(runs)]
+    """Draw a picture for each setting of numbers in which runs of a method differ."""
+    drawn = [_draw_one(runs, everything, key) for key in find_numeric_settings(runs)]
     return [one for one in drawn if one is not None]
 
 
-def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing | None:
+def _draw_one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing | None:
     """All else equal: runs of a line differ in this setting and in the seed alone."""
     known = [run for run in runs if key in flatten_settings(run)]
     lines = find_variants(known, everything, apart=(key,))
     lines = [line for line in lines if len({get_number(run, key) for run in line.runs}) > 1]
-    points = {name: [_points(line, key, MEASURES[name]) for line in lines] for name in SHOWN}
+    points = {name: [_average_seeds(line, key, MEASURES[name]) for line in lines] for name in SHOWN}
     points = {name: found for name, found in points.items() if any(len(one) > 1 for one in found)}
     if not points:
         return None
@@ -40,7 +41,7 @@ def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing | Non
     figure, places = make_panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=4.2, height=3.2)
     rows: list[Row] = []
     for axes, (name, found) in zip(places, points.items(), strict=True):
-        rows += _panel(axes, lines, found, values, key)
+        rows += _draw_panel(axes, lines, found, values, key)
         label_axes(axes, key, MEASURES[name].label)
         for row in rows:
             row.setdefault("measure", name)
@@ -55,7 +56,7 @@ def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing | Non
     return Drawing(figure, rows, join_caption([runs[0].data, *said]), f"_{key.replace('.', '_')}")
 
 
-def _points(line: Variant, key: str, measure: Measure) -> list[Row]:
+def _average_seeds(line: Variant, key: str, measure: Measure) -> list[Row]:
     """Mean and spread over seeds at every value where it is known."""
     runs: dict[float, list[Run]] = {}
     for run in line.runs:
@@ -69,7 +70,7 @@ def _points(line: Variant, key: str, measure: Measure) -> list[Row]:
     return sorted(means, key=lambda row: float(row["value"]))
 
 
-def _panel(
+def _draw_panel(
     axes: Axes, lines: Sequence[Variant], found: Sequence[list[Row]], values: Sequence[float], key: str
 ) -> list[Row]:
     rows = []

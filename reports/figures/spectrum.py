@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from reports.figure import Drawing, Figure
-from reports.figures.eigenvalues import whose
+from reports.figures.eigenvalues import describe_models
 from reports.palette import Look
 from reports.plotting.fitting import draw_shared_legend, fit_axis
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
@@ -23,6 +23,7 @@ NEGATIVE = "p"  # a marker that no method has
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalues of the last round by rank, and the smallest one."""
     looked = select_runs(runs, "curvature", "eigenvalue")
     if not looked:
         return []
@@ -31,9 +32,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
     for variant in find_variants(looked, everything):
         look = variant.look
-        mark(axes.plot([], [], look.marker, color=look.color, label=_name(variant)), variant.names)
+        mark(axes.plot([], [], look.marker, color=look.color, label=_make_name(variant)), variant.names)
         for run in variant.runs:
-            rows += _points(axes, run, look, float(next(shifts)))
+            rows += _draw_points(axes, run, look, float(next(shifts)))
     if any(value < 0 for value in list_numbers(rows, "eigenvalue")):
         axes.plot([], [], NEGATIVE, color="0.4", markerfacecolor="0.8", label="negative: its size is shown")
     ranks = sorted({row["rank"] for row in rows if isinstance(row["rank"], int)})
@@ -44,11 +45,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     draw_shared_legend(figure, 2)
     rounds = sorted({row["round"] for row in rows})
     said = [f"round {', '.join(map(str, rounds))}", "bars: residuals ||Hv - λv||", "open markers: not converged"]
-    seen = [whose(looked), *describe_measurement(find_answers(looked, "curvature"))]
+    seen = [describe_models(looked), *describe_measurement(find_answers(looked, "curvature"))]
     return [Drawing(figure, rows, join_caption([*describe_setting(looked), *said, *seen]))]
 
 
-def _name(variant: Variant) -> str:
+def _make_name(variant: Variant) -> str:
     """With the ratio that says how much one direction stands out; the mean of it over seeds."""
     values = [get_data(run, "curvature")["eigenvalue"].isel(round=-1).values for run in variant.runs]
     place = min(RATIO, *(len(some) for some in values), len(values[0]))
@@ -56,7 +57,7 @@ def _name(variant: Variant) -> str:
     return f"{variant.label}: λ1/λ{place} = {ratio:.2f}" if place > 1 else variant.label
 
 
-def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[Row]:
+def _draw_points(axes: Axes, run: Run, look: Look, shift: float) -> list[Row]:
     last = get_data(run, "curvature").isel(round=-1)
     ranks: list[int | str] = last["rank"].values.tolist()
     places = last["rank"].values.astype(float)

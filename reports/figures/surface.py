@@ -17,6 +17,7 @@ NAME = "training loss"
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the surface of every run in a panel of its own, with shared heights and colours."""
     surfaces = find_global_surfaces(runs, everything)
     if not surfaces:
         return []

@@ -22,15 +22,16 @@ ACCURACY = MEASURES["accuracy"]
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each pair of settings that a method was run with in combination."""
     pairs = combinations(find_numeric_settings(runs), 2)
-    drawn = [_one(runs, everything, across, up) for across, up in pairs]
+    drawn = [_draw_one(runs, everything, across, up) for across, up in pairs]
     return [one for one in drawn if one is not None]
 
 
-def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> Drawing | None:
+def _draw_one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> Drawing | None:
     known = [run for run in runs if across in flatten_settings(run) and up in flatten_settings(run)]
-    found = [one for one in find_variants(known, everything, apart=(across, up)) if _crossed(one, across, up)]
-    tables = [_cells(one, across, up) for one in found]
+    found = [one for one in find_variants(known, everything, apart=(across, up)) if _are_crossed(one, across, up)]
+    tables = [_average_seeds(one, across, up) for one in found]
     limits = find_span(values for _, _, values in tables)
     if limits is None:
         return None
@@ -55,14 +56,14 @@ def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> D
     return Drawing(figure, rows, join_caption([runs[0].data, *said]), suffix)
 
 
-def _crossed(one: Variant, across: str, up: str) -> bool:
+def _are_crossed(one: Variant, across: str, up: str) -> bool:
     """Whether two values of each setting were run with each other."""
     there = {(get_number(run, across), get_number(run, up)) for run in one.runs}
     columns = {x: {y for other, y in there if other == x} for x, _ in there}
     return any(len(first & second) > 1 for first, second in combinations(columns.values(), 2))
 
 
-def _cells(one: Variant, across: str, up: str) -> tuple[list[float], list[float], NDArray[np.float64]]:
+def _average_seeds(one: Variant, across: str, up: str) -> tuple[list[float], list[float], NDArray[np.float64]]:
     """Values of both settings, and the mean accuracy over seeds (up, across); NaN where nothing was run."""
     runs: dict[tuple[float, float], list[Run]] = {}
     for run in one.runs:

@@ -52,7 +52,7 @@ def write_page(
     problems: Sequence[str] = (),
     bold: str = "clear",
 ) -> Path:
-    """Write the page aside, then rename it: whoever reads sees the old one or the new one."""
+    """Write the page aside, then rename it, so that a reader sees the old page or the new one. See `render`."""
     text = render(everything, outcomes, tables=tables, missing=missing, problems=problems, bold=bold)
     write_atomically(path, text.encode())
     return path
@@ -67,8 +67,12 @@ def render(
     problems: Sequence[str] = (),
     bold: str = "clear",
 ) -> str:
-    """The page as text, a function of what is stored and of nothing else.
+    """Render the page as HTML; it depends on the stored results alone.
 
+    outcomes: the figures.
+    tables: in the order of the page.
+    missing: a line for each thing that was not drawn.
+    problems: a line for each file that could not be read, or figure that failed.
     bold: what is set bold in the key numbers, a key of reports.tables.table.BOLD.
     """
     runs, problems = everything.runs, list(problems)
@@ -148,6 +152,7 @@ def _make_sentence(runs: Sequence[Run]) -> str:
 
 
 def pluralise(number: int, name: str) -> str:
+    """Write a number of things, such as "1 run" or "3 runs"."""
     return f"{number} {name}{'' if number == 1 else 's'}"
 
 

@@ -11,7 +11,7 @@ from reports.runs import Collection, Run
 
 
 def describe_run(run: Run) -> dict[str, object]:
-    """Everything stored about one run."""
+    """Describe where the numbers of a run come from, for the page."""
     stored = _read_facts(run)
     answers = [answer for some in run.answers.values() for answer in some]
     return {
@@ -33,7 +33,7 @@ def describe_run(run: Run) -> dict[str, object]:
 
 
 def describe_comparisons(everything: Collection) -> list[dict[str, object]]:
-    """Studies that compared runs."""
+    """Describe the studies that compared runs, for the page."""
     return [
         _describe_study(one, _as_texts(one.provenance.get("subjects")))
         for files in everything.together.values()

@@ -19,7 +19,7 @@ TINY = 1e-3  # below, plain numbers are mostly zeros
 
 
 def select_finite(values: ArrayLike) -> NDArray[np.float64]:
-    """The numbers among them, flat."""
+    """Select the finite numbers, as one flat array."""
     flat = np.asarray(values, dtype=np.float64).ravel()
     return flat[np.isfinite(flat)]
 
@@ -32,9 +32,12 @@ def spans_decades(values: ArrayLike) -> bool:
 
 
 def fit_axis(axes: Axes, which: str, values: ArrayLike) -> None:
-    """An x or y axis for these numbers: logarithmic if they span decades, linear around zero if some are not positive.
+    """Fit an axis to numbers: logarithmic if they span decades, linear around zero if some are not positive.
 
-    Where there is no number at all, the panel says so.
+    A panel without any number says so.
+
+    which: "x" or "y".
+    values: all numbers along the axis.
     """
     numbers = select_finite(values)
     if not len(numbers):
@@ -57,12 +60,15 @@ def fit_axis(axes: Axes, which: str, values: ArrayLike) -> None:
 
 
 def use_whole_rounds(axes: Axes) -> None:
-    """No half rounds along the x axis."""
+    """Put ticks at whole rounds only along the x axis."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
 
 
 def draw_shared_legend(figure: Figure, columns: int = 4) -> None:
-    """One legend below all panels: every name once, in as many columns as fit, at most these."""
+    """Draw one legend below all panels, with every name once.
+
+    columns: how many at most; fewer where they do not fit.
+    """
     named: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):

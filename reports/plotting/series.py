@@ -44,13 +44,13 @@ def draw_panel(
 
 
 def has_numbers(run: Run, study: str, name: str) -> bool:
-    """Whether the variable is there with at least one number in it."""
+    """Whether a study measured a variable with at least one number in it."""
     data = run.measured(study)
     return data is not None and name in data and len(select_finite(data[name].values)) > 0
 
 
 def _draw_line(axes: Axes, variant: Variant, runs: Sequence[Run], place: Place, factor: float) -> list[Row]:
-    """Mean over seeds at the rounds they share; the range as a band, or a single run's standard error as bars."""
+    """Draw the mean over seeds at the rounds they share; the range as a band, or one run's standard error as bars."""
     study, name = place
     look, names, error_name = variant.look, [run.name for run in runs], f"{name}_error"
     found = [data for run in runs if (data := run.measured(study)) is not None]

@@ -18,18 +18,16 @@ from analysis.catalog import STUDIES
 from analysis.runner import Plan
 from analysis.study import Study
 from analysis.subjects import Limits, Run, Subject
+from analysis.summary import FOLDER
 from landscape.errors import choose
 from landscape.runtime.memory import allowance, parse_bytes
-from training.console import messages
 from training.console.progress import bars
-from training.console.tables import make_table
+from training.console.tables import make_table, print_line
 from training.run_names import make_slug
 from training.settings import build, describe, fields, values
 from training.storage import lock, toml
 from training.storage.atomic_files import remove_temporary_files
 from training.storage.run_directory import find_runs
-
-FOLDER = "analysis"  # beside a run's checkpoints
 
 
 def analyze(
@@ -89,17 +87,12 @@ def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
                 runner.carry_out(
                     planned,
                     step=lambda done, total, _, move=move: move(done, total),  # type: ignore[misc]
-                    say=partial(say, console),
+                    say=partial(print_line, console),
                 )
             )
     for path in paths:
-        say(console, str(path))
+        print_line(console, str(path))
     return paths
-
-
-def say(console: Console, line: str) -> None:
-    """Print a line as it is: brackets in a path are no markup."""
-    console.print(messages.printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -151,7 +144,7 @@ def make_plans(
         if studies and len(refused) == len(groups):  # asked for by name, and nobody has it
             raise refused[0]
         for reason in refused:
-            say(console, f"{study.name} left out: {reason}")
+            print_line(console, f"{study.name} left out: {reason}")
     return plans
 
 
@@ -196,9 +189,9 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
             planned.study.name, whom, str(len(planned.pieces)), there, spoken(seconds), f"{size / 2**20:.0f} MB"
         )
     console.print(table)
-    say(console, f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}")
+    print_line(console, f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}")
     for line in advice:
-        say(console, line)
+        print_line(console, line)
 
 
 def shortening(planned: Plan, rates: Mapping[int, float]) -> list[str]:
@@ -241,25 +234,20 @@ def open_subjects(
     """
     limits = Limits(workers=workers, memory=memory)
     given = {"--model": model, "--weights": weights, "--data": data}
-    if any(value is not None for value in given.values()):
-        if runs:
-            raise ValueError("give either run directories or --model, --weights and --data, not both")
-        missing = [name for name, value in given.items() if value is None]
-        if missing:
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        if not runs:
             raise ValueError(
-                f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing"
+                "which runs? landscape analyze RUN..., or --model, --weights and --data for a model of your own"
             )
-        from analysis.own_models import open_own
+        return [Run(path, data_root, limits) for path in find_runs(runs)]
+    if runs:
+        raise ValueError("give either run directories or --model, --weights and --data, not both")
+    if model is None or weights is None or data is None:
+        raise ValueError(f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing")
+    from analysis.own_models import open_own
 
-        assert model is not None
-        assert weights is not None
-        assert data is not None
-        return [open_own(model, weights, data, out=out or Path(), data_root=data_root, limits=limits)]
-    if not runs:
-        raise ValueError(
-            "which runs? landscape analyze RUN..., or --model, --weights and --data for a model of your own"
-        )
-    return [Run(path, data_root, limits) for path in find_runs(runs)]
+    return [open_own(model, weights, data, out=out or Path(), data_root=data_root, limits=limits)]
 
 
 def with_rounds(studies: Sequence[str]) -> list[str]:

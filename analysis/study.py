@@ -12,7 +12,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
-from analysis.subjects import Subject
+from analysis.subjects import Subject, check_rounds
 from landscape.errors import choose
 from training.settings import Count, Names, Whole
 
@@ -60,11 +60,11 @@ class Study:
     name: as on the command line and in the names of files.
     about: what it measures, in one line.
     settings: a class made by `training.settings.settings`, with defaults for all fields.
-    rounds: the rounds of a subject that the answer depends on.
     pieces: the work there is.
     measure: (subjects, settings, piece, Datasets of the pieces in `piece.after`) -> what the piece finds. The runner
         adds the coordinates of the piece as leading dimensions of every data variable, and joins pieces by their
         coordinates. Variables whose names begin with an underscore are for later pieces and do not reach the answer.
+    rounds: the rounds of a subject that the answer depends on; by default those that its settings select.
     derive: adds what only all pieces together tell, such as means over clients: (subjects, settings, answer) -> answer.
     together: whether it compares runs.
     papers: the tables and figures of the papers that it answers.
@@ -73,9 +73,9 @@ class Study:
     name: str
     about: str
     settings: type[Any]
-    rounds: Callable[[Subject, Any], Sequence[int]]
     pieces: Callable[[Sequence[Subject], Any], Sequence[Piece]]
     measure: Callable[[Sequence[Subject], Any, Any, Sequence[xr.Dataset]], xr.Dataset]
+    rounds: Callable[[Subject, Any], Sequence[int]] = lambda subject, settings: subject.select(settings.rounds)
     derive: Callable[[Sequence[Subject], Any, xr.Dataset], xr.Dataset] | None = None
     together: bool = False
     papers: str = ""
@@ -188,20 +188,11 @@ def _mark_missing(cells: Array, filled: NDArray[np.bool_]) -> Array:
     return np.where(filled, cells.astype(np.float64), np.nan)
 
 
-def _check_rounds(value: str) -> str:
-    """Refuse words that no rounds can mean; whether a run has them is seen later."""
-    word, _, number = value.partition(" ")
-    numbers = all(part.strip().isdecimal() for part in value.split(","))
-    if value in ("last", "all") or (word == "every" and number.isdecimal() and int(number) > 0) or numbers:
-        return value
-    raise ValueError(f'rounds must be "last", "all", "every 10" or numbers like 0,50,100; got "{value}"')
-
-
 Rounds = Annotated[
     str,
     Field(description='rounds that have a checkpoint: last, all, "every 10", or numbers like 0,50,100'),
     BeforeValidator(lambda given: str(given) if type(given) is int else given),  # rounds = 10
-    AfterValidator(_check_rounds),
+    AfterValidator(check_rounds),
 ]
 Model = Annotated[
     GlobalModel,
@@ -216,26 +207,18 @@ Limit = Annotated[
 Seed = Annotated[Whole, Field(description="seed of whatever is drawn at random")]
 
 
-def check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse an empty list, an unknown name, and a name that is given twice.
-
-    what: the setting, for messages.
-    """
-    if not given or len(set(given)) < len(given):
-        raise ValueError(f"{what} must be a list of some of {', '.join(known)}, each once; got {list(given)!r}")
-    for one in given:
-        choose(what, one, known)
-
-
-def names_among(known: Sequence[str], *, empty: bool = False) -> AfterValidator:
-    """A check for a setting that lists some of a few known names: `Annotated[Names, names_among(("a", "b"))]`.
+def names_among(known: Iterable[str], *, empty: bool = False) -> AfterValidator:
+    """A check for a setting that lists some of a few known names, each once: `Annotated[Names, names_among("ab")]`.
 
     empty: whether the list may be empty.
     """
 
     def check(given: tuple[str, ...], about: ValidationInfo) -> tuple[str, ...]:
-        if given or not empty:
-            check_names(str(about.field_name), given, known)
+        what = str(about.field_name)
+        if len(set(given)) < len(given) or not (given or empty):
+            raise ValueError(f"{what} must be a list of some of {', '.join(known)}, each once; got {list(given)!r}")
+        for one in given:
+            choose(what, one, list(known))
         return given
 
     return AfterValidator(check)

@@ -30,6 +30,15 @@ GLOBAL_MODELS = ("final", *MODELS)
 SPLITS = ("train", "test")
 
 
+def check_rounds(wanted: str) -> str:
+    """Refuse words that no rounds can mean; whether a run has them, `Subject.select` tells."""
+    word, _, number = wanted.partition(" ")
+    numbers = all(part.strip().isdecimal() for part in wanted.split(","))
+    if wanted in ("last", "all") or (word == "every" and number.isdecimal() and int(number) > 0) or numbers:
+        return wanted
+    raise ValueError(f'rounds must be "last", "all", "every 10" or numbers like 0,50,100; got "{wanted}"')
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much of the machine a study may use, and how exactly it computes."""
@@ -94,6 +103,11 @@ class Subject(ABC):
         objective = pattern.on(inputs, labels)
         return objective.subset(limit) if limit is not None and limit < objective.count else objective
 
+    def count(self, split: str = "train", client: int | None = None, limit: int | None = None) -> int:
+        """How many examples `objective` has of these arguments."""
+        size = len(self.examples(split, client)[1])
+        return min(size, limit or size)
+
     def _pattern(self, inputs: Tensor, labels: Tensor) -> Objective:
         """An objective on a few examples, whose model is copied and probed once for all data it will be asked about."""
         limits, count = self.limits, min(len(labels), self.limits.chunk_size)
@@ -113,7 +127,7 @@ class Subject(ABC):
 
     def shares(self, clients: Sequence[int]) -> dict[int, float]:
         """p_k = n_k / sum of n_j over these clients."""
-        sizes = {client: len(self.examples("train", client)[1]) for client in clients}
+        sizes = {client: self.count("train", client) for client in clients}
         return {client: size / sum(sizes.values()) for client, size in sizes.items()}
 
     def select(self, wanted: str) -> list[int]:
@@ -122,19 +136,17 @@ class Subject(ABC):
             return self.rounds
         if wanted == "last":
             return self.rounds[-1:]
-        word, _, number = wanted.partition(" ")
-        if word == "every" and number.isdecimal() and int(number) > 0:
+        word, _, number = check_rounds(wanted).partition(" ")
+        if word == "every":
             return [round for round in self.rounds if round % int(number) == 0 or round == self.rounds[-1]]
-        parts = [part.strip() for part in wanted.split(",")]
-        if not all(part.isdecimal() for part in parts):
-            raise ValueError(f'rounds must be "last", "all", "every 10" or numbers like 0,50,100; got "{wanted}"')
-        missing = sorted({int(part) for part in parts} - set(self.rounds))
+        asked = sorted({int(part) for part in wanted.split(",")})
+        missing = [round for round in asked if round not in self.rounds]
         if missing:
             raise ValueError(
                 f"{self.name}: no checkpoint of round {', '.join(map(str, missing))}; there are "
                 f"{', '.join(map(str, self.rounds))}"
             )
-        return sorted({int(part) for part in parts})
+        return asked
 
 
 @dataclass
@@ -212,34 +224,30 @@ class Run(Subject):
         return found
 
     def _with_locals(self) -> list[int]:
-        files = {
-            one: run_directory.read_meta(run_directory.checkpoint_path(self.path, one))["files"] for one in self.rounds
-        }
-        return [one for one, some in files.items() if some.get(LOCALS)]
+        return [round for round, files in self._files(self.rounds).items() if files.get("locals.safetensors")]
+
+    def _files(self, rounds: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """What checkpoints say about their files."""
+        paths = {round: run_directory.checkpoint_path(self.path, round) for round in rounds}
+        return {round: run_directory.read_meta(path)["files"] for round, path in paths.items()}
 
     def sent_point(self, round: int) -> Tensor | None:
         models = self.checkpoint(round).models
         return torch.cat([models["sent"], models["sent_statistics"]]) if "sent" in models else None
 
     def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
-        files = {
-            round: run_directory.read_meta(run_directory.checkpoint_path(self.path, round))["files"] for round in rounds
-        }
         # what clients remember is dropped in time: an answer must not depend on whether it is still there, except to
         # be NaN (delta_epsilon)
         prints = {
-            round: {name: one for name, one in some.items() if name != "clients.safetensors"}
-            for round, some in files.items()
+            str(round): {name: one for name, one in files.items() if name != "clients.safetensors"}
+            for round, files in self._files(rounds).items()
         }
         return {
             "run": self.recipe.digest,
             "data": self.federation.dataset.digest,
             "partition": self.federation.partition.digest,
-            "checkpoints": {str(round): some for round, some in prints.items()},
+            "checkpoints": prints,
         }
-
-
-LOCALS = "locals.safetensors"
 
 
 @dataclass

@@ -173,11 +173,8 @@ def _last_numbers(data: xr.Dataset) -> Iterator[tuple[str, float]]:
             continue
         values = _last_round(found)
         if "client" in values.dims and values.dtype.kind == "f":
-            axis = values.dims.index("client")
-            rest = tuple(dim for dim in values.dims if dim != "client")
-            values = xr.DataArray(
-                mean_known(np.moveaxis(values.values, axis, 0)), dims=rest, coords={d: values[d] for d in rest}
-            )
+            mean = mean_known(values.transpose("client", ...).values)
+            values = values.isel(client=0, drop=True).copy(data=mean)
         if not values.dims:
             yield str(name), float(values)
         elif len(values.dims) == 1 and values[values.dims[0]].dtype.kind in "OUS":

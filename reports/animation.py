@@ -9,12 +9,12 @@ from matplotlib import rc_context
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter, writers
 
 from reports.figures.overlay import lay_over
-from reports.files import slug, writing
+from reports.files import make_slug, name_path_in_errors
 from reports.palette import assign_looks
 from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
 from reports.plotting.relief import VIEW, draw_colorbar, draw_solid, finish_axes, make_reliefs
 from reports.plotting.scales import share_scale
-from reports.plotting.style import MAGNITUDE, STYLE, label
+from reports.plotting.style import MAGNITUDE, STYLE, label_axes
 from reports.plotting.surfaces import (
     Surface,
     find_comparison,
@@ -31,16 +31,20 @@ NAME = "training loss"
 
 
 def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[list[Path], list[str]]:
-    """All that the stored surfaces allow, and one line for each thing that they do not."""
+    """Animate all stored surfaces; returns the files, and one line for each animation that is missing.
+
+    folder: where they go.
+    kind: "gif" or "mp4".
+    """
     paths: list[Path] = []
     missing: list[str] = []
     folder.mkdir(parents=True, exist_ok=True)
     for data, heterogeneity in everything.settings:
-        runs = everything.of(data, heterogeneity)
+        runs = everything.select(data, heterogeneity)
         here = f"{data}, {heterogeneity}"
         try:
-            paths += _turns(runs, everything, folder, kind)
-            found = _rounds(runs, everything, folder, kind)
+            paths += _animate_turns(runs, everything, folder, kind)
+            found = _animate_rounds(runs, everything, folder, kind)
         except ValueError as error:  # there is no writer: the same for all
             return paths, [*missing, str(error)]
         paths += found
@@ -51,31 +55,41 @@ def animate(everything: Collection, folder: Path, kind: str = "gif") -> tuple[li
     return paths, missing
 
 
-def _turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
+def _animate_turns(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
     """Every method over the baseline; a run alone where there is nothing to compare."""
     pair, single = find_comparison(runs, everything), find_global_surfaces(runs, everything)
     colors = {name: look.color for name, look in assign_looks(run.algorithm for run in everything.runs).items()}
     if pair is None:
-        return [rotating(one, None, folder / f"surface_{slug(one.run.name)}.{kind}", "", everything) for one in single]
+        return [
+            animate_turn(one, None, folder / f"surface_{make_slug(one.run.name)}.{kind}", "", everything)
+            for one in single
+        ]
     base, others = pair
     return [
-        rotating(base, one, folder / f"overlay_{slug(one.run.name)}.{kind}", colors[one.run.algorithm], everything)
+        animate_turn(
+            base, one, folder / f"overlay_{make_slug(one.run.name)}.{kind}", colors[one.run.algorithm], everything
+        )
         for one in others
     ]
 
 
-def _rounds(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
+def _animate_rounds(runs: Sequence[Run], everything: Collection, folder: Path, kind: str) -> list[Path]:
     found = [find_surfaces(run, runs, everything, "train") for run in runs]
     return [
-        over_rounds(some, folder / f"rounds_{slug(some[0].run.name)}.{kind}", everything)
+        animate_rounds(some, folder / f"rounds_{make_slug(some[0].run.name)}.{kind}", everything)
         for some in found
         if len(some) > 1
     ]
 
 
-def rotating(base: Surface, one: Surface | None, path: Path, color: str, everything: Collection) -> Path:
-    """One turn around a surface, with another as a net over it."""
-    writer = writer_for(path, TURNING)
+def animate_turn(base: Surface, one: Surface | None, path: Path, color: str, everything: Collection) -> Path:
+    """Animate one turn around a surface, with another one as a net over it.
+
+    base: the surface.
+    one: the other one; None: the surface alone.
+    color: of the net.
+    """
+    writer = choose_writer(path, TURNING)
     shown = [base] if one is None else [base, one]
     scale = share_scale(surface.loss for surface in shown)
     figure, (axes,) = make_reliefs(1, size=4.6)
@@ -86,7 +100,7 @@ def rotating(base: Surface, one: Surface | None, path: Path, color: str, everyth
     else:
         lay_over(axes, base, one, scale, color, (first, others[0]))
     draw_colorbar(figure, axes, scale, NAME)
-    with rc_context(STYLE), writing(path):
+    with rc_context(STYLE), name_path_in_errors(path):
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # found once: the picture must not jump
         with writer.saving(figure, str(path), DPI):
@@ -96,27 +110,30 @@ def rotating(base: Surface, one: Surface | None, path: Path, color: str, everyth
     return path
 
 
-def over_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection) -> Path:
-    """The map around one run's model, round after round, with the same levels."""
-    writer = writer_for(path, PASSING)
+def animate_rounds(surfaces: Sequence[Surface], path: Path, everything: Collection) -> Path:
+    """Animate the map around one run's model, round after round, with the same levels."""
+    writer = choose_writer(path, PASSING)
     scale = share_scale(one.loss for one in surfaces)
     figure, (axes,) = make_maps(1, size=4.2)
     (title,) = name_surfaces(surfaces[:1], everything)
-    with rc_context(STYLE), writing(path), writer.saving(figure, str(path), DPI):
+    with rc_context(STYLE), name_path_in_errors(path), writer.saving(figure, str(path), DPI):
         for one in surfaces:
             axes.clear()
             drawn = fill_contours(axes, one.x, one.y, one.loss, scale.levels, scale.extend, MAGNITUDE)
             draw_contour_lines(axes, one.x, one.y, one.loss, scale.levels)
             mark_centre(axes)
-            label(axes, *name_axes(one), f"{title}, round {one.round}")
+            label_axes(axes, *name_axes(one), f"{title}, round {one.round}")
             if drawn is not None:
                 draw_bar(figure, [axes], drawn, scale.ticks(12), NAME)
             writer.grab_frame()
     return path
 
 
-def writer_for(path: Path, speed: int) -> AbstractMovieWriter:
-    """By the end of the name; an error says what is missing."""
+def choose_writer(path: Path, speed: int) -> AbstractMovieWriter:
+    """Choose a writer by the end of a file's name; an error says what is missing.
+
+    speed: frames in a second.
+    """
     if path.suffix == ".gif":
         return PillowWriter(fps=speed)
     if path.suffix != ".mp4":

@@ -15,7 +15,7 @@ from landscape.errors import choose
 from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
 from reports.figure import FORMATS, TOPICS, USUAL, Figure
-from reports.page.page import counted, write_page
+from reports.page.page import pluralise, write_page
 from reports.runs import Collection, read_runs
 from reports.tables import catalog as tables
 from reports.tables.table import BOLD
@@ -64,15 +64,15 @@ def report(
     if not everything.runs:
         said = "; ".join(everything.problems) or "no run directory was given"
         raise ValueError(f"no runs to report on ({said}). Write landscape report RUN..., runs as landscape train makes")
-    out = out or default_out(runs)
+    out = out or choose_folder(runs)
     outcomes = list(
         draw_all(
             everything, FIGURES.values() if figures is None else figures, out, formats, workers=workers, strict=strict
         )
     )
-    problems = [*everything.problems, *_failures(outcomes)]
-    missing = [*_not_drawn(everything, outcomes), *_unmeasured(everything, outcomes)]
-    made = tables.made(everything, bold=bold, problems=problems)
+    problems = [*everything.problems, *_list_failures(outcomes)]
+    missing = [*_list_missing_figures(everything, outcomes), *_list_missing_studies(everything, outcomes)]
+    made = tables.make_tables(everything, bold=bold, problems=problems)
     for table in made:
         tables.save(table, out / "tables")
     if animate:
@@ -85,7 +85,7 @@ def report(
     pictures = sum(len(outcome.pictures) for outcome in outcomes)
     for line in [*problems, *missing]:
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{counted(pictures, 'figure')} of {counted(len(everything.runs), 'run')}", highlight=False)
+    console.print(f"{pluralise(pictures, 'figure')} of {pluralise(len(everything.runs), 'run')}", highlight=False)
     console.print(str(page), highlight=False, markup=False, soft_wrap=True)
     return page
 
@@ -106,7 +106,7 @@ def keep_questions(everything: Collection, names: Sequence[str]) -> Collection:
 
 
 def list_figures() -> Table:
-    """Every figure, its topic, and the studies it is drawn from."""
+    """List every figure with its topic and the studies it is drawn from."""
     listed = Table("name", "topic", "what it shows", "studies", box=box.SIMPLE_HEAD, show_edge=False)
     for figure in FIGURES.values():
         listed.add_row(figure.name, TOPICS[figure.topic], figure.title, ", ".join(figure.needs) or "-")
@@ -130,20 +130,20 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def default_out(runs: Sequence[Path]) -> Path:
-    """In the run, or beside several runs, in the folder that holds them all."""
+def choose_folder(runs: Sequence[Path]) -> Path:
+    """Choose where a report goes: into a single run, or into the folder that holds all runs."""
     if len(runs) == 1:
         return runs[0] / "report"
     return Path(os.path.commonpath([run.absolute().parent for run in runs])) / "report"
 
 
-def _failures(outcomes: Sequence[Outcome]) -> list[str]:
+def _list_failures(outcomes: Sequence[Outcome]) -> list[str]:
     return [
         f"{one.figure.name} ({one.section.title}) could not be drawn: {one.problem}" for one in outcomes if one.problem
     ]
 
 
-def _not_drawn(everything: Collection, outcomes: Sequence[Outcome]) -> list[str]:
+def _list_missing_figures(everything: Collection, outcomes: Sequence[Outcome]) -> list[str]:
     """One line per figure that was not drawn, with the command that would change that."""
     lines = []
     for figure in dict.fromkeys(outcome.figure for outcome in outcomes):
@@ -152,12 +152,12 @@ def _not_drawn(everything: Collection, outcomes: Sequence[Outcome]) -> list[str]
         if not empty:
             continue
         where = "" if len(empty) == len(own) else f" ({'; '.join(outcome.section.title for outcome in empty)})"
-        lines.append(f"not drawn: {figure.name}{where} needs {_command(figure, everything, empty)}")
+        lines.append(f"not drawn: {figure.name}{where} needs {_suggest_command(figure, everything, empty)}")
     return lines
 
 
-def _command(figure: Figure, everything: Collection, empty: Sequence[Outcome]) -> str:
-    runs = [run for outcome in empty for run in outcome.section.of(everything)]
+def _suggest_command(figure: Figure, everything: Collection, empty: Sequence[Outcome]) -> str:
+    runs = [run for outcome in empty for run in outcome.section.select(everything)]
     absent = [
         study
         for study in figure.needs
@@ -170,12 +170,12 @@ def _command(figure: Figure, everything: Collection, empty: Sequence[Outcome]) -
     return f"`landscape analyze RUN...{studies}{' ' + option if option else ''}`"
 
 
-def _unmeasured(everything: Collection, outcomes: Sequence[Outcome]) -> list[str]:
+def _list_missing_studies(everything: Collection, outcomes: Sequence[Outcome]) -> list[str]:
     """Studies that some runs have and others lack: figures show the former alone."""
     lines = []
     needed = dict.fromkeys(study for outcome in outcomes for study in outcome.figure.needs)
     for study in needed:
-        trained = [run for run in everything.runs if run.standing.state != "given"]
+        trained = [run for run in everything.runs if run.progress.state != "given"]
         lacking = [run.name for run in trained if not run.answers.get(study)]
         if 0 < len(lacking) < len(trained) and study not in everything.together:
             lines.append(f"{study} is not there for {', '.join(lacking)}: `landscape analyze RUN --study {study}`")

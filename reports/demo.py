@@ -45,7 +45,15 @@ def run(
     studies: Mapping[str, Mapping[str, object]] = STUDIES,
     console: Console | None = None,
 ) -> Path:
-    """Train, analyse, report; what is there already is kept. settings: changes of the recipe, key=value."""
+    """Train, analyse and report; finished parts are kept.
+
+    out: the folder of the runs.
+    settings: changes of the recipe, as key=value.
+    studies: study -> its settings.
+    console: where to print; by default the terminal.
+
+    Returns the path of the page.
+    """
     console = console or Console()
     console.print("Ten clients learn to read digits together, by four methods: once each sees one digit, once all.")
     paths = train(out, [*settings, f"seed={seed}"], console)
@@ -57,7 +65,7 @@ def run(
 
 
 def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
-    """Every run, a bar each."""
+    """Train every run, with a progress bar for each."""
     from training.config import load
     from training.console.progress import bars
     from training.console.sweep import find_end
@@ -82,7 +90,7 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
 
 
 def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, object]], console: Console) -> None:
-    """Every study of every run, a bar for each study."""
+    """Run every study on every run, with a progress bar for each study."""
     from analysis import command, runner
     from training.console.progress import bars
 
@@ -100,7 +108,7 @@ def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, object]], 
 
 
 def conclude(paths: Sequence[Path], console: Console) -> None:
-    """The three numbers that matter, for every run."""
+    """Print the three main numbers of every run."""
     table = Table("a client sees", "method", "accuracy", "sharpness of the result", "of local models: own data → all")
     rows = {row["run"]: row for row in summary.collect(paths)}
     for one in sorted(read_runs(paths).runs, key=lambda run: _alpha(run)):

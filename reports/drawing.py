@@ -20,12 +20,12 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
 from analysis.store import DEFAULT
-from reports.figure import Drawn, Figure, save
-from reports.files import slug, slugs
-from reports.plotting.style import STYLE, caption, mark
-from reports.plotting.svg import inline
+from reports.figure import Drawing, Figure, save
+from reports.files import make_slug, make_slugs
+from reports.plotting.style import STYLE, join_caption, mark
+from reports.plotting.svg import inline_svg
 from reports.runs import Collection, Run
-from reports.variants import full_titles, variants
+from reports.variants import find_variants, make_full_titles
 from training.executors.parent import end_with_parent, without_main
 
 LIMIT = 400_000  # characters of SVG in the page; above it a PNG weighs less and scrolls better
@@ -45,20 +45,20 @@ class Section:
         named = self.data, "all partitions" if self.heterogeneity is None else self.heterogeneity
         return ", ".join(one for one in named if one)
 
-    def of(self, everything: Collection) -> list[Run]:
+    def select(self, everything: Collection) -> list[Run]:
         """Its runs."""
         if self.heterogeneity is not None:
-            return everything.of(self.data, self.heterogeneity)
+            return everything.select(self.data, self.heterogeneity)
         return [run for run in everything.runs if run.data == self.data]
 
     def narrow(self, everything: Collection) -> Collection:
         """Its runs, with the answers that compare runs."""
-        return Collection(self.of(everything), everything.together, everything.problems)
+        return Collection(self.select(everything), everything.together, everything.problems)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One drawing as text."""
+    """A drawing as text, as the page needs it."""
 
     folder: str  # from the page
     stem: str  # of its files
@@ -73,7 +73,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a figure in a section."""
+    """What became of a figure in a section: its pictures, or the problem that prevented them."""
 
     figure: Figure
     section: Section
@@ -83,30 +83,30 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """One figure of one section, and which question it shows of each study: study -> question."""
+    """A figure to draw for a section, with the question that it shows of each study: study -> question."""
 
     figure: Figure
     section: Section
     questions: Mapping[str, str]
 
     @property
-    def named(self) -> list[str]:
+    def named_questions(self) -> list[str]:
         """The questions that are not the default one."""
         return [name for name in dict.fromkeys(self.questions.values()) if name != DEFAULT]
 
     @property
     def suffix(self) -> str:
         """What tells its files from those of other questions."""
-        return "".join(f"-{name}" for name in self.named)
+        return "".join(f"-{name}" for name in self.named_questions)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Which question it shows, for the caption."""
-        return f"question {', '.join(self.named)}" if self.named else ""
+        return f"question {', '.join(self.named_questions)}" if self.named_questions else ""
 
 
 def choose_questions(figure: Figure, everything: Collection) -> list[dict[str, str]]:
-    """Which questions a figure is drawn for: each that its study has.
+    """Choose the questions that a figure is drawn for: each that its study has.
 
     A figure of several studies is drawn once, from the default question of each, or else from the first.
 
@@ -119,13 +119,13 @@ def choose_questions(figure: Figure, everything: Collection) -> list[dict[str, s
     return [{study: name} for name in names]
 
 
-def sections(everything: Collection) -> list[Section]:
-    """Data set by data set: its partitions, then all of them together."""
+def list_sections(everything: Collection) -> list[Section]:
+    """List the sections of a report: for each data set its partitions, then all of them together."""
     found = []
     for data in dict.fromkeys(run.data for run in everything.runs):
         found += [Section(data, partition) for name, partition in everything.settings if name == data]
         found.append(Section(data))
-    names = slugs(f"{one.data} {one.heterogeneity or ''}" for one in found)
+    names = make_slugs(f"{one.data} {one.heterogeneity or ''}" for one in found)
     return [replace(one, slug=name) for one, name in zip(found, names, strict=True)]
 
 
@@ -138,11 +138,17 @@ def draw_all(
     workers: int | None = None,
     strict: bool = False,
 ) -> Iterator[Outcome]:
-    """Outcomes in the order of sections and figures, whatever is done first. strict: a figure's error is an error."""
+    """Draw figures for every section of a report; yields outcomes in the order of sections and figures.
+
+    out: the folder of the report.
+    formats: of the pictures.
+    workers: processes that draw; by default one a core.
+    strict: whether a figure that fails is an error.
+    """
     figures = list(figures)
     jobs = [
         Job(figure, section, questions)
-        for section in sections(everything)
+        for section in list_sections(everything)
         for figure in figures
         if figure.across == (section.heterogeneity is None)
         for questions in choose_questions(figure, section.narrow(everything))
@@ -166,7 +172,13 @@ def draw_all(
 
 @dataclass(frozen=True)
 class Renderer:
-    """Where figures are drawn: the numbers, and where pictures go."""
+    """Draws figures and saves them.
+
+    everything: the runs of the report.
+    out: the folder of the report.
+    formats: of the pictures.
+    strict: whether a figure that fails is an error.
+    """
 
     everything: Collection
     out: Path
@@ -178,15 +190,15 @@ class Renderer:
         figure, section = job.figure, job.section
         everything = self.everything.narrow(job.questions)
         try:
-            runs = section.of(everything)
+            runs = section.select(everything)
             drawn = figure.draw(runs, everything)
-            stems = slugs(f"{figure.name}{one.suffix}{job.suffix}" for one in drawn)
+            stems = make_slugs(f"{figure.name}{one.suffix}{job.suffix}" for one in drawn)
             pictures = []
             for one, stem in zip(drawn, stems, strict=True):
-                _mark_legends(one.canvas, {variant.label: variant.names for variant in variants(runs, everything)})
-                named = replace(one, caption=caption([one.caption, job.described]))
-                final = replace(named, caption=_with_standing(named, runs, everything))
-                pictures.append(self._keep(final, figure, section, stem))
+                _mark_legends(one.canvas, {variant.label: variant.names for variant in find_variants(runs, everything)})
+                named = replace(one, caption=join_caption([one.caption, job.description]))
+                final = replace(named, caption=_add_progress(named, runs, everything))
+                pictures.append(self._save(final, figure, section, stem))
             return Outcome(figure, section, pictures)
         except OSError:  # a full disk is full for all figures
             raise
@@ -195,20 +207,20 @@ class Renderer:
                 raise
             return Outcome(figure, section, [], f"{type(error).__name__}: {error}")
 
-    def _keep(self, drawn: Drawn, figure: Figure, section: Section, stem: str) -> Picture:
+    def _save(self, drawn: Drawing, figure: Figure, section: Section, stem: str) -> Picture:
         """Save a drawing under this name, and take what the page shows of it."""
         folder = self.out / "figures" / section.slug
         _lay_out(drawn.canvas)
         first, *others = dict.fromkeys(("svg", *self.formats))
         paths = save(drawn, folder, stem, [first])
         label = f"{figure.title}. {drawn.caption}"
-        html = inline(paths[0].read_text(encoding="utf-8"), slug(f"{section.slug}-{stem}"), label)
+        html = inline_svg(paths[0].read_text(encoding="utf-8"), make_slug(f"{section.slug}-{stem}"), label)
         if len(html) > LIMIT and "png" not in others:
             others.append("png")
         if others:
             save(drawn, folder, stem, others)
         if len(html) > LIMIT:
-            html = _image((folder / f"{stem}.png").read_bytes(), label)
+            html = _embed_image((folder / f"{stem}.png").read_bytes(), label)
         for extra in {"svg", *others} - set(self.formats):
             (folder / f"{stem}.{extra}").unlink()
         return Picture(
@@ -220,22 +232,26 @@ class Renderer:
             table=paths[-1].read_text(encoding="utf-8"),
             files={kind: f"figures/{section.slug}/{stem}.{kind}" for kind in self.formats},
             interactive=None if drawn.interactive is None else json.dumps(drawn.interactive, allow_nan=False),
-            runs=_shown(drawn, self.everything),
+            runs=_find_shown_runs(drawn, self.everything),
         )
 
 
-def _shown(drawn: Drawn, everything: Collection) -> tuple[str, ...]:
+def _find_shown_runs(drawn: Drawing, everything: Collection) -> tuple[str, ...]:
     """Runs that a drawing's numbers name, if all of them do: it is of no use when these are hidden."""
     named = {str(row.get("run")) for row in drawn.rows}
     return tuple(sorted(named)) if named <= {run.name for run in everything.runs} else ()
 
 
-def _with_standing(drawn: Drawn, runs: Sequence[Run], everything: Collection) -> str:
+def _add_progress(drawn: Drawing, runs: Sequence[Run], everything: Collection) -> str:
     """The caption, and which of the runs that are shown diverged or are unfinished."""
-    shown = set(_shown(drawn, everything)) or {run.name for run in runs}
-    named = full_titles(everything.runs, everything)
-    open_ = [f"{named[run.name]}: {run.standing.said}" for run in runs if run.name in shown and run.standing.said]
-    return caption([drawn.caption, f"not final: {'; '.join(open_)}" if open_ else ""])
+    shown = set(_find_shown_runs(drawn, everything)) or {run.name for run in runs}
+    named = make_full_titles(everything.runs, everything)
+    open_ = [
+        f"{named[run.name]}: {run.progress.description}"
+        for run in runs
+        if run.name in shown and run.progress.description
+    ]
+    return join_caption([drawn.caption, f"not final: {'; '.join(open_)}" if open_ else ""])
 
 
 def _mark_legends(canvas: Canvas, methods: Mapping[str, Sequence[str]]) -> None:
@@ -260,7 +276,7 @@ def _lay_out(canvas: Canvas) -> None:
             canvas.set_layout_engine(None)
 
 
-def _image(png: bytes, label: str) -> str:
+def _embed_image(png: bytes, label: str) -> str:
     from markupsafe import escape
 
     return f'<img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{escape(label)}">'

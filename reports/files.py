@@ -11,8 +11,8 @@ LONGEST = 80  # letters of a name
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """A full disk, or one that may not be written to, as an error that names the file."""
+def name_path_in_errors(path: Path) -> Iterator[None]:
+    """Name the file in errors of writing, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -21,16 +21,16 @@ def writing(path: Path) -> Iterator[None]:
         raise OSError(error.errno, f"{error.strerror}, while writing", str(path)) from error
 
 
-def slug(text: str) -> str:
-    """A name for a file or a folder: letters, digits, and nothing that could lead elsewhere."""
+def make_slug(text: str) -> str:
+    """Make a name for a file or a folder: only letters, digits, underscores, dots and hyphens."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:LONGEST] or "x"
 
 
-def slugs(texts: Iterable[str]) -> list[str]:
-    """A slug for every text in turn, no two alike, also where capitals make no difference."""
+def make_slugs(texts: Iterable[str]) -> list[str]:
+    """Make a slug for every text in turn, no two alike, also where capitals make no difference."""
     found: list[str] = []
     for text in texts:
-        base = name = slug(text)
+        base = name = make_slug(text)
         number = 1
         while name.lower() in {one.lower() for one in found}:
             number += 1

@@ -22,7 +22,7 @@ NEVER = math.nan  # rounds and bytes to a target that was not reached
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured, in words with its units, and which end of it is better."""
+    """A number that is known for each run: what it is called, with its units, and which direction is better."""
 
     name: str
     label: str
@@ -34,10 +34,10 @@ class Measure:
     examples: Callable[[Run], Subset] = field(compare=False, default=lambda run: Subset())  # what it was measured on
 
 
-def final_accuracy(run: Run, model: str = "final") -> float:
-    """Per cent: mean over the last evaluated rounds, as many as the recipe says, of a global model.
+def find_final_accuracy(run: Run, model: str = "final") -> float:
+    """Find the accuracy of a global model in per cent: the mean over the last rounds, as many as the recipe says.
 
-    model: server, mean, swa, or as studies call it final: the SWA model where there is one, the server's otherwise.
+    model: "server", "mean", "swa"; or "final", the SWA model where there is one and else the server's.
     """
     last = find_whole(find_table(run.settings, "evaluation"), "last", 10)
     found = summary.finals(run.metrics, last)
@@ -47,8 +47,12 @@ def final_accuracy(run: Run, model: str = "final") -> float:
     )
 
 
-def number(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
-    """Look up a number of a study by the name that analysis.summary gives it, whatever the question is called."""
+def make_finder(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
+    """Make a function that finds a number of a study in a run, of any question; NaN where it is missing.
+
+    key: the name that analysis.summary gives the number.
+    factor: what it is multiplied by.
+    """
 
     def find(run: Run) -> float:
         answer = run.answer(study)
@@ -63,7 +67,7 @@ def number(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
     return find
 
 
-def studied(
+def make_measure(
     name: str,
     label: str,
     better: str,
@@ -84,10 +88,10 @@ def studied(
         name,
         label,
         better,
-        number(study, key, factor),
+        make_finder(study, key, factor),
         decimals,
         study,
-        number(study, error or f"{key}{summary.ERROR}", factor),
+        make_finder(study, error or f"{key}{summary.ERROR}", factor),
         lambda run: find_subset(run.answer(study), each=each),
     )
 
@@ -95,9 +99,9 @@ def studied(
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
-        Measure("accuracy", "test accuracy (%)", "higher", final_accuracy, 1),
-        studied("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature"),
-        studied(
+        Measure("accuracy", "test accuracy (%)", "higher", find_final_accuracy, 1),
+        make_measure("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature"),
+        make_measure(
             "ratio",
             "λ₁/λ₅ of the global model",
             "lower",
@@ -105,8 +109,8 @@ MEASURES: dict[str, Measure] = {
             study="curvature",
             decimals=2,
         ),
-        studied("trace", "trace of the Hessian", "lower", "curvature.trace", study="curvature"),
-        studied(
+        make_measure("trace", "trace of the Hessian", "lower", "curvature.trace", study="curvature"),
+        make_measure(
             "local",
             "λ₁ of local models, own data",
             "lower",
@@ -114,14 +118,14 @@ MEASURES: dict[str, Measure] = {
             study="local_global",
             each=True,
         ),
-        studied(
+        make_measure(
             "everyone",
             "λ₁ of local models, everyone's data",
             "lower",
             "global_lambda_1",
             study="local_global",
         ),
-        studied(
+        make_measure(
             "sam",
             "SAM sharpness of the global model",
             "lower",
@@ -129,14 +133,14 @@ MEASURES: dict[str, Measure] = {
             study="sharpness",
             error="sharpness.global_model_standard_error[sam]",
         ),
-        studied(
+        make_measure(
             "incompatibility",
             "flatness incompatibility",
             "lower",
             "incompatibility",
             study="incompatibility",
         ),
-        studied(
+        make_measure(
             "robust",
             "accuracy under corruptions (%)",
             "higher",
@@ -145,7 +149,7 @@ MEASURES: dict[str, Measure] = {
             factor=100.0,
             decimals=1,
         ),
-        studied(
+        make_measure(
             "forgetting",
             "forgetting of classes (points)",
             "lower",
@@ -158,8 +162,11 @@ MEASURES: dict[str, Measure] = {
 }
 
 
-def personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
-    """Per cent for each client that was tested: of models made by this strategy, of the global model for None."""
+def list_personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
+    """List the accuracy in per cent of each client that was tested.
+
+    strategy: that made the clients' models; None: of the global model.
+    """
     found = [one for one in run.personal if strategy in (None, one.name)]
     if not found:
         return np.empty(0)
@@ -167,19 +174,19 @@ def personal_scores(run: Run, strategy: str | None) -> NDArray[np.float64]:
     return 100.0 * values[np.isfinite(values)]
 
 
-def personal_strategies(runs: Sequence[Run]) -> list[str]:
-    """Strategies of making models for clients that were measured, without the one that keeps the global model."""
+def list_personal_strategies(runs: Sequence[Run]) -> list[str]:
+    """List the personalisation strategies that were measured, without the one that keeps the global model."""
     return list(dict.fromkeys(one.name for run in runs for one in run.personal if one.strategy != GLOBAL))
 
 
-def targets(runs: Sequence[Run]) -> list[float]:
-    """Accuracies to reach that were looked at, as fractions."""
+def list_targets(runs: Sequence[Run]) -> list[float]:
+    """List the target accuracies of the study `training`, as fractions."""
     found = [run.measured("training") for run in runs]
     return sorted({float(one) for data in found if data is not None and "target" in data for one in data["target"]})
 
 
-def to_target(run: Run, target: float) -> tuple[float, float]:
-    """Rounds and bytes until the server's model or its SWA average first had this accuracy; NaN: never, or unknown."""
+def find_target_cost(run: Run, target: float) -> tuple[float, float]:
+    """Find the rounds and bytes until the server's model or its SWA average reached a target; NaN if never."""
     data = run.measured("training")
     if data is None or "rounds_to_target" not in data or not np.isclose(data["target"], target).any():
         return NEVER, NEVER
@@ -187,15 +194,15 @@ def to_target(run: Run, target: float) -> tuple[float, float]:
     return float(here["rounds_to_target"].min()), float(here["bytes_to_target"].min())
 
 
-def bytes_per_round(run: Run) -> float:
-    """Sent to and by all participants, mean over rounds."""
+def count_bytes_per_round(run: Run) -> float:
+    """Count the bytes sent to and by all participants, mean over rounds."""
     sent = [(record.get("bytes_down"), record.get("bytes_up")) for record in run.metrics]
     known = [down + up for down, up in sent if down is not None and up is not None]
     return float(np.mean(known)) if known else math.nan
 
 
-def last_participants(data: xr.Dataset, name: str) -> xr.Dataset:
-    """The last round in which somebody took part, and of the clients only those who did.
+def find_last_participants(data: xr.Dataset, name: str) -> xr.Dataset:
+    """Select the last round with participants, and of the clients only those who took part.
 
     data: an answer with dimensions round and client.
     name: a variable that is known of everyone who took part.

@@ -18,7 +18,7 @@ GLOBAL = "global"  # the strategy that makes no model: the global one as it is
 
 @dataclass(frozen=True, eq=False)
 class Personal:
-    """One strategy of making models, tested on each client's own data; fractions, NaN for clients left out."""
+    """Scores of one personalisation strategy on each client's own data: fractions, NaN for clients left out."""
 
     strategy: str
     round: int
@@ -33,8 +33,8 @@ class Personal:
         return json.dumps([self.strategy, self.about], sort_keys=True, default=str)
 
 
-def from_answer(answer: Answer) -> list[Personal]:
-    """What the study `personal` found at its last round."""
+def read_answer(answer: Answer) -> list[Personal]:
+    """Read the scores of the study `personal` at its last round."""
     last = answer.data.isel(round=-1)
     about = {"model": answer.settings.get("model", "server"), "clients": answer.settings.get("clients")}
     found = []
@@ -47,8 +47,8 @@ def from_answer(answer: Answer) -> list[Personal]:
     return found
 
 
-def from_json(content: Mapping[str, Any]) -> Personal:
-    """What `landscape personal` wrote."""
+def read_json(content: Mapping[str, Any]) -> Personal:
+    """Read the scores that `landscape personal` wrote."""
     if content.get("format") != FORMAT:
         raise ValueError(f"expected the format '{FORMAT}', got {content.get('format')!r}")
     rows = [(one["client"], one["before"], one["after"]) for one in content["clients"]]
@@ -57,8 +57,8 @@ def from_json(content: Mapping[str, Any]) -> Personal:
     return Personal(str(content["way"]), int(content["round"]), about, client.astype(np.int64), before, after)
 
 
-def named_apart(found: Sequence[Personal]) -> tuple[Personal, ...]:
-    """Every question once, at its latest round, under a name that no other has."""
+def name_apart(found: Sequence[Personal]) -> tuple[Personal, ...]:
+    """Keep every question once, at its latest round, under a name that no other has."""
     latest: dict[str, Personal] = {}
     for one in found:
         if one.question not in latest or one.round > latest[one.question].round:

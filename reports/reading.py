@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from analysis import store, summary
 from analysis.store import Answer
 from analysis.summary import SKEWS
-from reports.personal import Personal, from_answer, from_json, named_apart
+from reports.personal import Personal, name_apart, read_answer, read_json
+from reports.progress import Progress, determine_progress
 from reports.recipes import Settings, find_table
-from reports.standing import Standing, standing
 from training.storage import run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.npz import read_npz
@@ -30,7 +30,12 @@ T = TypeVar("T")
 
 
 def attempt(problems: list[str], path: Path, read: Callable[..., T], *given: object) -> T | None:
-    """What `read` makes of what it is given; None and one line that names the path where that fails."""
+    """Call a reader; where it fails, return None and add one line to the problems.
+
+    problems: gets the line.
+    path: of the file, which the line names.
+    read: the reader. given: its arguments.
+    """
     try:
         return read(*given)
     except ValueError as error:
@@ -48,7 +53,7 @@ def read_settings(run: Path) -> dict[str, Any]:
     for name in TABLES:
         if not isinstance(settings.get(name, {}), Mapping):
             raise ValueError(f"{path}: [{name}] must be a table, got {settings[name]!r}")
-    _check(path, settings, "seed", int)
+    _check_kind(path, settings, "seed", int)
     for table, key, kind in (
         ("algorithm", "name", str),
         ("data", "name", str),
@@ -57,11 +62,11 @@ def read_settings(run: Path) -> dict[str, Any]:
         ("evaluation", "last", int),
         *(("partition", key, float) for key in SKEWS),
     ):
-        _check(path, find_table(settings, table), key, kind)
+        _check_kind(path, find_table(settings, table), key, kind)
     return settings
 
 
-def _check(path: Path, table: Settings, key: str, kind: type) -> None:
+def _check_kind(path: Path, table: Settings, key: str, kind: type) -> None:
     if key not in table:
         return
     value = table[key]
@@ -72,15 +77,19 @@ def _check(path: Path, table: Settings, key: str, kind: type) -> None:
 
 
 def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]] | None:
-    """Records of finished rounds; None where they cannot be trusted."""
+    """Read the records of finished rounds; None where they cannot be trusted."""
     return attempt(problems, run / "metrics.jsonl", summary.metrics, run)
 
 
-def read_standing(run: Path, settings: Settings, done: int | None, problems: list[str]) -> Standing:
-    """How far a run came. done: rounds on record, None where the record cannot be trusted."""
+def read_progress(run: Path, settings: Settings, done: int | None, problems: list[str]) -> Progress:
+    """Read how far a run came.
+
+    settings: its recipe.
+    done: rounds on record; None where the record cannot be trusted.
+    """
     status = attempt(problems, run / "status.json", summary.status, run)
     planned = find_table(settings, "rounds").get("count")
-    found = standing(status, done or 0, planned if isinstance(planned, int) else None)
+    found = determine_progress(status, done or 0, planned if isinstance(planned, int) else None)
     if found.state == "finished" and status is not None and done is not None and done < status["round"]:
         problems.append(
             f"{run / 'metrics.jsonl'}: records of {done} rounds, though the run finished round {status['round']}; "
@@ -90,11 +99,11 @@ def read_standing(run: Path, settings: Settings, done: int | None, problems: lis
 
 
 def read_partition(path: Path, problems: list[str]) -> NDArray[np.int64] | None:
-    """Examples by client and class (clients, classes); see training/data/partition.py for the file."""
-    return attempt(problems, path, _partition, path) if path.exists() else None
+    """Read the examples by client and class (clients, classes); see training/data/partition.py for the file."""
+    return attempt(problems, path, _count_examples, path) if path.exists() else None
 
 
-def _partition(path: Path) -> NDArray[np.int64] | None:
+def _count_examples(path: Path) -> NDArray[np.int64] | None:
     stored = read_npz(path)
     sizes, labels = stored["sizes"], stored["labels"]
     if sizes.dtype.kind not in "iu" or sizes.max(initial=0) > len(stored["indices"]):
@@ -108,30 +117,30 @@ def _partition(path: Path) -> NDArray[np.int64] | None:
 
 
 def read_answers(folder: Path, problems: list[str]) -> dict[Path, Answer]:
-    """The answers of studies in a folder, by their files."""
+    """Read the answers of studies in a folder, by their files."""
     found = {path: attempt(problems, path, store.read, path) for path in store.find_answers(folder)}
     return {path: answer for path, answer in found.items() if answer is not None}
 
 
 def read_personal(run: Path, answers: Mapping[str, Sequence[Answer]], problems: list[str]) -> tuple[Personal, ...]:
-    """Scores of models made for clients: of the study `personal`, and of `landscape personal` (personal/*.json)."""
+    """Read the scores of personal models: of the study `personal`, and of `landscape personal` (personal/*.json)."""
     found: list[Personal] = []
     for answer in answers.get("personal", ()):
         path = run / summary.FOLDER / "personal" / f"{answer.question}.h5"
-        found += attempt(problems, path, from_answer, answer) or []
+        found += attempt(problems, path, read_answer, answer) or []
     for path in sorted((run / "personal").glob("[!.]*.json")):
-        one = attempt(problems, path, _score, path)
+        one = attempt(problems, path, _read_score, path)
         if one is not None:
             found.append(one)
-    return named_apart(found)
+    return name_apart(found)
 
 
-def _score(path: Path) -> Personal:
-    return from_json(read_sealed(path))
+def _read_score(path: Path) -> Personal:
+    return read_json(read_sealed(path))
 
 
 def read_digest(run: Path) -> str:
-    """The digest of a run's recipe; nothing where it is not on record."""
+    """Read the digest of a run's recipe; empty where it is not on record."""
     try:
         return str((parse_object(read_small(run / PROVENANCE)) or {}).get("digest", ""))
     except DamagedError:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from analysis.store import DEFAULT, Answer, find_answers
 from analysis.summary import FOLDER, SKEWS
 from reports.personal import Personal
+from reports.progress import Progress
 from reports.reading import (
     attempt,
     read_answers,
@@ -23,24 +24,23 @@ from reports.reading import (
     read_metrics,
     read_partition,
     read_personal,
+    read_progress,
     read_settings,
-    read_standing,
 )
 from reports.recipes import Settings, as_number, find_table, find_whole
-from reports.standing import Standing
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run directory, or a model that was not trained here: it has results only."""
+    """A run directory as a report sees it, or a model that was not trained here and has answers of studies only."""
 
     path: Path
     settings: Settings  # nested, as in config.toml
     metrics: list[dict[str, Any]]  # one record per finished round
     answers: dict[str, tuple[Answer, ...]] = field(default_factory=dict)  # study -> one answer for each question
-    dealt: NDArray[np.int64] | None = None  # training examples by client and class, where the partition is on disk
-    standing: Standing = field(default_factory=Standing)  # how far it came
+    class_counts: NDArray[np.int64] | None = None  # training examples by client and class; None: not on disk
+    progress: Progress = field(default_factory=Progress)  # how far it came
     personal: tuple[Personal, ...] = ()  # scores of models made for clients
     called: str = ""  # where the folder's name is not enough
 
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def heterogeneity(self) -> str:
-        """How the data were dealt out, in a few words."""
+        """How the data were distributed over clients: the name of the partition, and its skew."""
         partition = find_table(self.settings, "partition")
         skew = next((f" {as_number(partition[key]):g}" for key in SKEWS if key in partition), "")
         return f"{partition.get('name', '')}{skew}".strip()
@@ -72,33 +72,43 @@ class Run:
     @property
     def chance(self) -> float:
         """Accuracy of guessing, in per cent; NaN where the number of classes is not on record."""
-        return 100.0 / self.dealt.shape[1] if self.dealt is not None and self.dealt.shape[1] else math.nan
+        return (
+            100.0 / self.class_counts.shape[1]
+            if self.class_counts is not None and self.class_counts.shape[1]
+            else math.nan
+        )
 
-    def titled(self, method: str) -> str:
-        """What it is, in words. method: its method, and the settings that tell it from other runs of that."""
+    def describe(self, method: str) -> str:
+        """Describe the run by its method, data, partition and seed.
+
+        method: its method, with the settings that tell it from other runs of the same method.
+        """
         known = [method, self.data, self.heterogeneity, f"seed {self.seed}" if self.settings else ""]
         return ", ".join(one for one in known if one)
 
     def series(self, key: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Rounds and values of a metric, where it was recorded."""
+        """Return the rounds in which a metric was recorded, and its values there.
+
+        key: the metric, as metrics.jsonl names it.
+        """
         known = [(record["round"], record[key]) for record in self.metrics if record.get(key) is not None]
         rounds, values = zip(*known, strict=True) if known else ((), ())
         return np.asarray(rounds, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
     def answer(self, study: str) -> Answer | None:
-        """The answer of a study: the one that a figure shows, see `Collection.narrow`, or else the first."""
+        """Return the answer of a study that a figure shows (see `Collection.narrow`), or else the first."""
         found = self.answers.get(study, ())
         return found[0] if found else None
 
     def measured(self, study: str) -> xr.Dataset | None:
-        """What a study found, if it was run."""
+        """Return the numbers of a study; None where it was not run."""
         found = self.answer(study)
         return found.data if found is not None else None
 
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """The runs of a report, results of runs that were compared with each other, and what could not be read."""
+    """The runs of a report, the answers of studies that compare runs, and a line for each unreadable file."""
 
     runs: list[Run]
     together: dict[str, list[Answer]]  # study -> answers that compare runs
@@ -106,28 +116,28 @@ class Collection:
 
     @cached_property
     def settings(self) -> list[tuple[str, str]]:
-        """The data sets and partitions there are: each gets a section of its own."""
+        """Every pair of data set and partition: each gets a section of its own."""
         return list(dict.fromkeys((run.data, run.heterogeneity) for run in self.runs))
 
-    def of(self, data: str, heterogeneity: str) -> list[Run]:
-        """The runs on a data set and a partition."""
+    def select(self, data: str, heterogeneity: str) -> list[Run]:
+        """Select the runs on a data set and a partition."""
         return [run for run in self.runs if (run.data, run.heterogeneity) == (data, heterogeneity)]
 
     def questions(self, study: str) -> list[str]:
-        """The questions that have an answer of a study, the default one first."""
+        """List the questions that a study has answers to, the default one first."""
         found = [answer for run in self.runs for answer in run.answers.get(study, ())]
         names = {answer.question for answer in (*found, *self.together.get(study, ()))}
         return sorted(names, key=lambda name: (name != DEFAULT, name))
 
     def narrow(self, questions: Mapping[str, str]) -> Collection:
-        """The same with one question for some studies: a figure shows one at a time.
+        """Keep one question for some studies, because a figure shows one at a time.
 
         questions: study -> the question whose answers are kept.
         """
         return self.keep({study: [question] for study, question in questions.items()})
 
     def keep(self, questions: Mapping[str, Sequence[str]]) -> Collection:
-        """The same with only some questions for some studies.
+        """Keep only some questions for some studies.
 
         questions: study -> the questions whose answers are kept; other studies keep all.
         """
@@ -144,7 +154,7 @@ class Collection:
 
 
 def read_runs(paths: Sequence[Path]) -> Collection:
-    """Read everything that is there; a file that cannot be read is one line among the problems, never the end.
+    """Read runs and the answers about them; a file that cannot be read becomes a line among the problems.
 
     paths: run directories, or folders of answers as `landscape analyze --model` and `--out` write them.
     """
@@ -164,39 +174,39 @@ def read_runs(paths: Sequence[Path]) -> Collection:
         if not holds_answers(folder):
             problems.append(f"{path}: neither a run directory (no {CONFIG}) nor a folder of answers (no .h5)")
         for file, answer in read_answers(folder, problems).items():
-            _take_in(runs, together, folder, file, answer, problems)
-    return Collection(_without_copies(_named_apart(runs), problems), together, problems)
+            _add_answer(runs, together, folder, file, answer, problems)
+    return Collection(_drop_copies(_name_apart(runs), problems), together, problems)
 
 
 def holds_answers(folder: Path) -> bool:
-    """Whether answers of studies lie in a folder."""
+    """Whether a folder holds answers of studies."""
     return bool(find_answers(folder))
 
 
 def _read_run(path: Path, problems: list[str]) -> Run:
     settings = read_settings(path)
-    metrics, answers = read_metrics(path, problems), by_study(read_answers(path / FOLDER, problems).values())
+    metrics, answers = read_metrics(path, problems), group_by_study(read_answers(path / FOLDER, problems).values())
     return Run(
         path,
         settings,
         metrics or [],
         answers,
         read_partition(path / PARTITION, problems),
-        read_standing(path, settings, None if metrics is None else len(metrics), problems),
+        read_progress(path, settings, None if metrics is None else len(metrics), problems),
         read_personal(path, answers, problems),
     )
 
 
-def by_study(answers: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
-    """Answers by their studies; of each study the default question first."""
+def group_by_study(answers: Iterable[Answer]) -> dict[str, tuple[Answer, ...]]:
+    """Group answers by study, the default question first."""
     found: dict[str, list[Answer]] = {}
     for answer in sorted(answers, key=lambda one: (one.question != DEFAULT, one.question)):
         found.setdefault(answer.study, []).append(answer)
     return {study: tuple(some) for study, some in found.items()}
 
 
-def _named_apart(runs: Sequence[Run]) -> list[Run]:
-    """Runs of the same name in different folders get their folders' names too: everything is looked up by name."""
+def _name_apart(runs: Sequence[Run]) -> list[Run]:
+    """Add the folder's name to runs of the same name: everything is looked up by name."""
     names = [run.called or run.path.absolute().name for run in runs]
     found: dict[str, Run] = {}
     for run, name in zip(runs, names, strict=True):
@@ -207,11 +217,11 @@ def _named_apart(runs: Sequence[Run]) -> list[Run]:
     return list(found.values())
 
 
-def _without_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
-    """The runs but for those that repeat another, seed and all: they would count as further seeds."""
+def _drop_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
+    """Drop runs with the settings and the seed of another: they would count as further seeds."""
     kept: list[Run] = []
     for run in runs:
-        twin = next((other for other in kept if run.settings and _recipe(other) == _recipe(run)), None)
+        twin = next((other for other in kept if run.settings and _get_recipe(other) == _get_recipe(run)), None)
         if twin is None:
             kept.append(run)
         else:
@@ -219,11 +229,11 @@ def _without_copies(runs: Sequence[Run], problems: list[str]) -> list[Run]:
     return kept
 
 
-def _recipe(run: Run) -> Settings:
+def _get_recipe(run: Run) -> Settings:
     return {key: value for key, value in run.settings.items() if key != "name"}
 
 
-def _take_in(
+def _add_answer(
     runs: list[Run],
     together: dict[str, list[Answer]],
     folder: Path,
@@ -243,7 +253,7 @@ def _take_in(
         return
     places = [place for place, run in enumerate(runs) if _is_about(answer, about, run, folder)]
     if not places:
-        runs.append(Run(folder, {}, [], standing=Standing("given"), called=about))
+        runs.append(Run(folder, {}, [], progress=Progress("given"), called=about))
         places = [len(runs) - 1]
     run = runs[places[0]]
     kept = [one for some in run.answers.values() for one in some]
@@ -251,14 +261,14 @@ def _take_in(
         why = "several runs have this name" if len(places) > 1 else "the run has an answer of its own"
         problems.append(f"{file}: an answer about {about} that is not shown ({why})")
         return
-    answers = by_study([*kept, answer])
+    answers = group_by_study([*kept, answer])
     personal = run.personal or read_personal(run.path, answers, problems)
     runs[places[0]] = replace(run, answers=answers, personal=personal)
 
 
 def _is_about(answer: Answer, name: str, run: Run, folder: Path) -> bool:
     """Whether an answer is about a run: by the digest of its recipe, where both have one, else by its name."""
-    if run.standing.state == "given":
+    if run.progress.state == "given":
         return run.called == name and run.path == folder
     if run.path.absolute().name != name:
         return False

@@ -27,9 +27,9 @@ DPI = 72  # small enough to lie in the repository
 
 
 def show(runs: Path, folder: Path) -> list[Path]:
-    """One picture of each chosen figure, for the partition that differs most between clients."""
+    """Save one picture of each chosen figure, for the partition that differs most between clients."""
     everything = read_runs(find_runs([runs]))
-    chosen = everything.of(*min(everything.settings, key=lambda setting: float(setting[1].split()[-1])))
+    chosen = everything.select(*min(everything.settings, key=lambda setting: float(setting[1].split()[-1])))
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, part in SHOWN.items():

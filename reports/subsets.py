@@ -1,4 +1,4 @@
-"""On how many examples a number rests: a number from a part of the data must not look like one from all of it."""
+"""How many examples a number was measured on: a number from a subset must not look like one from all the data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ NAMES = ("examples", "population")  # as studies call how many were looked at, a
 
 @dataclass(frozen=True)
 class Subset:
-    """examples: how many were looked at; None for all, or where it is not on record. population: of how many."""
+    """The examples that a number was measured on.
+
+    examples: how many; None for all of them, or where it is not on record.
+    population: out of how many; None where it is not on record.
+    at_most: only the setting `limit` is on record, so there may have been fewer.
+
+    >>> Subset(300, 60000).description
+    '300 of 60000 examples'
+    """
 
     examples: int | None = None
     population: int | None = None
-    at_most: bool = False  # only the setting `limit` is on record: there may have been fewer
+    at_most: bool = False
 
     @property
-    def said(self) -> str:
-        """In words, nothing for the whole data."""
+    def description(self) -> str:
+        """What a caption says of it; empty for all the data."""
         if self.examples is None:
             return ""
         of = f" of {self.population}" if self.population is not None else ""
@@ -30,8 +38,9 @@ class Subset:
 
 
 def find_subset(answer: Answer | None, *, each: bool = False) -> Subset:
-    """How many examples an answer rests on, or else the study's setting `limit`.
+    """Find how many examples an answer was measured on, or else the study's setting `limit`.
 
+    answer: None counts as all the data.
     each: the largest number of a single client, instead of all together.
     """
     if answer is None:
@@ -52,10 +61,10 @@ def _largest(value: object) -> int | None:
 
 
 def describe_subsets(answers: Iterable[Answer]) -> str:
-    """The examples of some answers for a caption; "all examples" where none is a subset."""
+    """Describe the examples of some answers for a caption: "all examples" where none is a subset."""
     known = list(answers)
     found = dict.fromkeys(
-        one.said for answer in known for each in (False, True) if (one := find_subset(answer, each=each)).said
+        text for answer in known for each in (False, True) if (text := find_subset(answer, each=each).description)
     )
     if found:
         exact = [text for text in found if not text.startswith("at most")]

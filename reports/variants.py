@@ -11,9 +11,9 @@ from matplotlib.colors import to_hex, to_rgb
 
 from analysis.summary import differing
 from reports.palette import LINES, Look, assign_looks
+from reports.progress import describe_progress, select_counted
 from reports.recipes import as_number, is_number
 from reports.runs import Collection, Run
-from reports.standing import counted, of_runs
 from training.storage import toml
 
 WORDS = {"rounds.count": "rounds"}  # settings whose last part says too little
@@ -22,7 +22,7 @@ PALEST = 0.55  # share of white in the last of many variants of a method
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A method with its settings, once per seed."""
+    """A method with its settings, and one run for each seed."""
 
     name: str  # as in legends: the method, and the settings in which it was varied
     runs: tuple[Run, ...]
@@ -35,83 +35,92 @@ class Variant:
     @property
     def label(self) -> str:
         """The name as legends print it: with what is to know of runs that diverged or are unfinished."""
-        said = of_runs(self.runs)
+        said = describe_progress(self.runs)
         return f"{self.name} ({said})" if said else self.name
 
     @property
     def shown(self) -> list[Run]:
         """The seeds whose mean is drawn: see `counted`; where all diverged, as far as they came."""
-        return counted(self.runs) or list(self.runs)
+        return select_counted(self.runs) or list(self.runs)
 
     @property
     def names(self) -> list[str]:
         return [run.name for run in self.runs]
 
 
-def variants(runs: Sequence[Run], everything: Collection, *, apart: Sequence[str] = ()) -> list[Variant]:
-    """Runs by method and settings, in the same order everywhere; shades of the method's colour where it was varied.
+def find_variants(runs: Sequence[Run], everything: Collection, *, apart: Sequence[str] = ()) -> list[Variant]:
+    """Group runs by method and settings, in the same order everywhere, with a shade of the method's colour for each.
 
-    apart: dotted settings that may differ as the seed does, because a figure shows them along an axis.
+    everything: the whole report, whose methods decide the colours.
+    apart: dotted settings that may differ within a variant as the seed does, because a figure shows them along an axis.
     """
     chosen = assign_looks(run.algorithm for run in everything.runs)
     found = []
     for algorithm in chosen:
         same = [run for run in runs if run.algorithm == algorithm]
-        keys = [key for key in differing([settings_of(run) for run in same]) if key not in apart]
+        keys = [key for key in differing([flatten_settings(run) for run in same]) if key not in apart]
         groups: dict[str, list[Run]] = {}
         for run in same:
-            own = settings_of(run)
+            own = flatten_settings(run)
             groups.setdefault(json.dumps([own.get(key) for key in keys], default=str), []).append(run)
-        for place, members in enumerate(sorted(groups.values(), key=lambda group: _order(settings_of(group[0]), keys))):
-            name = ", ".join([algorithm, *_said(settings_of(members[0]), keys)])
+        for place, members in enumerate(
+            sorted(groups.values(), key=lambda group: _make_sort_key(flatten_settings(group[0]), keys))
+        ):
+            name = ", ".join([algorithm, *_describe_settings(flatten_settings(members[0]), keys)])
             look = _shade(chosen[algorithm], place, len(groups))
             found.append(Variant(name, tuple(members), look))
     return found
 
 
-def settings_of(run: Run) -> dict[str, object]:
+def flatten_settings(run: Run) -> dict[str, object]:
     """Return every setting of a run by its dotted key, for example "rounds.count"."""
     return dict(toml.flatten(run.settings))
 
 
-def number_of(run: Run, key: str) -> float:
+def get_number(run: Run, key: str) -> float:
     """Return a setting of a run that is a number.
 
     key: its dotted key; see `numeric_settings` for those that can be asked for.
     """
-    return as_number(settings_of(run)[key])
+    return as_number(flatten_settings(run)[key])
 
 
-def titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
-    """What a panel of each run is called, in the order of panels: its variant, and its seed where there are several."""
+def make_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
+    """Make a title for the panel of each run: its variant, and its seed where there are several.
+
+    Returns titles by the names of runs, in the order of panels.
+    """
     found = {}
-    for variant in variants(runs, everything):
+    for variant in find_variants(runs, everything):
         for run in variant.runs:
             title = f"{variant.name}, seed {run.seed}" if len(variant.runs) > 1 else variant.name
-            found[run.name] = f"{title} ({run.standing.said})" if run.standing.said else title
+            found[run.name] = f"{title} ({run.progress.description})" if run.progress.description else title
     return found
 
 
-def full_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
-    """What each run is, in words that tell it from the others: its variant, data, partition and seed."""
+def make_full_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
+    """Make a title for each run that tells it from all others: its variant, data, partition and seed."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.data, run.heterogeneity), []).append(run)
-    found = [variant for same in groups.values() for variant in variants(same, everything)]
-    return {run.name: run.titled(variant.name) for variant in found for run in variant.runs}
+    found = [variant for same in groups.values() for variant in find_variants(same, everything)]
+    return {run.name: run.describe(variant.name) for variant in found for run in variant.runs}
 
 
-def ordered(runs: Sequence[Run], named: Mapping[str, str]) -> list[Run]:
-    """Runs in the order of their titles."""
+def sort_by_title(runs: Sequence[Run], named: Mapping[str, str]) -> list[Run]:
+    """Sort runs in the order of their titles.
+
+    named: as `make_titles` returns them.
+    """
     places = {name: place for place, name in enumerate(named)}
     return sorted(runs, key=lambda run: places[run.name])
 
 
-def numeric_settings(runs: Sequence[Run]) -> list[str]:
-    """Dotted settings of numbers in which runs of one and the same method differ."""
+def find_numeric_settings(runs: Sequence[Run]) -> list[str]:
+    """Find the dotted settings with numbers in which runs of the same method differ."""
     found: dict[str, None] = {}
     for algorithm in dict.fromkeys(run.algorithm for run in runs):
-        same = [settings_of(run) for run in runs if run.algorithm == algorithm]
+        same = [flatten_settings(run) for run in runs if run.algorithm == algorithm]
         for key in differing(same):
             known = [one[key] for one in same if key in one]
             if len(set(map(str, known))) > 1 and all(is_number(value) for value in known):
@@ -119,8 +128,8 @@ def numeric_settings(runs: Sequence[Run]) -> list[str]:
     return list(found)
 
 
-def seeds_said(variants: Iterable[Variant]) -> str:
-    """What a caption says of seeds."""
+def describe_seeds(variants: Iterable[Variant]) -> str:
+    """Describe for a caption over how many seeds a mean goes; empty where there is one seed."""
     counts = sorted({len(variant.shown) for variant in variants})
     if counts[-1:] == [1] or not counts:
         return ""
@@ -131,30 +140,30 @@ def seeds_said(variants: Iterable[Variant]) -> str:
     )
 
 
-def _said(settings: dict[str, object], keys: Sequence[str]) -> list[str]:
-    """Settings in a few words: the last part of their names, where that tells them apart."""
+def _describe_settings(settings: dict[str, object], keys: Sequence[str]) -> list[str]:
+    """Describe settings by the last part of their names, where that tells them apart."""
     last = {key: WORDS.get(key, key.rpartition(".")[2]) for key in keys}
     short = Counter(last.values())
     names = {key: key if short[last[key]] > 1 else last[key] for key in keys}
     return [
-        str(settings[key]) if key.endswith(".name") else f"{names[key]} {_plain(settings[key])}"
+        str(settings[key]) if key.endswith(".name") else f"{names[key]} {_format_value(settings[key])}"
         for key in keys
         if key in settings
     ]
 
 
-def _order(settings: dict[str, object], keys: Sequence[str]) -> list[tuple[bool, float, str]]:
-    """By values: numbers by size, before words."""
+def _make_sort_key(settings: dict[str, object], keys: Sequence[str]) -> list[tuple[bool, float, str]]:
+    """Sort by values: numbers by size, before texts."""
     known: list[object] = [settings.get(key) for key in keys]
     return [(False, float(value), "") if is_number(value) else (True, 0.0, str(value)) for value in known]
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     return f"{value:g}" if is_number(value) else str(value)
 
 
 def _shade(look: Look, place: int, count: int) -> Look:
-    """The method's colour, paler from one variant to the next, with another kind of line."""
+    """Make the method's colour paler from one variant to the next, with another kind of line."""
     if place == 0:
         return look
     white = PALEST * place / (count - 1)

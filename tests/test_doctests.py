@@ -8,7 +8,7 @@ import pkgutil
 
 import pytest
 
-PACKAGES = ("landscape", "training")
+PACKAGES = ("landscape", "training", "analysis", "reports")
 
 
 def find_modules(package: str) -> list[str]:

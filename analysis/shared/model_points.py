@@ -118,10 +118,9 @@ def match_rounds(subjects: Sequence[Subject], rounds: str) -> list[tuple[ModelPo
 def count_examples(subject: Subject, split: str, limit: int | None, client: int | None = None) -> int:
     """How many examples an objective has."""
     try:
-        count = len(subject.examples(split, client)[1])
+        return subject.count(split, client, limit)
     except ValueError as error:
         raise ValueError(f"{error}. Write splits with what there is") from None
-    return min(count, limit or count)
 
 
 def make_objective(subject: Subject, policy: str, split: str, limit: int | None) -> Objective:

@@ -44,8 +44,7 @@ class Settings:
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """One piece for each round; with a warm start each comes after the one before."""
     (subject,) = subjects
-    everyone = len(subject.examples(settings.split)[1])
-    count = min(everyone, settings.limit or everyone)
+    everyone, count = subject.count(settings.split), subject.count(settings.split, limit=settings.limit)
     # a product costs about 1.5 gradients; 10 + 4 k products find k pairs (measured on LeNet and ResNet), and k more
     # tell their standard errors on a subset
     products = 10 + 4 * settings.top + settings.top * (count < everyone) + settings.trace
@@ -96,8 +95,10 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earli
         "_vectors": variable(("_pair", "_parameter"), pairs.vectors.cpu().numpy(), "eigenvectors"),
     }
     found |= _measure_more(operator, settings, density=piece.round in rounds_with_density(subject, settings))
-    population = len(subject.examples(settings.split)[1])
-    about = {"examples": min(population, settings.limit or population), "population": population}
+    about = {
+        "examples": subject.count(settings.split, limit=settings.limit),
+        "population": subject.count(settings.split),
+    }
     return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1)}, about)
 
 
@@ -124,7 +125,6 @@ STUDY = Study(
     name="curvature",
     about="largest Hessian eigenvalues of the global model over rounds, with residuals; density and trace if asked",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     papers="003 T1 F5, 002 T8 F7, 004 F4",

@@ -10,7 +10,6 @@ study `training` has it. Here is only the angle at the end of them, `endpoint_co
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +20,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
-from torch.func import functional_call
 
 from analysis.shared.distances import Reference, cosine, distance, find_reference
 from analysis.shared.model_points import local_models, participants
+from analysis.shared.outputs import compute_outputs
 from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective
@@ -67,7 +66,7 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
     inputs, _ = join(plain.chunks)
     return Objective(
         subject.model,
-        (inputs, _outputs(subject, reference, inputs)),
+        (inputs, compute_outputs(subject, reference, inputs).logits),
         loss=lambda outputs, targets: divergence(targets, outputs, tau),
         dtype=plain.dtype,
         batchnorm=subject.policy,
@@ -78,15 +77,6 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
     )
 
 
-def _outputs(subject: Subject, theta: Tensor, inputs: Tensor) -> Tensor:
-    network = copy.deepcopy(subject.model).eval().to(inputs.dtype)
-    layout = Layout.of(network, statistics=subject.policy == "interpolated")
-    tensors = layout.unflatten(theta.to(inputs.dtype))
-    with torch.no_grad():
-        parts = torch.split(inputs, subject.limits.chunk_size)
-        return torch.cat([functional_call(network, tensors, (part,)) for part in parts])
-
-
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """One piece for each round."""
     (subject,) = subjects
@@ -95,8 +85,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     for round in kept:
         find_reference(subject, settings.reference, round)  # better now than after an hour
     for round in rounds:
-        sizes = [len(subject.examples("train", client)[1]) for client in kept.get(round, ())]
-        passes = 1.5 * sum(min(size, settings.limit or size) for size in sizes) if settings.proximal else 0.0
+        sizes = [subject.count("train", client, settings.limit) for client in kept.get(round, ())]
+        passes = 1.5 * sum(sizes) if settings.proximal else 0.0
         planned.append(Piece(round, passes=passes, vectors=4 + 2 * len(sizes)))
     return planned
 
@@ -221,7 +211,6 @@ STUDY = Study(
     name="drift",
     about="how far local models stray from the global one and from each other; proximal loss; parameter norm",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     papers="004 F9 F10, 002 F8",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from analysis.shared.outputs import compute_outputs, draw_examples
-from analysis.study import Piece, Rounds, Seed, Split, Study, check_names, scalar, variable
+from analysis.study import Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
 from analysis.subjects import GLOBAL_MODELS, Subject
 from landscape.rng import key
 from training.settings import Names, Positive, settings
@@ -28,18 +28,14 @@ class Settings:
     """Which examples are embedded, and by which models."""
 
     rounds: Rounds = "last"
-    models: Names = Field(default=("final",), description="global models, each a picture: final, server, mean, swa")
+    models: Annotated[Names, names_among(GLOBAL_MODELS)] = Field(
+        default=("final",), description="global models, each a picture: final, server, mean, swa"
+    )
     split: Split = Field(default="test", description="data that examples are drawn from")
     count: int = Field(default=1000, ge=4, description="examples in the picture, drawn by class")
     perplexity: Positive = Field(default=30.0, description="of t-SNE: about how many neighbours an example has")
     keep: bool = Field(default=True, description="store the features too")
     seed: Seed = 0
-
-    @field_validator("models")
-    @classmethod
-    def _check_models(cls, models: tuple[str, ...]) -> tuple[str, ...]:
-        check_names("models", models, GLOBAL_MODELS)
-        return models
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def project_pca(features: Floats) -> tuple[Floats, Floats]:
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """One piece for each model and round."""
     (subject,) = subjects
-    count = min(settings.count, len(subject.examples(settings.split)[1]))
+    count = min(settings.count, subject.count(settings.split))
     if settings.perplexity >= count:
         raise ValueError(f"perplexity must be below the number of examples, {count}; got {settings.perplexity:g}")
     rounds = subject.select(settings.rounds)
@@ -131,7 +127,6 @@ STUDY = Study(
     name="features",
     about="what enters the classifier for a sample of examples, and its t-SNE and PCA in two dimensions",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     papers="001 F6",

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from analysis.shared.model_points import participants
 from analysis.shared.outputs import Outputs, compute_outputs, draw_examples
 from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, variable
-from analysis.subjects import Run, Subject
+from analysis.subjects import Subject
 from training.settings import Count, settings
 
 Floats = NDArray[np.float64]
@@ -80,8 +81,7 @@ def everyones_examples(subject: Subject, settings: Settings) -> tuple[Tensor, Te
 
 def local_models(subject: Subject, settings: Settings, round: int) -> dict[int, Tensor]:
     """Models of the round's participants; empty if the checkpoint has none."""
-    kept = subject.checkpoint(round).locals if settings.local and isinstance(subject, Run) else {}
-    return {client: kept[client] for client in sorted(kept)[: settings.clients]}
+    return dict(list(participants(subject, round).items())[: settings.clients]) if settings.local else {}
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
@@ -91,12 +91,12 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     for round in rounds:
         subject.point(round, settings.model)
     count = len(everyones_examples(subject, settings)[1])
-    sizes = {k: len(subject.examples(settings.client_split, k)[1]) for k in subject.clients[: settings.clients]}
+    sizes = {k: subject.count(settings.client_split, k) for k in subject.clients[: settings.clients]}
     planned = []
     for round in rounds:
         planned.append(Piece(round, passes=(count + sum(sizes.values())) / 3))  # a third of a gradient each
         for client in local_models(subject, settings, round):
-            planned.append(Piece(round, client, passes=(count + len(subject.examples("train", client)[1])) / 3))
+            planned.append(Piece(round, client, passes=(count + subject.count("train", client)) / 3))
     return planned
 
 
@@ -206,7 +206,6 @@ STUDY = Study(
     name="forgetting",
     about="accuracy per class and per client over rounds, of global and local models; forgetting; feature norms",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     derive=derive,

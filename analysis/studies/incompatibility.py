@@ -70,8 +70,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """For each round one piece for everyone together, then one for each client of E."""
     (subject,) = subjects
     clients, size = choose_clients(subject, settings), _batch_size(subject, settings)
-    sizes = {client: len(subject.examples("train", client)[1]) for client in subject.clients}
-    sizes = {client: min(count, settings.limit or count) for client, count in sizes.items()}
+    sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     chosen = sum(sizes[client] for client in clients)
     for_server = 2.0 * chosen if find_server_rule(subject) is not None else 0.0
     # the maximum: two long climbs and three short ones
@@ -260,7 +259,6 @@ STUDY = Study(
     name="incompatibility",
     about="whether clients agree on what is flat: dispersion of R_k, heterogeneity, friendly adversaries, tracking",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     derive=derive,

@@ -22,6 +22,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from analysis.shared.grids import FIELDS
 from analysis.shared.model_points import (
     FORWARD,
     ModelPoint,
@@ -214,18 +215,13 @@ def measure(
 
 def _join_parts(settings: Settings, inner: Line, outer: Line | None) -> dict[str, xr.Variable]:
     """The line between the models, with what lies before and beyond them."""
-    fields = {
-        "loss": "mean loss",
-        "error": "fraction of wrong predictions",
-        "standard_error": "standard error of the loss; NaN: all data were used",
-    }
     x = list_outside(settings)
     at, found = int((x < 0).sum()), {}
-    for name, about in fields.items():
+    for name in ("loss", "error", "standard_error"):
         near, far = getattr(inner, name), getattr(outer, name, None)
         near = np.full(settings.steps, np.nan) if near is None else near
         far = np.full(len(x), np.nan) if far is None else far
-        found[name] = variable("x", np.concatenate([far[:at], near, far[at:]]), about)
+        found[name] = variable("x", np.concatenate([far[:at], near, far[at:]]), FIELDS[name])
     return found
 
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from torch import Tensor
 
+from analysis.shared.distances import distance
 from analysis.shared.model_points import local_models
 from analysis.shared.spread import PARTS, quotient_errors
 from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
@@ -25,7 +26,7 @@ from landscape.results import Eigenpairs
 from training.settings import Count, Positive, settings
 
 STANDARD_ERROR = "their standard errors, as estimates of those on all examples; 0 where all were seen"
-OWN, EVERYONE = "the client's own data", "everyone's data"
+EVERYONE = "everyone's data"
 
 
 @settings
@@ -51,8 +52,7 @@ def choose_clients(subject: Subject, settings: Settings) -> dict[int, list[int]]
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """One piece for each participant's model, and one for the global model, of every round."""
     (subject,) = subjects
-    sizes = {client: len(subject.examples("train", client)[1]) for client in subject.clients}
-    sizes = {client: min(size, settings.limit or size) for client, size in sizes.items()}
+    sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     everyone, products = sum(sizes.values()), 10 + 4 * settings.top
     return [
         Piece(
@@ -82,65 +82,37 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earli
     wide = solve(SumOperator([operators[k] for k in shares], list(shares.values())))
     losses = {k: objective.loss(theta) for k, objective in objectives.items()}
     errors = combine_errors(objectives, shares, at, wide.vectors)
-    global_loss = float(sum(shares[k] * losses[k] for k in shares))
+    loss = float(sum(shares[k] * losses[k] for k in shares))
     if piece.client is None:
         near = [solve(operators[k]) for k in shares]
         spread = [quotient_errors(objectives[k], at, pair.vectors) for k, pair in zip(shares, near, strict=True)]
-        found = _describe_global(wide, errors, global_loss) | _describe_on_clients(near, spread, losses)
+        found = _describe("global_model", f"the global model on {EVERYONE}", wide.values, errors, wide.residuals, loss)
+        values, residuals = ([getattr(pair, name) for pair in near] for name in ("values", "residuals"))
+        whose = "the global model on each client's data"
+        found |= _describe("global_model_on_client", whose, values, spread, residuals, list(losses.values()))
         coords = {"client": list(shares)}
     else:
         own = solve(operators[piece.client])
-        spread = [quotient_errors(objectives[piece.client], at, own.vectors)]
-        distance = float((theta - subject.point(piece.round)).double().norm())
-        found = _describe_local(own, spread[0], losses[piece.client], wide, errors, global_loss, distance)
+        own_errors = quotient_errors(objectives[piece.client], at, own.vectors)
+        whose, own_loss = "the client's model on", losses[piece.client]
+        found = _describe("local", f"{whose} its own data", own.values, own_errors, own.residuals, own_loss)
+        found |= _describe("global", f"{whose} {EVERYONE}", wide.values, errors, wide.residuals, loss)
+        found["distance"] = scalar(distance(theta, subject.point(piece.round)), "||w_k - w||")
         coords = {}
     return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1), **coords})
 
 
-def _describe_local(
-    own: Eigenpairs,
-    own_errors: NDArray[np.float64],
-    own_loss: float,
-    wide: Eigenpairs,
-    wide_errors: NDArray[np.float64],
-    wide_loss: float,
-    distance: float,
+def _describe(
+    prefix: str, whose: str, values: ArrayLike, errors: ArrayLike, residuals: ArrayLike, loss: ArrayLike
 ) -> dict[str, xr.Variable]:
-    """Variables of a participant's model."""
-    model = "eigenvalues of the client's model"
+    """Variables of a model on some data; with an axis for clients where there is a loss for each of them."""
+    clients = ("client",) * np.ndim(loss)
+    axes = (*clients, "rank")
     return {
-        "local_eigenvalue": variable("rank", own.values, f"{model} on {OWN}"),
-        "local_standard_error": variable("rank", own_errors, STANDARD_ERROR),
-        "local_residual": variable("rank", own.residuals, "their residuals"),
-        "global_eigenvalue": variable("rank", wide.values, f"{model} on {EVERYONE}"),
-        "global_standard_error": variable("rank", wide_errors, STANDARD_ERROR),
-        "global_residual": variable("rank", wide.residuals, "their residuals"),
-        "local_loss": scalar(own_loss, f"loss of the client's model on {OWN}"),
-        "global_loss": scalar(wide_loss, f"loss of the client's model on {EVERYONE}"),
-        "distance": scalar(distance, "||w_k - w||"),
-    }
-
-
-def _describe_global(wide: Eigenpairs, errors: NDArray[np.float64], loss: float) -> dict[str, xr.Variable]:
-    """Variables of the global model on everyone's data."""
-    return {
-        "global_model_eigenvalue": variable("rank", wide.values, f"eigenvalues of the global model on {EVERYONE}"),
-        "global_model_standard_error": variable("rank", errors, STANDARD_ERROR),
-        "global_model_residual": variable("rank", wide.residuals, "their residuals"),
-        "global_model_loss": scalar(loss, f"loss of the global model on {EVERYONE}"),
-    }
-
-
-def _describe_on_clients(
-    near: Sequence[Eigenpairs], errors: Sequence[NDArray[np.float64]], losses: Mapping[int, float]
-) -> dict[str, xr.Variable]:
-    """Variables of the global model on each client's data."""
-    axes, model = ("client", "rank"), "the global model on each client's data"
-    return {
-        "global_model_on_client_eigenvalue": variable(axes, [pair.values for pair in near], f"eigenvalues of {model}"),
-        "global_model_on_client_standard_error": variable(axes, errors, STANDARD_ERROR),
-        "global_model_on_client_residual": variable(axes, [pair.residuals for pair in near], "their residuals"),
-        "global_model_on_client_loss": variable("client", list(losses.values()), f"loss of {model}"),
+        f"{prefix}_eigenvalue": variable(axes, values, f"eigenvalues of {whose}"),
+        f"{prefix}_standard_error": variable(axes, errors, STANDARD_ERROR),
+        f"{prefix}_residual": variable(axes, residuals, "their residuals"),
+        f"{prefix}_loss": variable(clients, loss, f"loss of {whose}"),
     }
 
 
@@ -157,8 +129,8 @@ def combine_errors(
 def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add how many examples of each client were seen."""
     (subject,) = subjects
-    sizes = [len(subject.examples("train", client)[1]) for client in answer["client"].values.tolist()]
-    seen = [min(size, settings.limit or size) for size in sizes]
+    clients = answer["client"].values.tolist()
+    seen, sizes = ([subject.count("train", client, most) for client in clients] for most in (settings.limit, None))
     counts = {
         "examples": variable("client", seen, "examples of the client that were seen"),
         "population": variable("client", sizes, "examples that the client has"),

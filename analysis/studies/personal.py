@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import xarray as xr
 from pydantic import Field, model_validator
 
-from analysis.study import Piece, Rounds, Study, check_names, scalar, variable
+from analysis.study import Piece, Rounds, Study, names_among, scalar, variable
 from analysis.subjects import Run, Subject
 from training.personal import evaluation
 from training.personal.client_evaluation import open_subject, sample_clients
@@ -31,7 +31,7 @@ class Settings:
     model: Annotated[
         Literal["server", "mean", "swa"], Field(description="the global model that personal ones are made from")
     ] = "server"
-    strategies: Names = Field(
+    strategies: Annotated[Names, names_among(evaluation.STRATEGIES)] = Field(
         default=("finetune", "knn"),
         description="how models are made; local and fedcr train again as long as the run did",
     )
@@ -40,7 +40,6 @@ class Settings:
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
-        check_names("strategies", self.strategies, list(evaluation.STRATEGIES))
         evaluation.parse_options(self.strategies, self.options)
         return self
 
@@ -115,7 +114,6 @@ STUDY = Study(
     name="personal",
     about="accuracy of personal models on each client's own test data, before and after; spread and worst tenth",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     derive=derive,

@@ -44,6 +44,9 @@ POLICIES = get_args(Policy)
 CORNERS = ("a", "b", "c", "global")  # models of a plane; the last one is beside planes through clients
 UNIT = "weight distance"
 GRID = ("x_index", "y_index")
+# What a plane goes through: three global models, or participants of the round of one global model. Which participants
+# there are is only looked up when needed: that opens a checkpoint.
+Corners = tuple[ModelPoint, ...]
 
 
 def _check_three(clients: tuple[int, ...]) -> tuple[int, ...]:
@@ -71,25 +74,6 @@ class Settings:
         default="interpolated", description="statistics of norm layers in between: interpolated too, or measured anew"
     )
     limit: Limit = None
-
-
-@dataclass(frozen=True)
-class Corners:
-    """What a plane goes through: three global models, or participants of the round of one global model.
-
-    Which participants there are is only looked up when needed: that opens a checkpoint.
-    """
-
-    points: tuple[ModelPoint, ...]
-
-    @property
-    def of_clients(self) -> bool:
-        """Whether participants span the plane, with the global model beside them."""
-        return len(self.points) == 1
-
-    def find_subject(self, subjects: Sequence[Subject]) -> Subject:
-        """The run of the first model: its data are used."""
-        return subjects[self.points[0].run]
 
 
 @dataclass(frozen=True)
@@ -125,12 +109,12 @@ def list_planes(subjects: Sequence[Subject], settings: Settings) -> list[Corners
         if len(subjects) != 3:
             raise ValueError(f'models = "runs" draws a plane through three runs, got {len(subjects)}: name three')
         check_architectures(subjects)
-        return [Corners(points) for points in match_rounds(subjects, settings.rounds)]
-    found = []
+        return match_rounds(subjects, settings.rounds)
+    found: list[Corners] = []
     for run, subject in enumerate(subjects):
         rounds = subject.select(settings.rounds)
         if settings.models == "clients":
-            found += [Corners((ModelPoint(run, round),)) for round in rounds]
+            found += [(ModelPoint(run, round),) for round in rounds]
         elif len(rounds) < 3:
             have = ", ".join(map(str, subject.rounds))
             raise ValueError(
@@ -139,15 +123,15 @@ def list_planes(subjects: Sequence[Subject], settings: Settings) -> list[Corners
             )
         else:
             chosen = (rounds[0], rounds[len(rounds) // 2], rounds[-1])
-            found.append(Corners(tuple(ModelPoint(run, round) for round in chosen)))
+            found.append(tuple(ModelPoint(run, round) for round in chosen))
     return found
 
 
-def find_corners(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> tuple[ModelPoint, ...]:
+def find_corners(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> Corners:
     """The three models that span a plane."""
-    if not corners.of_clients:
-        return corners.points
-    (where,) = corners.points
+    if len(corners) == 3:
+        return corners
+    (where,) = corners
     there = sorted(subjects[where.run].local_points(where.round))
     chosen = list(settings.clients or there[:3])
     missing = sorted({*chosen} - {*there})
@@ -163,7 +147,7 @@ def find_corners(subjects: Sequence[Subject], settings: Settings, corners: Corne
 def find_frame(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> Frame:
     """Base, u and v of a plane, with running statistics that pass through those of all three models."""
     chosen = find_corners(subjects, settings, corners)
-    layout = Layout.of(corners.find_subject(subjects).model, statistics=settings.batchnorm == "interpolated")
+    layout = Layout.of(subjects[corners[0].run].model, statistics=settings.batchnorm == "interpolated")
     weights = layout.parameters[-1].stop
     points = [one.load(subjects, settings.model) for one in chosen]
     try:
@@ -185,8 +169,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     planned: list[Piece] = []
     for number, corners in enumerate(list_planes(subjects, settings)):
         find_frame(subjects, settings, corners)  # three equal models are refused before any work is done
-        subject, round = corners.find_subject(subjects), corners.points[0].round
-        again = find_policy(subjects, settings, corners) == "recomputed"
+        subject, round = subjects[corners[0].run], corners[0].round
+        again = find_policy(subject, settings) == "recomputed"
         costs = {  # examples that one evaluation takes
             split: count_examples(subject, split, settings.limit)
             + (count_examples(subject, "train", settings.limit) if again else 0)
@@ -208,7 +192,8 @@ def measure(
     """The models of a plane, or some rows of it."""
     corners = piece.corners
     plane = find_frame(subjects, settings, corners)
-    subject, policy = corners.find_subject(subjects), find_policy(subjects, settings, corners)
+    subject = subjects[corners[0].run]
+    policy = find_policy(subject, settings)
     if not isinstance(piece, RowsPiece):
         objectives = [make_objective(subject, policy, split, settings.limit) for split in settings.splits]
         found = measure_models(subjects, settings, corners, plane, objectives)
@@ -230,7 +215,7 @@ def measure_models(
 
     objectives: one for each split.
     """
-    shown = [*find_corners(subjects, settings, corners), *(corners.points if corners.of_clients else ())]
+    shown = [*find_corners(subjects, settings, corners), *(corners if len(corners) == 1 else ())]
     thetas = [one.load(subjects, settings.model).to(objectives[0].dtype) for one in shown]
     weights = objectives[0].layout.parameters[-1].stop
     positions, off = directions.project(
@@ -241,8 +226,7 @@ def measure_models(
     losses = [[one.loss for one in some] for some in own]
     errors = [[np.nan if one.error is None else one.error for one in some] for some in own]
     x, y = find_axes(plane, settings)
-    subject = corners.find_subject(subjects)
-    counts = [count_examples(subject, split, settings.limit) for split in settings.splits]
+    counts = [count_examples(subjects[corners[0].run], split, settings.limit) for split in settings.splits]
     return {
         "x": variable("x_index", x, "from the first model towards the second", UNIT),
         "y": variable("y_index", y, "at right angles to it, towards the third", UNIT),
@@ -256,9 +240,8 @@ def measure_models(
     }
 
 
-def find_policy(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> str:
+def find_policy(subject: Subject, settings: Settings) -> str:
     """How norm layers are treated; what the subject says where none keeps statistics."""
-    subject = corners.find_subject(subjects)
     return settings.batchnorm if running_statistics(subject.model) else subject.policy
 
 
@@ -286,7 +269,6 @@ STUDY = Study(
     name="plane",
     about="loss and error over the plane through three models: clients of a round, runs, or rounds",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     derive=derive,

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 import xarray as xr
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 
 from analysis.shared.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
 from analysis.shared.outputs import compute_outputs, draw_examples
-from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, check_names, variable
+from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, names_among, variable
 from analysis.subjects import Run, Subject
 from training.settings import Names, as_tuple, settings
 
@@ -31,7 +31,9 @@ class Settings:
     rounds: Rounds = "last"
     model: Model = "final"
     split: Split = Field(default="test", description="data that are corrupted")
-    corruptions: Names = Field(default=(), description="which ones; an empty list: all")
+    corruptions: Annotated[Names, names_among(CORRUPTIONS, empty=True)] = Field(
+        default=(), description="which ones; an empty list: all"
+    )
     severities: Annotated[tuple[Severity, ...], BeforeValidator(as_tuple)] = Field(
         default=SEVERITIES, min_length=1, description="how strong: 1 is mild, 5 is severe"
     )
@@ -41,13 +43,6 @@ class Settings:
     white: Numbers = Field(default=(), description="what it sees for white")
     limit: Limit = None
     seed: Seed = 0
-
-    @field_validator("corruptions")
-    @classmethod
-    def _check_corruptions(cls, corruptions: tuple[str, ...]) -> tuple[str, ...]:
-        if corruptions:
-            check_names("corruptions", corruptions, list(CORRUPTIONS))
-        return corruptions
 
     @model_validator(mode="after")
     def _check_greys(self) -> Self:
@@ -189,7 +184,6 @@ STUDY = Study(
     name="robustness",
     about="accuracy under the common corruptions in five severities, and what is lost of the clean accuracy",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     derive=derive,

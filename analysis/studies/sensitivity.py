@@ -60,8 +60,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     for round, clients in local_models(subject, subject.select(settings.rounds)).items():
         find_reference(subject, settings.reference, round)  # better now than after an hour
         for client in clients[: settings.clients]:
-            size = len(subject.examples("train", client)[1])
-            passes = (4 + 2 * layers / 3) * min(size, settings.limit or size)
+            passes = (4 + 2 * layers / 3) * subject.count("train", client, settings.limit)
             planned.append(Piece(round, client, passes=passes, vectors=10))
     return planned
 
@@ -163,7 +162,6 @@ STUDY = Study(
     name="sensitivity",
     about="layer by layer: movement in local training, loss under perturbation, FedFSA's choice, FedSoL's radius",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     papers="000 eqs 7-11, 004 F8",

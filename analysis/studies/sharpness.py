@@ -13,12 +13,12 @@ from typing import Annotated
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.model_points import participants
 from analysis.shared.spread import PARTS, deal, standard_error
-from analysis.study import Limit, Piece, Rounds, Seed, Study, check_names, variable
+from analysis.study import Limit, Piece, Rounds, Seed, Study, names_among, variable
 from analysis.subjects import Subject
 from landscape import Objective, sharpness
 from landscape.geometry.sharpness import KINDS
@@ -47,17 +47,12 @@ MEASURES = {  # attribute of a Sharpness, and the sampling error -> what it mean
 }
 
 
-def _check_kinds(given: tuple[str, ...]) -> tuple[str, ...]:
-    check_names("kinds", given, list(KINDS))
-    return given
-
-
 @settings
 class Settings:
     """Which kinds of sharpness, of which models."""
 
     rounds: Rounds = "last"
-    kinds: Annotated[Names, AfterValidator(_check_kinds)] = Field(
+    kinds: Annotated[Names, names_among(KINDS)] = Field(
         default=("sam", "sam_max", "asam", "asam_max", "average"), description="definitions of sharpness"
     )
     radius: Positive = Field(default=0.05, description="of sam kinds")
@@ -96,8 +91,8 @@ class Settings:
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """One piece for each participant's model, if there are any, and one for the global model, of every round."""
     (subject,) = subjects
-    everyone = _count(subject, settings, None)
-    sizes = {client: _count(subject, settings, client) for client in subject.clients}
+    everyone = subject.count(limit=settings.limit)
+    sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     seen = sum(sizes[client] for client in subject.clients[: settings.clients])
     planned = []
     for round in subject.select(settings.rounds):
@@ -106,12 +101,6 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
             planned.append(Piece(round, client, passes=settings.cost * count, vectors=10))
         planned.append(Piece(round, passes=settings.cost * (seen + everyone), vectors=10))
     return planned
-
-
-def _count(subject: Subject, settings: Settings, client: int | None) -> int:
-    """How many examples are looked at, of a client or of everyone."""
-    size = len(subject.examples("train", client)[1])
-    return min(size, settings.limit or size)
 
 
 def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
@@ -140,7 +129,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earli
             model = "the global model on each client's data"
             found |= _describe("global_model_on_client", ("client", "kind"), model, stacked)
             coords["client"] = clients
-    about = {"examples": _count(subject, settings, None), "population": len(subject.examples("train")[1])}
+    about = {"examples": subject.count(limit=settings.limit), "population": subject.count()}
     return xr.Dataset(found, coords, about)
 
 
@@ -196,7 +185,6 @@ STUDY = Study(
     name="sharpness",
     about="SAM, maximised, adaptive and average-case sharpness of global and local models, on own and everyone's data",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     papers="000 eq 3",

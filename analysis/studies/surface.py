@@ -268,7 +268,6 @@ STUDY = Study(
     name="surface",
     about="loss and error of several models over two directions each, in one range: random, shared or eigenvectors",
     settings=Settings,
-    rounds=lambda subject, settings: subject.select(settings.rounds),
     pieces=pieces,
     measure=measure,
     derive=derive,

@@ -15,12 +15,12 @@ from pydantic import BeforeValidator, Field
 
 from analysis.study import Piece, Study, variable
 from analysis.subjects import MODELS, Run, Subject
+from analysis.summary import PREFIX
 from training.settings import Count, Share, as_tuple, settings
 from training.storage import metrics
 
 Floats = NDArray[np.float64]
 Record = Mapping[str, object]  # of one round, as metrics.jsonl has it
-PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how a model's metrics are called in metrics.jsonl
 QUANTITIES = {  # of training.engine.recording -> what it is
     "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
     "proximal_norm": "||grad L_p(w)||",

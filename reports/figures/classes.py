@@ -6,37 +6,39 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from reports.figure import Drawn, Figure
-from reports.plotting.heat import colour_bar, heat, panels
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.style import caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.plotting.heat import draw_colour_bar, draw_heat, make_panels
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import ordered, titles
+from reports.variants import make_titles, sort_by_title
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """A heat map of classes and rounds for each run, all in the same colours."""
-    named = titles(runs, everything)
-    found = [(run, data) for run in ordered(runs, named) if (data := run.measured("forgetting")) is not None]
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a heat map of classes and rounds for each run, all in the same colours."""
+    named = make_titles(runs, everything)
+    found = [(run, data) for run in sort_by_title(runs, named) if (data := run.measured("forgetting")) is not None]
     if not found:
         return []
-    figure, places = panels(len(found))
+    figure, places = make_panels(len(found))
     rows: list[Row] = []
     for axes, (run, data) in zip(places, found, strict=True):
         cells = 100 * data["accuracy"].transpose("class", "round")
-        image = heat(axes, cells, cells["round"].values, cells["class"].values, (0, 100))
-        label(axes, "communication round", "class", named[run.name])
+        image = draw_heat(axes, cells, cells["round"].values, cells["class"].values, (0, 100))
+        label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
-        rows += _rows(run, data)
-    colour_bar(figure, image, places, "accuracy on the class (%)")
-    stored = of_study([run for run, _ in found], "forgetting")
+        rows += _list_rows(run, data)
+    draw_colour_bar(figure, image, places, "accuracy on the class (%)")
+    stored = find_answers([run for run, _ in found], "forgetting")
     said = [f"{stored[0].settings.get('split', 'test')} data", f"{stored[0].settings.get('model', 'server')} model"]
     count = f"{int(found[0][1]['total'].sum())} examples"
-    return [Drawn(figure, rows, caption([*setting(runs), *said, count, *measured(stored)[1:]]))]
+    return [
+        Drawing(figure, rows, join_caption([*describe_setting(runs), *said, count, *describe_measurement(stored)[1:]]))
+    ]
 
 
-def _rows(run: Run, data: xr.Dataset) -> list[Row]:
+def _list_rows(run: Run, data: xr.Dataset) -> list[Row]:
     return [
         {
             "run": run.name,

@@ -9,15 +9,15 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
-from reports.figures.accuracy import best
-from reports.measures import targets, to_target
-from reports.plotting.fitting import shared_legend
-from reports.plotting.lines import NOTHING, Series, mean_line
-from reports.plotting.style import canvas, caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.figures.accuracy import find_best
+from reports.measures import find_target_cost, list_targets
+from reports.plotting.fitting import draw_shared_legend
+from reports.plotting.lines import NOTHING, Series, draw_mean_line
+from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import Variant, seeds_said, variants
+from reports.variants import Variant, describe_seeds, find_variants
 
 MEGA = 1e6
 PANELS = (("rounds", "rounds until then"), ("megabytes", "megabytes sent until then"))
@@ -40,40 +40,40 @@ class Cost:
     never: int
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """Accuracy over bytes, then rounds and bytes until each target."""
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw accuracy over bytes, then rounds and bytes until each target."""
     measured = [run for run in runs if run.measured("training") is not None]
-    wanted = targets(measured)
+    wanted = list_targets(measured)
     if not measured:
         return []
-    figure, (left, *others) = canvas(1, 3, width=11.0, height=3.8)
-    found = variants(measured, everything)
+    figure, (left, *others) = make_canvas(1, 3, width=11.0, height=3.8)
+    found = find_variants(measured, everything)
     rows: list[Row] = []
     for variant in found:
-        rows += mean_line(left, variant, _accuracy_by_bytes, "accuracy", x="megabytes")
-    label(left, "megabytes sent, down and up", "test accuracy (%)")
+        rows += draw_mean_line(left, variant, _find_accuracy_by_bytes, "accuracy", x="megabytes")
+    label_axes(left, "megabytes sent, down and up", "test accuracy (%)")
     for axes, (name, words) in zip(others, PANELS, strict=True):
-        rows += _until(axes, found, wanted, name)
-        label(axes, "target accuracy (%)", words)
-    shared_legend(figure)
-    said = [measured[0].data, measured[0].heterogeneity, seeds_said(found) or f"seed {measured[0].seed}"]
+        rows += _draw_costs(axes, found, wanted, name)
+        label_axes(axes, "target accuracy (%)", words)
+    draw_shared_legend(figure)
+    said = [measured[0].data, measured[0].heterogeneity, describe_seeds(found) or f"seed {measured[0].seed}"]
     counted = "first evaluated round in which the server's model, or its SWA average, is as good as the target"
-    return [Drawn(figure, rows, caption([*said, counted, "crosses at the top: never within the run"]))]
+    return [Drawing(figure, rows, join_caption([*said, counted, "crosses at the top: never within the run"]))]
 
 
-def _accuracy_by_bytes(run: Run) -> Series:
+def _find_accuracy_by_bytes(run: Run) -> Series:
     """Accuracy in per cent at the megabytes that were sent until each round."""
     data = run.measured("training")
     if data is None:
         return NOTHING
     total = (data["bytes_down_so_far"] + data["bytes_up_so_far"]) / MEGA
     sent = dict(zip(total["round"].values, total.values, strict=True))
-    known = [(sent[round], value) for round, value in zip(*best(run, factor=100.0), strict=True) if round in sent]
+    known = [(sent[round], value) for round, value in zip(*find_best(run, factor=100.0), strict=True) if round in sent]
     places, values = zip(*known, strict=True) if known else ((), ())
     return np.asarray(places), np.asarray(values)
 
 
-def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: str) -> list[Row]:
+def _draw_costs(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: str) -> list[Row]:
     """A point for every method and target, side by side; a cross above all of them for runs that never get there."""
     costs = {variant: [_find_cost(variant, target, name) for target in wanted] for variant in found}
     known = [cost.highest for some in costs.values() for cost in some if np.isfinite(cost.highest)]
@@ -96,7 +96,7 @@ def _until(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], name: 
 
 
 def _find_cost(variant: Variant, target: float, name: str) -> Cost:
-    values = np.asarray([to_target(run, target) for run in variant.shown])[:, 0 if name == "rounds" else 1]
+    values = np.asarray([find_target_cost(run, target) for run in variant.shown])[:, 0 if name == "rounds" else 1]
     values = values if name == "rounds" else values / MEGA
     reached = values[np.isfinite(values)]
     return Cost(

@@ -6,28 +6,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
 from reports.plotting.scales import Scale, make_linear_scale, share_scale
-from reports.plotting.style import MAGNITUDE, caption, label, mark
+from reports.plotting.style import MAGNITUDE, join_caption, label_axes, mark
 from reports.plotting.surfaces import Surface, describe, find_global_surfaces, name_axes, name_surfaces
 from reports.runs import Collection, Run
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw maps of the training loss and of the test error, a panel for each run."""
     train, test = (find_global_surfaces(runs, everything, split) for split in ("train", "test"))
     drawn = []
     if train:
-        drawn.append(_panels(train, everything, "loss", share_scale(one.loss for one in train), "training loss", ""))
+        drawn.append(
+            _draw_panels(train, everything, "loss", share_scale(one.loss for one in train), "training loss", "")
+        )
     if test and any(np.isfinite(one.error).any() for one in test):
         percent = make_linear_scale(100 * one.error for one in test)
-        drawn.append(_panels(test, everything, "error", percent, "test error (%)", "_test_error"))
+        drawn.append(_draw_panels(test, everything, "error", percent, "test error (%)", "_test_error"))
     return drawn
 
 
-def _panels(
+def _draw_panels(
     surfaces: Sequence[Surface], everything: Collection, field: str, scale: Scale, name: str, suffix: str
-) -> Drawn:
+) -> Drawing:
     figure, panels = make_maps(len(surfaces))
     found = []
     for axes, one, title in zip(panels, surfaces, name_surfaces(surfaces, everything), strict=True):
@@ -35,13 +38,13 @@ def _panels(
         found.append(fill_contours(axes, one.x, one.y, values, scale.levels, scale.extend, MAGNITUDE))
         draw_contour_lines(axes, one.x, one.y, values, scale.levels)
         mark_centre(axes)
-        label(axes, *name_axes(one), title)
+        label_axes(axes, *name_axes(one), title)
         mark(axes, [one.run.name])
     shown = next((one for one in found if one is not None), None)
     if shown is not None:
         draw_bar(figure, panels, shown, scale.ticks(12), name)
     said = [*describe(surfaces, name, scale), "cross: the model itself"]
-    return Drawn(figure, [row for one in surfaces for row in one.rows(scale, field)], caption(said), suffix)
+    return Drawing(figure, [row for one in surfaces for row in one.rows(scale, field)], join_caption(said), suffix)
 
 
 FIGURE = Figure(

@@ -9,71 +9,72 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
-from reports.figures.eigenvalues import whose
+from reports.figure import Drawing, Figure
+from reports.figures.eigenvalues import describe_models
 from reports.palette import Look
-from reports.plotting.fitting import finite
-from reports.plotting.heat import no_data
-from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import canvas, caption, label, legend, mark, powers
+from reports.plotting.fitting import select_finite
+from reports.plotting.heat import mark_empty
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
+from reports.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark, write_powers
 from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
-from reports.variants import variants
+from reports.variants import find_variants
 
 POINTS = 400  # along the axis of eigenvalues
 MARGIN = 4.0  # standard deviations of the kernel that are shown beyond the ends
 DEEPEST = 1e-9  # of the highest density: lower values are not shown
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the density of eigenvalues of every run in one panel."""
     looked = select_runs(runs, "curvature", "node")
     if not looked:
         return []
-    figure, (axes,) = canvas(width=7.2)
-    label(axes, "eigenvalue of the Hessian", "density of eigenvalues")
-    width = max((_resolution(run) for run in looked), default=0.0)
-    grid = _grid(looked, width)
+    figure, (axes,) = make_canvas(width=7.2)
+    label_axes(axes, "eigenvalue of the Hessian", "density of eigenvalues")
+    width = max((_find_resolution(run) for run in looked), default=0.0)
+    grid = _make_grid(looked, width)
     rows: list[Row] = []
     place = 0
-    for variant in variants(looked, everything):
+    for variant in find_variants(looked, everything):
         for number, run in enumerate(variant.runs):
             if not width:
                 continue
-            rows += _curve(axes, run, grid, width, variant.look, "_" if number else variant.label)
-            rows += _ends(axes, run, variant.look, 0.02 + 0.03 * place)
+            rows += _draw_curve(axes, run, grid, width, variant.look, "_" if number else variant.label)
+            rows += _draw_ends(axes, run, variant.look, 0.02 + 0.03 * place)
             place += 1
     if rows:
         axes.set_yscale("log")
-        powers(axes.yaxis)
-        axes.set_ylim(*_limits(rows))
-        legend(axes, loc="upper right")
+        write_powers(axes.yaxis)
+        axes.set_ylim(*_find_limits(rows))
+        draw_legend(axes, loc="upper right")
     else:
-        no_data(axes)
-    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked, width)]))]
+        mark_empty(axes)
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked, width)]))]
 
 
-def _last(run: Run) -> xr.Dataset:
+def _find_last(run: Run) -> xr.Dataset:
     """The last round whose density was taken."""
-    data = data_of(run, "curvature")
+    data = get_data(run, "curvature")
     known = np.flatnonzero(data["node"].notnull().any(("probe", "step")))
     return data.isel(round=known[-1] if len(known) else -1)
 
 
 def _quadrature(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Nodes and weights (probe, step) of that round; NaN where a probe needed fewer steps."""
-    last = _last(run)
+    last = _find_last(run)
     return last["node"].values, last["weight"].values
 
 
-def _resolution(run: Run) -> float:
+def _find_resolution(run: Run) -> float:
     """Span of the nodes over their number: what the quadrature can tell apart."""
     nodes, _ = _quadrature(run)
-    known = finite(nodes)
+    known = select_finite(nodes)
     return float(np.ptp(known)) / int(np.isfinite(nodes).sum(axis=1).max()) if len(known) else 0.0
 
 
-def _grid(runs: Sequence[Run], width: float) -> NDArray[np.float64]:
-    nodes = np.concatenate([finite(_quadrature(run)[0]) for run in runs])
+def _make_grid(runs: Sequence[Run], width: float) -> NDArray[np.float64]:
+    nodes = np.concatenate([select_finite(_quadrature(run)[0]) for run in runs])
     low, high = (nodes.min(), nodes.max()) if len(nodes) else (0.0, 1.0)
     return np.linspace(low - MARGIN * width, high + MARGIN * width, POINTS)
 
@@ -88,7 +89,7 @@ def smooth(
     return density
 
 
-def _curve(axes: Axes, run: Run, grid: NDArray[np.float64], width: float, look: Look, name: str) -> list[Row]:
+def _draw_curve(axes: Axes, run: Run, grid: NDArray[np.float64], width: float, look: Look, name: str) -> list[Row]:
     each = smooth(grid, *_quadrature(run), width)
     mean, low, high = each.mean(axis=0), each.min(axis=0), each.max(axis=0)
     mark(axes.plot(grid, mean, look.line, color=look.color, label=name), [run.name])
@@ -100,9 +101,9 @@ def _curve(axes: Axes, run: Run, grid: NDArray[np.float64], width: float, look: 
     ]
 
 
-def _ends(axes: Axes, run: Run, look: Look, height: float) -> list[Row]:
+def _draw_ends(axes: Axes, run: Run, look: Look, height: float) -> list[Row]:
     """Both ends of the spectrum near the lower edge: by Lanczos where they were asked for, the outermost nodes else."""
-    last = _last(run)
+    last = _find_last(run)
     top = float(last["eigenvalue"].sel(rank=1))
     bottom = float(last["smallest"] if "smallest" in last else last["node"].min())
     ends = axes.plot(
@@ -113,7 +114,7 @@ def _ends(axes: Axes, run: Run, look: Look, height: float) -> list[Row]:
     return [{**about, "end": "lambda_min", "eigenvalue": bottom}, {**about, "end": "lambda_max", "eigenvalue": top}]
 
 
-def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+def _find_limits(rows: Sequence[Row]) -> tuple[float, float]:
     """Down to what the outermost eigenvalues weigh, so that single ones far out are seen."""
     curves = [row for row in rows if "density" in row]
     top = max(list_numbers(curves, "high"))
@@ -126,8 +127,8 @@ def _limits(rows: Sequence[Row]) -> tuple[float, float]:
     return max(0.1 * min(ends), DEEPEST * top), 3 * top
 
 
-def _said(runs: Sequence[Run], width: float) -> list[str]:
-    last = [_last(run) for run in runs]
+def _describe(runs: Sequence[Run], width: float) -> list[str]:
+    last = [_find_last(run) for run in runs]
     rounds = sorted({int(one["round"]) for one in last})
     probes, steps = (last[0].sizes[dim] for dim in ("probe", "step"))
     return [
@@ -136,8 +137,8 @@ def _said(runs: Sequence[Run], width: float) -> list[str]:
         f"smoothed by a Gaussian of standard deviation {width:.3g}, the same for all",
         "bands: range over probes",
         "markers below: smallest and largest eigenvalue",
-        whose(runs),
-        *measured(of_study(runs, "curvature")),
+        describe_models(runs),
+        *describe_measurement(find_answers(runs, "curvature")),
     ]
 
 

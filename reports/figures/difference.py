@@ -7,24 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.plotting.maps import draw_bar, fill_contours, format_number, make_maps, mark_centre
 from reports.plotting.scales import choose_decades
-from reports.plotting.style import SIGNED, caption, label, mark
+from reports.plotting.style import SIGNED, join_caption, label_axes, mark
 from reports.plotting.surfaces import describe, find_comparison, name_axes, name_surfaces
 from reports.runs import Collection, Run
 
 SPAN = 1e3  # from the largest difference down to the smallest that gets a colour
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a map of the loss of each method minus that of the baseline."""
     found = find_comparison(runs, everything)
     if found is None:
         return []
     base, others = found
     reference, *names = name_surfaces([base, *others], everything)
-    gaps = [_gap(one.loss, base.loss) for one in others]
-    levels, beyond = _levels(gaps)
+    gaps = [_find_gap(one.loss, base.loss) for one in others]
+    levels, beyond = _choose_levels(gaps)
     figure, panels = make_maps(len(others))
     shown, rows = None, []
     for axes, one, title, gap in zip(panels, others, names, gaps, strict=True):
@@ -32,7 +33,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         if np.nanmin(gap, initial=0) < 0 < np.nanmax(gap, initial=0):
             axes.contour(one.x, one.y, np.clip(gap, levels[0], levels[-1]).T, [0.0], colors="black", linewidths=1.2)
         mark_centre(axes)
-        label(axes, *name_axes(one), f"{title} minus {reference}")
+        label_axes(axes, *name_axes(one), f"{title} minus {reference}")
         mark(axes, [one.run.name])
         where = {"run": one.run.name, "algorithm": one.run.algorithm, "baseline": base.run.name}
         rows += [
@@ -48,16 +49,16 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         f"white: less than {levels[len(levels) // 2]:g} apart",
         "cross: the models themselves",
     ]
-    return [Drawn(figure, rows, caption([*describe([base, *others], "training loss"), *said]))]
+    return [Drawing(figure, rows, join_caption([*describe([base, *others], "training loss"), *said]))]
 
 
-def _gap(loss: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:
+def _find_gap(loss: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:
     """NaN where either is missing, or both are infinite."""
     with np.errstate(invalid="ignore"):
         return loss - base
 
 
-def _levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], bool]:
+def _choose_levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], bool]:
     """Alike on both sides of zero, in equal steps of the logarithm; and whether anything lies beyond."""
     sizes = np.abs(np.concatenate([np.ravel(gap) for gap in gaps]))
     finite = sizes[np.isfinite(sizes) & (sizes > 0)]

@@ -8,47 +8,56 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from reports.figure import Drawn, Figure
-from reports.measures import last_participants
-from reports.plotting.fitting import finite, fit, shared_legend
-from reports.plotting.heat import panels
-from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.measures import find_last_participants
+from reports.plotting.fitting import draw_shared_legend, fit_axis, select_finite
+from reports.plotting.heat import make_panels
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import titles, variants
+from reports.variants import find_variants, make_titles
 
 ROOM = 0.2  # inches for one client
 MOST = 30  # clients named along the axis
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalue of each local model on its own data and on everyone's, a panel for each run."""
     known = select_runs(runs, "local_global", "local_eigenvalue")
-    colours = {run.name: one.look.color for one in variants(known, everything) for run in one.runs}
+    colours = {run.name: one.look.color for one in find_variants(known, everything) for run in one.runs}
     looked = sorted(known, key=lambda run: list(colours).index(run.name))
     if not looked:
         return []
-    most = max(len(_last(run)["client"]) for run in looked)
-    figure, axes = panels(len(looked), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
-    names, rows = titles(looked, everything), list[Row]()
+    most = max(len(_find_last(run)["client"]) for run in looked)
+    figure, axes = make_panels(len(looked), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
+    names, rows = make_titles(looked, everything), list[Row]()
     for place, run in zip(axes, looked, strict=True):
-        rows += _panel(place, run, colours[run.name], names[run.name])
-    numbers = finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
+        rows += _draw_panel(place, run, colours[run.name], names[run.name])
+    numbers = select_finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
     for place in axes:
-        fit(place, "x", numbers)
+        fit_axis(place, "x", numbers)
         if len(numbers):
             low, high = numbers.min(), numbers.max()
             place.set_xlim(0.8 * low if low > 0 else low - 0.1 * (high - low), 1.25 * high)
     _explain(axes[0])
-    shared_legend(figure)
+    draw_shared_legend(figure)
     rounds = sorted({row["round"] for row in rows})
     said = [f"round {', '.join(map(str, rounds))}", "largest eigenvalue of the training loss, bars: residuals"]
-    return [Drawn(figure, rows, caption([*setting(looked), *said, *measured(of_study(looked, "local_global"))]))]
+    return [
+        Drawing(
+            figure,
+            rows,
+            join_caption(
+                [*describe_setting(looked), *said, *describe_measurement(find_answers(looked, "local_global"))]
+            ),
+        )
+    ]
 
 
-def _last(run: Run) -> xr.Dataset:
+def _find_last(run: Run) -> xr.Dataset:
     """The largest eigenvalues of the last round's participants."""
-    return last_participants(data_of(run, "local_global"), "distance").sel(rank=1)
+    return find_last_participants(get_data(run, "local_global"), "distance").sel(rank=1)
 
 
 def _explain(axes: Axes) -> None:
@@ -58,8 +67,8 @@ def _explain(axes: Axes) -> None:
     axes.plot([], [], "--", color="0.4", label="global model, everyone's data")
 
 
-def _panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
-    last = _last(run)
+def _draw_panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
+    last = _find_last(run)
     last = last.isel(client=np.argsort(last["global_eigenvalue"].values))
     clients, own, everyone = (last[name].values for name in ("client", "local_eigenvalue", "global_eigenvalue"))
     near, far = (last[f"{side}_residual"].values for side in ("local", "global"))
@@ -73,7 +82,7 @@ def _panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
     every = -(-len(places) // MOST)
     axes.set_yticks(places[::every], [str(client) for client in clients[::every]])
     axes.set_ylim(-0.6, len(places) - 0.4)
-    label(axes, "largest eigenvalue", "client", title)
+    label_axes(axes, "largest eigenvalue", "client", title)
     mark(axes, [run.name])
     return [
         {

@@ -6,37 +6,43 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.palette import Look
-from reports.plotting.fitting import fit, whole_rounds
-from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import canvas, caption, label, legend, mark
+from reports.plotting.fitting import fit_axis, use_whole_rounds
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
+from reports.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import variants
+from reports.variants import find_variants
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalues over rounds, a line for each method."""
     looked = select_runs(runs, "curvature", "eigenvalue")
     if not looked:
         return []
-    figure, (axes,) = canvas()
+    figure, (axes,) = make_canvas()
     rows: list[Row] = []
-    for variant in variants(looked, everything):
+    for variant in find_variants(looked, everything):
         for place, run in enumerate(variant.runs):
-            rows += _line(axes, run, variant.look, "_" if place else variant.label)
+            rows += _draw_line(axes, run, variant.look, "_" if place else variant.label)
     values = [row["lambda_1"] for row in rows]
-    label(axes, "communication round", "largest eigenvalue of the Hessian")
-    whole_rounds(axes)
-    fit(axes, "y", values)
-    legend(axes)
-    stored = of_study(looked, "curvature")
-    said = ["bars: residuals ||Hv - λv||", "open markers: not converged", whose(looked), *measured(stored)]
-    return [Drawn(figure, rows, caption([*setting(looked), *said]))]
+    label_axes(axes, "communication round", "largest eigenvalue of the Hessian")
+    use_whole_rounds(axes)
+    fit_axis(axes, "y", values)
+    draw_legend(axes)
+    stored = find_answers(looked, "curvature")
+    said = [
+        "bars: residuals ||Hv - λv||",
+        "open markers: not converged",
+        describe_models(looked),
+        *describe_measurement(stored),
+    ]
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *said]))]
 
 
-def _line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
-    largest = data_of(run, "curvature").sel(rank=1)
+def _draw_line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
+    largest = get_data(run, "curvature").sel(rank=1)
     rounds, values, doubts = (largest[name].values for name in ("round", "eigenvalue", "residual"))
     form = f"{look.marker}{look.line}"
     bars = axes.errorbar(rounds, values, yerr=doubts, fmt=form, color=look.color, capsize=2, label=name)
@@ -49,9 +55,9 @@ def _line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
     ]
 
 
-def whose(runs: Sequence[Run]) -> str:
+def describe_models(runs: Sequence[Run]) -> str:
     """The loss and the model whose Hessian it is, as the study was told."""
-    settings = [stored.settings for stored in of_study(runs, "curvature")]
+    settings = [stored.settings for stored in find_answers(runs, "curvature")]
     splits, models = ({str(one.get(key, usual)) for one in settings} for key, usual in (("split", ""), ("model", "")))
     return f"{' and '.join(sorted(splits))} loss of the global model ({' and '.join(sorted(models))})".replace(
         " ()", ""

@@ -6,28 +6,28 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from reports.figure import Drawn, Figure
-from reports.plotting.heat import colour_bar, heat, panels, span
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.style import caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import ordered, titles
+from reports.variants import make_titles, sort_by_title
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """A heat map of classes and rounds for each run, all in the same colours."""
-    named = titles(runs, everything)
-    found = [(run, norms) for run in ordered(runs, named) if (norms := _find(run)) is not None]
-    limits = span(norms for _, norms in found)
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a heat map of classes and rounds for each run, all in the same colours."""
+    named = make_titles(runs, everything)
+    found = [(run, norms) for run in sort_by_title(runs, named) if (norms := _find(run)) is not None]
+    limits = find_span(norms for _, norms in found)
     if limits is None:
         return []
-    figure, places = panels(len(found))
+    figure, places = make_panels(len(found))
     rows: list[Row] = []
     for axes, (run, norms) in zip(places, found, strict=True):
         cells = norms.transpose("class", "round")
-        image = heat(axes, cells, norms["round"].values, norms["class"].values, limits)
-        label(axes, "communication round", "class", named[run.name])
+        image = draw_heat(axes, cells, norms["round"].values, norms["class"].values, limits)
+        label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
         rows += [
             {
@@ -40,10 +40,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
             for round in norms["round"].values
             for name in norms["class"].values
         ]
-    colour_bar(figure, image, places, "mean L2 norm of the penultimate features")
-    stored = of_study([run for run, _ in found], "forgetting")
+    draw_colour_bar(figure, image, places, "mean L2 norm of the penultimate features")
+    stored = find_answers([run for run, _ in found], "forgetting")
     said = f"penultimate features: what enters the last layer, {stored[0].settings.get('split', 'test')} data"
-    return [Drawn(figure, rows, caption([*setting(runs), said, *measured(stored)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(runs), said, *describe_measurement(stored)]))]
 
 
 def _find(run: Run) -> xr.DataArray | None:

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.typing import FillStyleType
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
-from reports.measures import MEASURES, Measure, final_accuracy
+from reports.figure import Drawing, Figure
+from reports.measures import MEASURES, Measure, find_final_accuracy
 from reports.palette import Look, assign_looks
-from reports.plotting.fitting import fit
-from reports.plotting.heat import panels
-from reports.plotting.measured import measured
-from reports.plotting.style import caption, label, mark
+from reports.plotting.fitting import fit_axis
+from reports.plotting.heat import make_panels
+from reports.plotting.measured import describe_measurement
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
 
@@ -26,45 +26,46 @@ STUDIES = ("curvature", "incompatibility", "local_global", "sharpness")
 FEWEST = 3  # runs, for a rank correlation
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    points = {name: _points(runs, MEASURES[name]) for name in CHOSEN}
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a panel for each measure of flatness, a point for each run."""
+    points = {name: _find_points(runs, MEASURES[name]) for name in CHOSEN}
     points = {name: found for name, found in points.items() if len(found) > 1}
     if not points:
         return []
-    figure, places = panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=3.4, height=3.0)
+    figure, places = make_panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=3.4, height=3.0)
     chosen = assign_looks(run.algorithm for run in everything.runs)
     partitions = list(dict.fromkeys(run.heterogeneity for run in runs))
     fills = {partition: FILLS[place % len(FILLS)] for place, partition in enumerate(partitions)}
     rows: list[Row] = []
     for axes, (name, found) in zip(places, points.items(), strict=True):
-        rows += _panel(axes, MEASURES[name], found, chosen, fills)
-    _legend(figure, chosen, fills)
+        rows += _draw_panel(axes, MEASURES[name], found, chosen, fills)
+    _draw_legend(figure, chosen, fills)
     answers = [answer for run in runs for study in STUDIES if (answer := run.answer(study)) is not None]
     said = [
         "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
         "flatness at the last round that was looked at",
         "r: Spearman's rank correlation over all points of a panel",
-        "diverged runs are left out" if any(run.standing.state == "diverged" for run in runs) else "",
-        *measured(answers)[:1],
+        "diverged runs are left out" if any(run.progress.state == "diverged" for run in runs) else "",
+        *describe_measurement(answers)[:1],
     ]
-    return [Drawn(figure, rows, caption([runs[0].data, f"{len(runs)} runs", *said]))]
+    return [Drawing(figure, rows, join_caption([runs[0].data, f"{len(runs)} runs", *said]))]
 
 
-def _points(runs: Sequence[Run], measure: Measure) -> list[tuple[Run, float, float]]:
+def _find_points(runs: Sequence[Run], measure: Measure) -> list[tuple[Run, float, float]]:
     """Runs with both numbers: flatness, and accuracy in per cent of the same global model."""
-    shown = [run for run in runs if run.standing.state != "diverged"]
-    found = [(run, measure.find(run), final_accuracy(run, _model(run, measure))) for run in shown]
+    shown = [run for run in runs if run.progress.state != "diverged"]
+    found = [(run, measure.find(run), find_final_accuracy(run, _find_model(run, measure))) for run in shown]
     return [(run, x, y) for run, x, y in found if np.isfinite(x) and np.isfinite(y)]
 
 
-def _model(run: Run, measure: Measure) -> str:
+def _find_model(run: Run, measure: Measure) -> str:
     """Which global model a study looked at: studies without the choice look at the server's."""
     studies = {"lambda_1": "curvature", "trace": "curvature"}
     answer = run.answer(studies.get(measure.name, ""))
     return str(answer.settings.get("model", "server")) if answer is not None else "server"
 
 
-def _panel(
+def _draw_panel(
     axes: Axes,
     measure: Measure,
     found: Sequence[tuple[Run, float, float]],
@@ -77,11 +78,11 @@ def _panel(
         (point,) = axes.plot([across], [up], look.marker, color=look.color, markersize=7)
         point.set_fillstyle(fills[run.heterogeneity])
         mark(point, [run.name])
-    correlation, chance = _spearman(x, y)
+    correlation, chance = _correlate(x, y)
     said = f"r = {correlation:.2f}, p = {chance:.2g}, n = {len(found)}"
     axes.set_title(said if np.isfinite(correlation) else f"n = {len(found)}: too few or all equal", fontsize=9, y=1.0)
-    fit(axes, "x", x)
-    label(axes, measure.label, "test accuracy (%)")
+    fit_axis(axes, "x", x)
+    label_axes(axes, measure.label, "test accuracy (%)")
     about: Row = {"measure": measure.name, "spearman": correlation, "p": chance}
     return [
         {
@@ -97,7 +98,7 @@ def _panel(
     ]
 
 
-def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+def _correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     """Rank correlation and its two-sided p-value; NaN where there are too few points, or all are equal."""
     if len(x) < FEWEST or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.nan, np.nan
@@ -107,7 +108,7 @@ def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, fl
     return float(found.statistic), float(found.pvalue)
 
 
-def _legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, FillStyleType]) -> None:
+def _draw_legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, FillStyleType]) -> None:
     """Methods by colour and shape, partitions by fill."""
     axes = figure.axes[0]
     handles = [axes.plot([], [], look.marker, color=look.color, label=name)[0] for name, look in chosen.items()]

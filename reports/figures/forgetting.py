@@ -8,54 +8,60 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
-from reports.plotting.fitting import shared_legend, whole_rounds
-from reports.plotting.heat import no_data
-from reports.plotting.lines import NOTHING, Series, mean_line
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.series import has
-from reports.plotting.style import canvas, caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.plotting.fitting import draw_shared_legend, use_whole_rounds
+from reports.plotting.heat import mark_empty
+from reports.plotting.lines import NOTHING, Series, draw_mean_line
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.series import has_numbers
+from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import Variant, seeds_said, variants
+from reports.variants import Variant, describe_seeds, find_variants
 
 PANELS = {"forgetting": "classes", "client_forgetting": "clients"}  # variable -> what it is a mean over
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """Panels over rounds: forgetting of classes and of clients, and the accuracy of local models."""
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw over rounds: forgetting of classes and of clients, and the accuracy of local models."""
     known = [run for run in runs if run.measured("forgetting") is not None]
     if not known:
         return []
-    local = [run for run in known if has(run, "forgetting", "own_accuracy")]
-    figure, axes = canvas(1, 3 if local else 2, width=11.0 if local else 8.0, height=3.8)
-    found = variants(known, everything)
+    local = [run for run in known if has_numbers(run, "forgetting", "own_accuracy")]
+    figure, axes = make_canvas(1, 3 if local else 2, width=11.0 if local else 8.0, height=3.8)
+    found = find_variants(known, everything)
     rows: list[Row] = []
     for place, (name, each) in zip(axes, PANELS.items(), strict=False):
         drawn = []
         for variant in found:
-            drawn += mean_line(place, variant, _forgetting(name), f"forgetting of {each}")
+            drawn += draw_mean_line(place, variant, _make_forgetting_finder(name), f"forgetting of {each}")
         if drawn:
             mark(place.axhline(0, color="0.6", linewidth=0.8), [run.name for run in known])
         else:
-            no_data(place)
+            mark_empty(place)
         rows += drawn
-        label(place, "communication round", "forgetting (percentage points)", f"global model, mean over {each}")
+        label_axes(place, "communication round", "forgetting (percentage points)", f"global model, mean over {each}")
     for place in axes:
-        whole_rounds(place)
+        use_whole_rounds(place)
     if local:
-        rows += _local(axes[2], [variant for variant in found if any(run in local for run in variant.runs)])
-    shared_legend(figure)
-    stored = of_study(known, "forgetting")
+        rows += _draw_local(axes[2], [variant for variant in found if any(run in local for run in variant.runs)])
+    draw_shared_legend(figure)
+    stored = find_answers(known, "forgetting")
     split, own = (stored[0].settings.get(key, key) for key in ("split", "client_split"))
     said = [
         "best accuracy of earlier rounds (from 1) minus accuracy now",
         f"classes: {split} data; clients: {own} data",
     ]
-    return [Drawn(figure, rows, caption([*setting(known), seeds_said(found), *said, *measured(stored)]))]
+    return [
+        Drawing(
+            figure,
+            rows,
+            join_caption([*describe_setting(known), describe_seeds(found), *said, *describe_measurement(stored)]),
+        )
+    ]
 
 
-def _forgetting(name: str) -> Callable[[Run], Series]:
+def _make_forgetting_finder(name: str) -> Callable[[Run], Series]:
     def find(run: Run) -> Series:
         data = run.measured("forgetting")
         if data is None or name not in data:
@@ -66,12 +72,12 @@ def _forgetting(name: str) -> Callable[[Run], Series]:
     return find
 
 
-def _by_round(name: str) -> Callable[[Run], Series]:
+def _make_round_finder(name: str) -> Callable[[Run], Series]:
     """Mean over a round's participants, in per cent."""
 
     def find(run: Run) -> Series:
         data = run.measured("forgetting")
-        if data is None or not has(run, "forgetting", "own_accuracy"):
+        if data is None or not has_numbers(run, "forgetting", "own_accuracy"):
             return NOTHING
         with_models = data.isel(round=data["own_accuracy"].notnull().any("client"))
         return with_models["round"].values, 100 * mean_known(with_models[name].transpose("client", "round").values)
@@ -79,14 +85,14 @@ def _by_round(name: str) -> Callable[[Run], Series]:
     return find
 
 
-def _local(axes: Axes, found: Sequence[Variant]) -> list[Row]:
+def _draw_local(axes: Axes, found: Sequence[Variant]) -> list[Row]:
     rows: list[Row] = []
     for variant in found:
-        own, wide = _by_round("own_accuracy"), _by_round("local_accuracy_all")
-        rows += mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")
+        own, wide = _make_round_finder("own_accuracy"), _make_round_finder("local_accuracy_all")
+        rows += draw_mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")
         open_: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "--", "label": "_"}
-        rows += mean_line(axes, variant, wide, "local models on everyone's data", **open_)
-    label(axes, "communication round", "accuracy (%)", "local models after local training")
+        rows += draw_mean_line(axes, variant, wide, "local models on everyone's data", **open_)
+    label_axes(axes, "communication round", "accuracy (%)", "local models after local training")
     axes.plot([], [], "k-o", label="on own training data")
     axes.plot([], [], "k--o", markerfacecolor="white", label="on everyone's data")
     axes.set_ylim(0, 104)

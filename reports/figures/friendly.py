@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawn, Figure
-from reports.plotting.fitting import shared_legend
-from reports.plotting.heat import panels
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.series import has, panel
-from reports.plotting.style import caption
+from reports.figure import Drawing, Figure
+from reports.plotting.fitting import draw_shared_legend
+from reports.plotting.heat import make_panels
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.series import draw_panel, has_numbers
+from reports.plotting.style import join_caption
 from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
-from reports.variants import seeds_said, variants
+from reports.variants import describe_seeds, find_variants
 
 STUDY = "incompatibility"
 PANELS = {
@@ -22,23 +22,27 @@ PANELS = {
 LEAST = 20.0  # per cent along the y axis, however rare they are
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """Two panels over rounds: pairs of clients, and pairs of batches of one client."""
-    looked = [run for run in runs if any(has(run, STUDY, name) for name in PANELS)]
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw two panels over rounds: pairs of clients, and pairs of batches of one client."""
+    looked = [run for run in runs if any(has_numbers(run, STUDY, name) for name in PANELS)]
     if not looked:
         return []
-    found = variants(looked, everything)
-    figure, axes = panels(len(PANELS), columns=2, width=4.5, height=3.4)
+    found = find_variants(looked, everything)
+    figure, axes = make_panels(len(PANELS), columns=2, width=4.5, height=3.4)
     rows: list[Row] = []
     for place, (name, title) in zip(axes, PANELS.items(), strict=True):
-        some = panel(place, found, (STUDY, name), (title, "friendly (% of ordered pairs)"), factor=100)
+        some = draw_panel(place, found, (STUDY, name), (title, "friendly (% of ordered pairs)"), factor=100)
         place.set_yscale("linear")  # zero is a rate like any other, and the one to hope for
         place.set_ylim(-1, max([LEAST, *(1.08 * high for high in list_numbers(some, "high"))]))
         rows += some
-    shared_legend(figure)
+    draw_shared_legend(figure)
     said = "a perturbation is friendly where it raises the own loss and lowers the other's"
-    seen = measured(of_study(looked, STUDY))
-    return [Drawn(figure, rows, caption([*setting(looked), said, "training data", *seen, seeds_said(found)]))]
+    seen = describe_measurement(find_answers(looked, STUDY))
+    return [
+        Drawing(
+            figure, rows, join_caption([*describe_setting(looked), said, "training data", *seen, describe_seeds(found)])
+        )
+    ]
 
 
 FIGURE = Figure(

@@ -8,37 +8,38 @@ import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
-from reports.plotting.fitting import finite, spans_decades
-from reports.plotting.heat import colour_bar, heat, panels
-from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.plotting.fitting import select_finite, spans_decades
+from reports.plotting.heat import draw_colour_bar, draw_heat, make_panels
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import titles, variants
+from reports.variants import find_variants, make_titles
 
 SIDES = {"local": "own data", "global": "everyone's data"}
 FEW = 4  # runs that get a row each; of more, two share a row
 THIN = 0.2  # inches: the colour bar
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw two heat maps of clients and rounds for each run: own data, and everyone's."""
     known = select_runs(runs, "local_global", "local_eigenvalue")
-    looked = [run for variant in variants(known, everything) for run in variant.runs]
+    looked = [run for variant in find_variants(known, everything) for run in variant.runs]
     rounds = sorted({one for run in looked for one in _with_participants(run, "round")})
     if len(rounds) < 2:  # one round alone is what the dumbbells show
         return []
     clients = sorted({one for run in looked for one in _with_participants(run, "client")})
-    maps = {(run.name, side): _cells(run, side, clients, rounds) for run in looked for side in SIDES}
-    norm, below = _norm(maps.values())
+    maps = {(run.name, side): _fill_cells(run, side, clients, rounds) for run in looked for side in SIDES}
+    norm, below = _make_norm(maps.values())
     height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
-    figure, axes = panels(2 * len(looked), columns=2 if len(looked) <= FEW else 4, width=3.4, height=height)
-    names, rows, image = titles(looked, everything), list[Row](), None
+    figure, axes = make_panels(2 * len(looked), columns=2 if len(looked) <= FEW else 4, width=3.4, height=height)
+    names, rows, image = make_titles(looked, everything), list[Row](), None
     for place, (run, side) in zip(axes, ((run, side) for run in looked for side in SIDES), strict=True):
         cells = maps[run.name, side]
-        image = heat(place, np.clip(cells, norm.vmin, norm.vmax), rounds, clients, (0.0, 1.0))
+        image = draw_heat(place, np.clip(cells, norm.vmin, norm.vmax), rounds, clients, (0.0, 1.0))
         image.set_norm(norm)
-        label(place, "communication round", "client", f"{names[run.name]}: {SIDES[side]}")
+        label_axes(place, "communication round", "client", f"{names[run.name]}: {SIDES[side]}")
         mark(place, [run.name])
         rows += [
             {
@@ -52,7 +53,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
             for row, client in enumerate(clients)
             for column, round in enumerate(rounds)
         ]
-    colour_bar(
+    draw_colour_bar(
         figure,
         image,
         axes,
@@ -66,26 +67,34 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         "largest eigenvalue of the training loss",
     ]
     low = f"not positive ones as {norm.vmin:.2g}" if below else ""
-    return [Drawn(figure, rows, caption([*setting(looked), *said, low, *measured(of_study(looked, "local_global"))]))]
+    return [
+        Drawing(
+            figure,
+            rows,
+            join_caption(
+                [*describe_setting(looked), *said, low, *describe_measurement(find_answers(looked, "local_global"))]
+            ),
+        )
+    ]
 
 
 def _with_participants(run: Run, dim: str) -> list[int]:
     """The rounds in which somebody took part, or the clients that ever did."""
-    took_part = data_of(run, "local_global")["distance"].notnull()
+    took_part = get_data(run, "local_global")["distance"].notnull()
     found: list[int] = took_part[dim][took_part.any({"round": "client", "client": "round"}[dim])].values.tolist()
     return found
 
 
-def _cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -> NDArray[np.float64]:
+def _fill_cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -> NDArray[np.float64]:
     """(client, round), NaN where the client took no part."""
-    largest = data_of(run, "local_global")[f"{side}_eigenvalue"].sel(rank=1)
+    largest = get_data(run, "local_global")[f"{side}_eigenvalue"].sel(rank=1)
     cells: NDArray[np.float64] = largest.reindex(client=clients, round=rounds).transpose("client", "round").values
     return cells
 
 
-def _norm(maps: Iterable[NDArray[np.float64]]) -> tuple[Normalize, bool]:
+def _make_norm(maps: Iterable[NDArray[np.float64]]) -> tuple[Normalize, bool]:
     """One colour scale for all panels, and whether something lies below it."""
-    values = finite(np.stack(list(maps)))
+    values = select_finite(np.stack(list(maps)))
     positive = values[values > 0]
     if len(positive) and spans_decades(positive):
         return LogNorm(positive.min(), positive.max()), len(positive) < len(values)

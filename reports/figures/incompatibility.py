@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawn, Figure
-from reports.plotting.fitting import shared_legend
-from reports.plotting.heat import panels
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.series import has, panel
-from reports.plotting.style import caption
+from reports.figure import Drawing, Figure
+from reports.plotting.fitting import draw_shared_legend
+from reports.plotting.heat import make_panels
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.series import draw_panel, has_numbers
+from reports.plotting.style import join_caption
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import Variant, seeds_said, variants
+from reports.variants import Variant, describe_seeds, find_variants
 
 STUDY = "incompatibility"
 PANELS = {  # title and label of the y axis
@@ -26,35 +26,37 @@ EXTRA = {  # of methods whose server keeps a direction, or ascends itself
 }
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """Panels over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
     looked = [run for run in runs if run.measured(STUDY) is not None]
     if not looked:
         return []
-    found = variants(looked, everything)
-    words = PANELS | {name: text for name, text in EXTRA.items() if any(has(run, STUDY, name) for run in looked)}
-    figure, axes = panels(len(words), columns=2 if len(words) == 4 else 3, width=3.6, height=2.8)
+    found = find_variants(looked, everything)
+    words = PANELS | {
+        name: text for name, text in EXTRA.items() if any(has_numbers(run, STUDY, name) for run in looked)
+    }
+    figure, axes = make_panels(len(words), columns=2 if len(words) == 4 else 3, width=3.6, height=2.8)
     rows: list[Row] = []
     for place, (name, text) in zip(axes, words.items(), strict=True):
-        rows += panel(place, found, (STUDY, name), text)
-    shared_legend(figure)
-    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked, found)]))]
+        rows += draw_panel(place, found, (STUDY, name), text)
+    draw_shared_legend(figure)
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked, found)]))]
 
 
-def _said(runs: Sequence[Run], found: Sequence[Variant]) -> list[str]:
+def _describe(runs: Sequence[Run], found: Sequence[Variant]) -> list[str]:
     """How it was measured: radius, search direction and clients."""
     sizes = sorted({data.sizes["client"] for run in runs if (data := run.measured(STUDY)) is not None})
     return [
         "R_k = F_k(w + rho v_k / ||v_k||) - F_k(w) on training data, v_k the method's own search direction",
-        f"rho = {_radii(found)}",
+        f"rho = {_describe_radii(found)}",
         f"{' or '.join(map(str, sizes))} clients",
         "variance without the noise of sub-samples",
-        *measured(of_study(runs, STUDY)),
-        seeds_said(found),
+        *describe_measurement(find_answers(runs, STUDY)),
+        describe_seeds(found),
     ]
 
 
-def _radii(found: Sequence[Variant]) -> str:
+def _describe_radii(found: Sequence[Variant]) -> str:
     """The radius of each method: larger ones give larger rises."""
     radii: dict[str, dict[str, None]] = {}
     for variant in found:

@@ -11,16 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
 from analysis.store import Answer
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.palette import OKABE_ITO
-from reports.plotting.fitting import finite, shared_legend
-from reports.plotting.heat import no_data
-from reports.plotting.measured import setting
+from reports.plotting.fitting import draw_shared_legend, select_finite
+from reports.plotting.heat import mark_empty
+from reports.plotting.measured import describe_setting
 from reports.plotting.origins import Origin, read_origins
-from reports.plotting.style import canvas, caption, label, mark
+from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import titles
+from reports.variants import make_titles
 
 KINDS = {  # as the study calls them, and in words
     "client-client": "between two clients",
@@ -70,9 +70,10 @@ class Line:
         return " to ".join("global" if one.client is None else f"client {one.client}" for one in ends) + after
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    words = titles(runs, everything)
-    drawn: list[Drawn] = []
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the lines within each run, then those between runs."""
+    words = make_titles(runs, everything)
+    drawn: list[Drawing] = []
     shared = list(_find_compared(runs, everything))
     for run in runs:
         lines = [*_find_own(run), *(line for line in shared if line.runs == (run.name,))]
@@ -81,7 +82,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     between = [line for line in shared if len(line.runs) > 1]
     if between:
         ends = {name for line in between for name in line.runs}
-        words = titles([run for run in everything.runs if run.name in ends], everything)
+        words = make_titles([run for run in everything.runs if run.name in ends], everything)
         drawn.append(_draw_lines(_drop_repeated(between), runs, words, "_runs"))
     return drawn
 
@@ -137,9 +138,9 @@ def _choose_lines(lines: Sequence[Line]) -> dict[str, list[Line]]:
     return chosen
 
 
-def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, str], suffix: str) -> Drawn:
+def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, str], suffix: str) -> Drawing:
     groups = _choose_lines(lines)
-    figure, axes = canvas(len(groups), 2, width=9.0, height=2.9 * len(groups) + 0.9)
+    figure, axes = make_canvas(len(groups), 2, width=9.0, height=2.9 * len(groups) + 0.9)
     colours, rows = iter(OKABE_ITO), list[Row]()
     for place, (kind, some) in enumerate(groups.items()):
         pair, shades = axes[2 * place : 2 * place + 2], [next(colours) for _ in some]
@@ -149,15 +150,15 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
             for model in (0, 1):
                 panel.axvline(model, color="0.7", linewidth=0.8)
             title = KINDS[kind] if len(runs) > 1 else f"{words[runs[0].name]}, {KINDS[kind]}"
-            label(panel, "from the first model (0) to the second (1)", field, title)
+            label_axes(panel, "from the first model (0) to the second (1)", field, title)
             panel.xaxis.set_major_locator(MultipleLocator(0.5))
             _draw_barriers(panel, some, field, shades)
         rows += [row for line in some for row in _list_rows(line)]
-    shared_legend(figure, 3)
+    draw_shared_legend(figure, 3)
     counts = [f"{len(some)} of {sum(one.kind == kind for one in lines)} {kind}" for kind, some in groups.items()]
     less = ", highest barriers first" if sum(map(len, groups.values())) < len(lines) else ""
     said = ["solid: train, dashed: test", f"lines shown: {', '.join(counts)}{less}", *_describe(lines)]
-    return Drawn(figure, rows, caption([*setting(runs), *said]), suffix)
+    return Drawing(figure, rows, join_caption([*describe_setting(runs), *said]), suffix)
 
 
 def _draw_curves(axes: Axes, line: Line, field: str, color: str, name: str) -> None:
@@ -170,9 +171,9 @@ def _draw_curves(axes: Axes, line: Line, field: str, color: str, name: str) -> N
 def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[str]) -> None:
     """Limits by what lies between the models; a bar from the chord to the curve, and its height written above it."""
     between = [line.data[field].sel(x=slice(0, 1)).values for line in lines]
-    known = finite(np.concatenate([some.ravel() for some in between]))
+    known = select_finite(np.concatenate([some.ravel() for some in between]))
     if not len(known):
-        no_data(axes)
+        mark_empty(axes)
         return
     top = 1.5 * known.max() if field == "loss" else min(1.3 * known.max(), 1.0)
     top = top if top > 0 else 1.0

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.palette import assign_looks
 from reports.plotting.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
 from reports.plotting.scales import Scale, share_scale
 from reports.plotting.scene import make_net_trace, make_scene, make_solid_trace
-from reports.plotting.style import caption
+from reports.plotting.style import join_caption
 from reports.plotting.surfaces import Surface, describe, find_local_surfaces
 from reports.runs import Collection, Run
-from reports.variants import titles
+from reports.variants import make_titles
 
 NAME = "training loss"
 MOST = 3  # participants; further ones are in the file
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each run: local models on their own data, and on everyone's."""
     pairs = find_local_surfaces(runs, everything)
     chosen = assign_looks(run.algorithm for run in everything.runs)
     of_run = {one.run.name: [pair for pair in pairs if pair[0].run is one.run][:MOST] for one, _ in pairs}
     scale = share_scale(one.loss for some in of_run.values() for pair in some for one in pair) if pairs else None
-    named = titles(runs, everything)
-    return [_of_run(some, scale, chosen[some[0][0].run.algorithm].color, named) for some in of_run.values() if scale]
+    named = make_titles(runs, everything)
+    return [_draw_run(some, scale, chosen[some[0][0].run.algorithm].color, named) for some in of_run.values() if scale]
 
 
-def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, named: Mapping[str, str]) -> Drawn:
+def _draw_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, named: Mapping[str, str]) -> Drawing:
     run = pairs[0][0].run
     figure, panels = make_reliefs(2 * len(pairs), columns=2)
     traces = []
@@ -45,10 +46,10 @@ def _of_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str, 
     draw_colorbar(figure, panels, scale, NAME)
     surfaces = [one for pair in pairs for one in pair]
     said = "the same heights for all methods; to turn: solid on the client's own data, net on everyone's"
-    return Drawn(
+    return Drawing(
         figure,
         [row for one in surfaces for row in one.rows(scale)],
-        caption([named[run.name], *describe(surfaces, NAME, scale), said]),
+        join_caption([named[run.name], *describe(surfaces, NAME, scale), said]),
         suffix=f"_{run.name}",
         interactive=make_scene(traces, surfaces[0], scale, NAME),
     )

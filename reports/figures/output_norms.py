@@ -6,39 +6,39 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from reports.figure import Drawn, Figure
-from reports.plotting.heat import colour_bar, heat, panels, span
-from reports.plotting.measured import measured, of_study
-from reports.plotting.style import caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels
+from reports.plotting.measured import describe_measurement, find_answers
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import ordered, titles
+from reports.variants import make_titles, sort_by_title
 
 MOST = 12  # panels; with more runs each method and partition is shown by its first seed
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """A map of clients and rounds for every run of a data set, all partitions side by side in the same colours."""
-    in_order = ordered(runs, titles(runs, everything))
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a map of clients and rounds for every run of a data set, all partitions in the same colours."""
+    in_order = sort_by_title(runs, make_titles(runs, everything))
     found = [(run, norms) for run in in_order if (norms := _find(run)) is not None]
     if len(found) > MOST:
         first = min(run.seed for run, _ in found)
         found = [(run, norms) for run, norms in found if run.seed == first][:MOST]
-    limits = span(norms for _, norms in found)
+    limits = find_span(norms for _, norms in found)
     if limits is None:
         return []
-    figure, places = panels(len(found), columns=3, width=3.3, height=2.9)
+    figure, places = make_panels(len(found), columns=3, width=3.3, height=2.9)
     rows: list[Row] = []
     named = _name_panels(runs, everything)
     for axes, (run, norms) in zip(places, found, strict=True):
         cells = norms.transpose("client", "round")
-        image = heat(axes, cells, norms["round"].values, norms["client"].values, limits)
-        label(axes, "communication round", "client", named[run.name])
+        image = draw_heat(axes, cells, norms["round"].values, norms["client"].values, limits)
+        label_axes(axes, "communication round", "client", named[run.name])
         mark(axes, [run.name])
-        rows += _rows(run, norms)
-    colour_bar(figure, image, places, r"mean of $||f_\theta(x)||_2$ over a client's data")
+        rows += _list_rows(run, norms)
+    draw_colour_bar(figure, image, places, r"mean of $||f_\theta(x)||_2$ over a client's data")
     shown = [run for run, _ in found]
-    return [Drawn(figure, rows, caption(_said(shown, runs)))]
+    return [Drawing(figure, rows, join_caption(_describe(shown, runs)))]
 
 
 def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
@@ -46,12 +46,12 @@ def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
     found = {}
     for partition in dict.fromkeys(run.heterogeneity for run in runs):
         same = [run for run in runs if run.heterogeneity == partition]
-        for name, title in titles(same, everything).items():
+        for name, title in make_titles(same, everything).items():
             found[name] = "\n".join(one for one in (title.replace(" (", "\n("), partition) if one)
     return found
 
 
-def _rows(run: Run, norms: xr.DataArray) -> list[Row]:
+def _list_rows(run: Run, norms: xr.DataArray) -> list[Row]:
     about: Row = {"run": run.name, "algorithm": run.algorithm, "partition": run.heterogeneity, "seed": run.seed}
     return [
         {
@@ -65,8 +65,8 @@ def _rows(run: Run, norms: xr.DataArray) -> list[Row]:
     ]
 
 
-def _said(shown: Sequence[Run], runs: Sequence[Run]) -> list[str]:
-    stored = of_study(shown, "forgetting")
+def _describe(shown: Sequence[Run], runs: Sequence[Run]) -> list[str]:
+    stored = find_answers(shown, "forgetting")
     splits, models = (
         sorted({str(one.settings.get(key, usual)) for one in stored})
         for key, usual in (("client_split", "train"), ("model", "final"))
@@ -77,7 +77,7 @@ def _said(shown: Sequence[Run], runs: Sequence[Run]) -> list[str]:
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
         f"f(x): outputs (logits) of the {' or '.join(models)} global model on each client's {' or '.join(splits)} data",
         f"{len(shown)} of {len(runs)} runs shown" if len(shown) < len(runs) else "",
-        *measured(stored),
+        *describe_measurement(stored),
     ]
 
 

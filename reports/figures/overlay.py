@@ -11,19 +11,20 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from mpl_toolkits.mplot3d import Axes3D
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.palette import assign_looks
 from reports.plotting.relief import draw_colorbar, draw_net, draw_solid, finish_axes, make_norm, make_reliefs
 from reports.plotting.scales import Scale, share_scale
 from reports.plotting.scene import make_net_trace, make_scene, make_solid_trace
-from reports.plotting.style import MAGNITUDE, caption, mark
+from reports.plotting.style import MAGNITUDE, join_caption, mark
 from reports.plotting.surfaces import Surface, describe, find_comparison, name_surfaces
 from reports.runs import Collection, Run
 
 NAME = "training loss"
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each method: its surface as a net over that of the baseline."""
     found = find_comparison(runs, everything)
     if found is None:
         return []
@@ -43,10 +44,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         ]
         said = f"solid: {reference}; net: {title}; same range, heights and colours"
         drawn.append(
-            Drawn(
+            Drawing(
                 figure,
                 [*base.rows(scale), *one.rows(scale)],
-                caption([*describe([base, one], NAME, scale), said]),
+                join_caption([*describe([base, one], NAME, scale), said]),
                 suffix=f"_{one.run.name}",
                 interactive=make_scene(traces, base, scale, NAME),
             )

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.palette import OKABE_ITO
-from reports.plotting.style import canvas, caption, label, mark
+from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
 
@@ -18,24 +18,25 @@ SHOWN = 60  # clients, at most: more bubbles cannot be told apart
 BIGGEST = 0.9  # diameter of the largest bubble, in cells
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each partition: the examples of clients by class."""
     groups: dict[bytes, list[Run]] = {}  # methods that are compared share one partition; another seed has another
     for run in runs:
-        if run.dealt is not None:
-            groups.setdefault(run.dealt.tobytes(), []).append(run)
+        if run.class_counts is not None:
+            groups.setdefault(run.class_counts.tobytes(), []).append(run)
     drawn = []
     for number, members in enumerate(groups.values()):
-        drawn.append(_one(members, f"_{number}" if number else ""))
+        drawn.append(_draw_one(members, f"_{number}" if number else ""))
     return drawn
 
 
-def _one(runs: Sequence[Run], suffix: str) -> Drawn:
-    every = runs[0].dealt
+def _draw_one(runs: Sequence[Run], suffix: str) -> Drawing:
+    every = runs[0].class_counts
     assert every is not None
     counts = every[:SHOWN]
     clients, classes = counts.shape
     cell = min(0.36, 12.0 / clients, 9.0 / classes)  # inches
-    figure, (axes,) = canvas(width=2.0 + cell * (clients + 0.2), height=max(0.8 + cell * (classes + 0.2), 2.4))
+    figure, (axes,) = make_canvas(width=2.0 + cell * (clients + 0.2), height=max(0.8 + cell * (classes + 0.2), 2.4))
     x, y = (one.ravel() for one in np.meshgrid(np.arange(clients), np.arange(classes), indexing="ij"))
     there = counts.ravel() > 0
     diameter = BIGGEST * 72 * cell * np.sqrt(counts.ravel()[there] / counts.max())
@@ -45,8 +46,8 @@ def _one(runs: Sequence[Run], suffix: str) -> Drawn:
     axes.set_ylim(-0.6, classes - 0.4)
     axes.set_xticks(range(0, clients, -(-clients // 15)))
     axes.set_yticks(range(0, classes, -(-classes // 20)))
-    label(axes, "client", "class")
-    _sizes(figure, counts, cell)
+    label_axes(axes, "client", "class")
+    _draw_sizes(figure, counts, cell)
     seeds = sorted({run.seed for run in runs})
     said = [
         f"{int(every.sum())} training examples of {len(every)} clients",
@@ -55,10 +56,10 @@ def _one(runs: Sequence[Run], suffix: str) -> Drawn:
         f"{np.mean(np.count_nonzero(every, axis=1)):.3g} classes a client on average",
         f"seed {', '.join(map(str, seeds))}",
     ]
-    return Drawn(figure, _rows(counts), caption([runs[0].data, runs[0].heterogeneity, *said]), suffix)
+    return Drawing(figure, _list_rows(counts), join_caption([runs[0].data, runs[0].heterogeneity, *said]), suffix)
 
 
-def _sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
+def _draw_sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
     """What areas mean: three bubbles beside the picture."""
     top = int(counts.max())
     known = [value for value in dict.fromkeys((top, -(-top // 4), -(-top // 16))) if value > 0]
@@ -81,7 +82,7 @@ def _sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
     )
 
 
-def _rows(counts: NDArray[np.int64]) -> list[Row]:
+def _list_rows(counts: NDArray[np.int64]) -> list[Row]:
     return [
         {"client": client, "class": name, "examples": int(count)}
         for (client, name), count in np.ndenumerate(counts)

@@ -7,65 +7,65 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figure import Drawn, Figure
-from reports.measures import personal_strategies
+from reports.figure import Drawing, Figure
+from reports.measures import list_personal_strategies
 from reports.palette import Look
-from reports.plotting.fitting import finite
-from reports.plotting.heat import no_data, panels
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.style import caption, label, mark
+from reports.plotting.fitting import select_finite
+from reports.plotting.heat import make_panels, mark_empty
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
-from reports.variants import titles, variants
+from reports.variants import find_variants, make_titles
 
 GLOBAL = "global model"
 WIDEST = 12.0  # inches of all panels in a row
 WIDE = 0.3  # how far clients' dots spread to each side
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """A panel for the global model, then one for each strategy."""
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a panel for the global model, then one for each strategy."""
     known = [run for run in runs if run.personal]
     if not known:
         return []
-    found = [(run, variant.look) for variant in variants(known, everything) for run in variant.runs]
-    strategies = personal_strategies(known)
+    found = [(run, variant.look) for variant in find_variants(known, everything) for run in variant.runs]
+    strategies = list_personal_strategies(known)
     width = max(2.6, 0.75 * len(found))
-    named = {name: title.replace(" (", "\n(") for name, title in titles(known, everything).items()}
+    named = {name: title.replace(" (", "\n(") for name, title in make_titles(known, everything).items()}
     height = 3.8 + 0.05 * max(len(line) for title in named.values() for line in title.split("\n"))
-    figure, places = panels(
+    figure, places = make_panels(
         1 + len(strategies), columns=max(1, min(3, int(WIDEST / width))), width=width, height=height
     )
     rows: list[Row] = []
     for axes, strategy in zip(places, (GLOBAL, *strategies), strict=True):
         drawn = []
         for place, (run, look) in enumerate(found):
-            drawn += _column(axes, place, run, look, strategy)
+            drawn += _draw_column(axes, place, run, look, strategy)
         if not drawn:
-            no_data(axes)
+            mark_empty(axes)
         rows += drawn
         axes.set_xticks(range(len(found)), [named[run.name] for run, _ in found], rotation=30, ha="right")
         axes.set_xlim(-0.6, len(found) - 0.4)
         axes.grid(False, axis="x")
-        label(axes, "method", "accuracy on a client's test data (%)", strategy)
-    low = min(100 * finite(list_numbers(rows, "accuracy")), default=0.0)
+        label_axes(axes, "method", "accuracy on a client's test data (%)", strategy)
+    low = min(100 * select_finite(list_numbers(rows, "accuracy")), default=0.0)
     for axes in places:
         axes.set_ylim(max(low - 8, -4), 104)
-    return [Drawn(figure, rows, caption([*setting(known), *_said(known)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(known), *_describe(known)]))]
 
 
-def _said(runs: Sequence[Run]) -> list[str]:
+def _describe(runs: Sequence[Run]) -> list[str]:
     scores = [one for run in runs for one in run.personal]
     clients, rounds = sorted({len(one.client) for one in scores}), sorted({one.round for one in scores})
     return [
         f"{' or '.join(map(str, clients))} clients",
         "dots: clients; line and bar: their mean and standard deviation over clients",
         f"round {', '.join(map(str, rounds))}",
-        *measured(of_study(runs, "personal")),
+        *describe_measurement(find_answers(runs, "personal")),
     ]
 
 
-def _column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list[Row]:
+def _draw_column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list[Row]:
     """Clients side by side in a fixed order, so that one can be followed from panel to panel."""
     found = next((one for one in run.personal if strategy in (GLOBAL, one.name)), None)
     if found is None:

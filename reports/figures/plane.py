@@ -12,14 +12,14 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from analysis.store import Answer
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.plotting.maps import clip_to_levels, draw_bar, fill_contours
 from reports.plotting.origins import Origin, read_origins
-from reports.plotting.style import MAGNITUDE, canvas, caption, label, mark
+from reports.plotting.style import MAGNITUDE, join_caption, label_axes, make_canvas, mark
 from reports.plotting.surfaces import sort_runs
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import titles
+from reports.variants import make_titles
 
 PANELS = (("train", "loss", "training loss", 1.0), ("test", "error", "test error (%)", 100.0))
 SHAPES = ("o", "s", "D", "*")  # three models, and the global one beside them
@@ -57,7 +57,8 @@ class Plane:
         return np.stack([self.data["model_x"], self.data["model_y"]], axis=1)
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each plane: losses and errors around three models."""
     drawn = []
     for run in sort_runs(runs, everything):
         found = _find_planes(run, everything)
@@ -79,14 +80,14 @@ def _read_planes(answer: Answer) -> list[Plane]:
     return [Plane(data, read_origins(data, "model"), str(answer.data.attrs["models"])) for data in each]
 
 
-def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> Drawn:
+def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> Drawing:
     panels = [panel for panel in PANELS if panel[0] in plane.data["split"].values]
     ratio = float(np.ptp(plane.y) / np.ptp(plane.x))
     shape, width = ((len(panels), 1), 6.4) if ratio < LOW else ((1, len(panels)), 4.7 * len(panels))
     height = shape[0] * float(np.clip(ratio * (width / shape[1] - 1.5) + 0.8, 2.0, 6.0))
-    figure, axes = canvas(*shape, width=width, height=height)
+    figure, axes = make_canvas(*shape, width=width, height=height)
     owners = _find_owners(run, everything, plane)
-    named = titles([one for one in everything.runs if one.name in owners], everything)
+    named = make_titles([one for one in everything.runs if one.name in owners], everything)
     names = _name_models(named, plane)
     title = " and ".join(dict.fromkeys(one.algorithm for one in everything.runs if one.name in owners))
     title = named.get(run.name, run.name) if len(owners) == 1 else title
@@ -94,21 +95,21 @@ def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> 
     for place, (split, field, name, factor) in zip(axes, panels, strict=True):
         measured = plane.data.sel(split=split)
         values, at_models = factor * measured[field].values, factor * measured[f"model_{field}"].values
-        levels = _levels(values, at_models)
+        levels = _choose_levels(values, at_models)
         beyond = bool((values > levels[-1]).any())
         shown = fill_contours(place, plane.x, plane.y, values, levels, "max" if beyond else "neither", MAGNITUDE)
         if shown is not None:
             lines = clip_to_levels(values, levels).T
             place.contour(plane.x, plane.y, lines, levels[1:], colors="white", linewidths=0.5, alpha=0.7)
-            draw_bar(figure, [place], shown, (levels, _texts(levels, beyond)), "")  # the title names it
+            draw_bar(figure, [place], shown, (levels, _format_levels(levels, beyond)), "")  # the title names it
         _mark_models(place, plane, names)
-        label(place, "weight distance", "weight distance", f"{title}: {name}")
+        label_axes(place, "weight distance", "weight distance", f"{title}: {name}")
         mark(place, owners)
         rows += _list_rows(run, plane, names, (split, field), values, at_models)
-    return Drawn(figure, rows, caption(_describe(run, plane)), suffix)
+    return Drawing(figure, rows, join_caption(_describe(run, plane)), suffix)
 
 
-def _levels(values: NDArray[np.float64], at_models: NDArray[np.float64]) -> NDArray[np.float64]:
+def _choose_levels(values: NDArray[np.float64], at_models: NDArray[np.float64]) -> NDArray[np.float64]:
     """Above the minimum in equal steps of the logarithm (Garipov et al. 2018); the three models lie within."""
     finite = values[np.isfinite(values)]
     if not len(finite):
@@ -120,7 +121,7 @@ def _levels(values: NDArray[np.float64], at_models: NDArray[np.float64]) -> NDAr
     return np.asarray(low + (high - low) * np.array([0.0, *np.geomspace(NEAREST, 1, LEVELS)]))
 
 
-def _texts(levels: NDArray[np.float64], beyond: bool) -> list[str]:
+def _format_levels(levels: NDArray[np.float64], beyond: bool) -> list[str]:
     """As many digits as it takes to tell them apart."""
     every = [[f"{level:.{digits}g}" for level in levels] for digits in range(2, 9)]
     texts = next((some for some in every if len(set(some)) == len(some)), every[-1])

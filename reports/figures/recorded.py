@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from reports.figure import Drawn, Figure
-from reports.plotting.fitting import fit, shared_legend, whole_rounds
-from reports.plotting.lines import NOTHING, Series, mean_line
-from reports.plotting.measured import setting
-from reports.plotting.style import canvas, caption, label
+from reports.figure import Drawing, Figure
+from reports.plotting.fitting import draw_shared_legend, fit_axis, use_whole_rounds
+from reports.plotting.lines import NOTHING, Series, draw_mean_line
+from reports.plotting.measured import describe_setting
+from reports.plotting.style import join_caption, label_axes, make_canvas
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import seeds_said, variants
+from reports.variants import describe_seeds, find_variants
 
 NAMES = {  # labels; other quantities have the names of recipes
     "proximal_cosine": r"$\cos(\nabla L(w + \epsilon_p), \nabla L_p(w))$",
@@ -22,68 +22,76 @@ NAMES = {  # labels; other quantities have the names of recipes
 }
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """A row of panels for each quantity: over rounds, and along the steps of the last round."""
-    names = list(dict.fromkeys(name for run in runs for _, record in _records(run) for name in record))
-    known = [run for run in runs if any(_records(run))]
-    stepwise = [name for name in names if any(len(_by_step(name)(run)[0]) for run in known)]
-    if not any(len(_over_rounds(name)(run)[0]) for name in names for run in known):
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a row of panels for each quantity: over rounds, and along the steps of the last round."""
+    names = list(dict.fromkeys(name for run in runs for _, record in _list_records(run) for name in record))
+    known = [run for run in runs if any(_list_records(run))]
+    stepwise = [name for name in names if any(len(_make_step_finder(name)(run)[0]) for run in known)]
+    if not any(len(_make_round_finder(name)(run)[0]) for name in names for run in known):
         return []
-    found = variants(known, everything)
-    figure, axes = canvas(len(names), 2 if stepwise else 1, width=8.6 if stepwise else 5.2, height=2.7 * len(names))
+    found = find_variants(known, everything)
+    figure, axes = make_canvas(
+        len(names), 2 if stepwise else 1, width=8.6 if stepwise else 5.2, height=2.7 * len(names)
+    )
     rows: list[Row] = []
     for place, name in enumerate(names):
         across = axes[(1 + bool(stepwise)) * place :]
-        some = [row for one in found for row in mean_line(across[0], one, _over_rounds(name), name)]
-        label(across[0], "communication round", NAMES.get(name, name.replace("_", " ")), "mean over the local steps")
-        whole_rounds(across[0])
-        fit(across[0], "y", [row["mean"] for row in some])
+        some = [row for one in found for row in draw_mean_line(across[0], one, _make_round_finder(name), name)]
+        label_axes(
+            across[0], "communication round", NAMES.get(name, name.replace("_", " ")), "mean over the local steps"
+        )
+        use_whole_rounds(across[0])
+        fit_axis(across[0], "y", [row["mean"] for row in some])
         rows += some
         if stepwise:
             more = [
-                row for one in found for row in mean_line(across[1], one, _by_step(name), f"{name} by step", x="step")
+                row
+                for one in found
+                for row in draw_mean_line(across[1], one, _make_step_finder(name), f"{name} by step", x="step")
             ]
             title = "along the local steps of the last round"
-            label(across[1], "local step", NAMES.get(name, name.replace("_", " ")), title)
-            whole_rounds(across[1])
-            fit(across[1], "y", [row["mean"] for row in more])
+            label_axes(across[1], "local step", NAMES.get(name, name.replace("_", " ")), title)
+            use_whole_rounds(across[1])
+            fit_axis(across[1], "y", [row["mean"] for row in more])
             rows += more
-    shared_legend(figure)
-    last = sorted({records[-1][0] for run in known if (records := _records(run))})
+    draw_shared_legend(figure)
+    last = sorted({records[-1][0] for run in known if (records := _list_records(run))})
     said = [
         "recorded in training, means over the participants of a round",
         f"last round: {', '.join(map(str, last))}",
-        seeds_said(found),
+        describe_seeds(found),
     ]
-    return [Drawn(figure, rows, caption([*setting(known), *said]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(known), *said]))]
 
 
-def _records(run: Run) -> list[tuple[int, Mapping[str, object]]]:
+def _list_records(run: Run) -> list[tuple[int, Mapping[str, object]]]:
     """Rounds with what was recorded in them."""
     found = [(record["round"], record.get("recorded")) for record in run.metrics]
     return [(round, some) for round, some in found if isinstance(some, Mapping)]
 
 
-def _over_rounds(name: str) -> Callable[[Run], Series]:
+def _make_round_finder(name: str) -> Callable[[Run], Series]:
     def find(run: Run) -> Series:
-        known = [(round, value) for round, some in _records(run) if (value := _mean(some.get(name))) is not None]
+        known = [
+            (round, value) for round, some in _list_records(run) if (value := _find_mean(some.get(name))) is not None
+        ]
         rounds, values = zip(*known, strict=True) if known else NOTHING
         return np.asarray(rounds, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
     return find
 
 
-def _mean(some: object) -> float | None:
+def _find_mean(some: object) -> float | None:
     """The mean over steps, or the number itself for what is recorded once a round; None where it was not defined."""
     value = some.get("mean") if isinstance(some, Mapping) else some
     return float(value) if isinstance(value, (int, float)) and np.isfinite(value) else None
 
 
-def _by_step(name: str) -> Callable[[Run], Series]:
+def _make_step_finder(name: str) -> Callable[[Run], Series]:
     """Of the last recorded round, steps counted from 1."""
 
     def find(run: Run) -> Series:
-        records = _records(run)
+        records = _list_records(run)
         some = records[-1][1].get(name) if records else None
         steps = some.get("by_step") if isinstance(some, Mapping) else None
         known = [

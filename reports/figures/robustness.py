@@ -10,37 +10,37 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
-from reports.plotting.fitting import shared_legend
-from reports.plotting.measured import measured, of_study, setting
-from reports.plotting.style import canvas, caption, label, mark
+from reports.figure import Drawing, Figure
+from reports.plotting.fitting import draw_shared_legend
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import Variant, variants
+from reports.variants import Variant, find_variants
 
 APART = 0.7  # share of a corruption's row that its dots spread over
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    """A row for each corruption, the worst at the bottom."""
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a row of dots for each corruption, the worst at the bottom."""
     known = [run for run in runs if run.measured("robustness") is not None]
     if not known:
         return []
-    names = _sorted(known)
-    figure, (axes,) = canvas(width=6.4, height=1.2 + 0.36 * len(names))
-    found = variants(known, everything)
+    names = _sort_corruptions(known)
+    figure, (axes,) = make_canvas(width=6.4, height=1.2 + 0.36 * len(names))
+    found = find_variants(known, everything)
     rows: list[Row] = []
     for place, variant in enumerate(found):
         shift = APART * (0.5 - (place + 0.5) / len(found))
-        rows += _dots(axes, variant, names, shift)
+        rows += _draw_dots(axes, variant, names, shift)
     for place in range(1, len(names), 2):
         axes.axhspan(place - 0.5, place + 0.5, color="0.95", linewidth=0, zorder=0)
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(False, axis="y")
-    label(axes, "accuracy (%), mean over severities", "corruption")
-    shared_legend(figure)
-    stored = of_study(known, "robustness")
+    label_axes(axes, "accuracy (%), mean over severities", "corruption")
+    draw_shared_legend(figure)
+    stored = find_answers(known, "robustness")
     first = _find(known[0])
     severities = ", ".join(str(one) for one in first["severity"].values)
     doubt = (
@@ -50,7 +50,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     skipped = first.attrs.get("left_out", "")
     lacking = f"not for such images: {skipped}" if skipped else ""
     said = [count, lacking, f"severities {severities}", f"bars: {doubt}", "dashed: accuracy on clean images"]
-    return [Drawn(figure, rows, caption([*setting(known), *said, *measured(stored)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(known), *said, *describe_measurement(stored)]))]
 
 
 def _find(run: Run) -> xr.Dataset:
@@ -60,7 +60,7 @@ def _find(run: Run) -> xr.Dataset:
     return data.isel(round=-1)
 
 
-def _sorted(runs: Sequence[Run]) -> list[str]:
+def _sort_corruptions(runs: Sequence[Run]) -> list[str]:
     """Every corruption, the worst at the bottom."""
     found: dict[str, list[float]] = {}
     for run in runs:
@@ -70,15 +70,15 @@ def _sorted(runs: Sequence[Run]) -> list[str]:
     return sorted(found, key=lambda name: float(mean_known(np.asarray(found[name]))))
 
 
-def _values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def _find_values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Per cent under each corruption, standard errors, and on clean images; NaN for a corruption that it has not."""
     data = _find(run).reindex(corruption=list(names))
     error = data["standard_error"].mean("severity", skipna=False)
     return 100 * data["mean_by_corruption"].values, 100 * error.values, 100 * float(data["clean_accuracy"])
 
 
-def _dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[Row]:
-    every = [_values(run, names) for run in variant.shown]
+def _draw_dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float) -> list[Row]:
+    every = [_find_values(run, names) for run in variant.shown]
     values, clean = np.stack([one[0] for one in every]), float(mean_known(np.asarray([one[2] for one in every])))
     mean = mean_known(values)
     low, high = (

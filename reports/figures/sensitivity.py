@@ -8,15 +8,23 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from reports.figure import Drawn, Figure
-from reports.measures import last_participants
+from reports.figure import Drawing, Figure
+from reports.measures import find_last_participants
 from reports.palette import Look
-from reports.plotting.fitting import fit, shared_legend
-from reports.plotting.measured import REFERENCES, data_of, measured, of_study, reference, select_runs, setting
-from reports.plotting.style import canvas, caption, label, mark
+from reports.plotting.fitting import draw_shared_legend, fit_axis
+from reports.plotting.measured import (
+    REFERENCES,
+    describe_measurement,
+    describe_setting,
+    find_answers,
+    find_reference,
+    get_data,
+    select_runs,
+)
+from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import variants
+from reports.variants import find_variants
 
 PANELS = {  # title and label of the y axis
     "removal": ("perturbation sensitivity (FedFSA eq. 7)", "|change of the loss|"),
@@ -32,41 +40,44 @@ SPREAD = 0.7  # of the room between two layers that the runs share
 MAJORITY = 0.5  # share of the participants that choose a layer, from which it is marked
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw three panels over layers: sensitivity, movement and adaptive radius."""
     looked = select_runs(runs, "sensitivity", "moved")
     if not looked:
         return []
-    layers = list(dict.fromkeys(str(name) for run in looked for name in _last(run)["layer"].values))
-    origin = reference(looked, "sensitivity")
-    figure, axes = canvas(len(PANELS), 1, width=max(7.2, 0.3 * len(layers)), height=8.0)
+    layers = list(dict.fromkeys(str(name) for run in looked for name in _find_last(run)["layer"].values))
+    origin = find_reference(looked, "sensitivity")
+    figure, axes = make_canvas(len(PANELS), 1, width=max(7.2, 0.3 * len(layers)), height=8.0)
     rows: list[Row] = []
     for place, (name, words) in zip(axes, PANELS.items(), strict=True):
         shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
         found: list[Row] = []
-        for variant in variants(looked, everything):
+        for variant in find_variants(looked, everything):
             for number, run in enumerate(variant.runs):
                 title = "_" if number else variant.label
-                found += _points(place, run, name, layers, variant.look, float(next(shifts)), title)
-        fit(place, "y", [row["mean"] for row in found])
+                found += _draw_points(place, run, name, layers, variant.look, float(next(shifts)), title)
+        fit_axis(place, "y", [row["mean"] for row in found])
         last = place is axes[-1]
         place.set_xticks(range(len(layers)), layers if last else [], rotation=35, ha="right", rotation_mode="anchor")
         place.set_xlim(-0.6, len(layers) - 0.4)
         title = words[0] if origin == "sent" else ELSEWHERE.get(name, words[0])
-        label(place, "layer, from the input to the output", words[1], title)
+        label_axes(place, "layer, from the input to the output", words[1], title)
         rows += found
     axes[0].plot([], [], "o", color="none", markeredgecolor="black", markersize=9, label="FedFSA would choose it")
-    shared_legend(figure, 5)
-    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked)]))]
+    draw_shared_legend(figure, 5)
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked)]))]
 
 
-def _last(run: Run) -> xr.Dataset:
+def _find_last(run: Run) -> xr.Dataset:
     """The participants of the last round."""
-    return last_participants(data_of(run, "sensitivity"), "loss")
+    return find_last_participants(get_data(run, "sensitivity"), "loss")
 
 
-def _points(axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, shift: float, title: str) -> list[Row]:
+def _draw_points(
+    axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, shift: float, title: str
+) -> list[Row]:
     """Mean over the participants of the last round with its standard error; a ring around what they would choose."""
-    last = _last(run)
+    last = _find_last(run)
     values = last[name].transpose("client", "layer").values
     chosen = last["chosen"].sel(measure=RANKING).mean("client").values
     mean, count = values.mean(axis=0), len(values)
@@ -91,18 +102,18 @@ def _points(axes: Axes, run: Run, name: str, layers: Sequence[str], look: Look, 
     ]
 
 
-def _said(runs: Sequence[Run]) -> list[str]:
-    last = [_last(run) for run in runs]
+def _describe(runs: Sequence[Run]) -> list[str]:
+    last = [_find_last(run) for run in runs]
     rounds = sorted({int(one["round"]) for one in last})
     radii = sorted({f"{one.attrs['radius']:g}" for one in last})
     counts = sorted({int(one.attrs["layers"]) for one in last})
     return [
         f"round {', '.join(map(str, rounds))}",
         "means over participants on their own training data, bars: standard error",
-        f"movement is counted from {REFERENCES[reference(runs, 'sensitivity')]}",
+        f"movement is counted from {REFERENCES[find_reference(runs, 'sensitivity')]}",
         f"perturbation of radius {' or '.join(radii)} along the gradient",
         f"ringed: among the {' or '.join(map(str, counts))} layers that most participants would choose",
-        *measured(of_study(runs, "sensitivity")),
+        *describe_measurement(find_answers(runs, "sensitivity")),
     ]
 
 

@@ -8,43 +8,44 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.summary import group
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.measures import MEASURES, Measure
-from reports.plotting.fitting import fit, shared_legend
-from reports.plotting.heat import panels
-from reports.plotting.style import caption, label, mark
+from reports.plotting.fitting import draw_shared_legend, fit_axis
+from reports.plotting.heat import make_panels
+from reports.plotting.style import join_caption, label_axes, mark
+from reports.progress import select_counted
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.standing import counted
-from reports.variants import Variant, number_of, numeric_settings, settings_of, variants
+from reports.variants import Variant, find_numeric_settings, find_variants, flatten_settings, get_number
 
 SHOWN = ("accuracy", "lambda_1", "everyone", "incompatibility")
 APART = 0.12  # how far lines are moved against each other, so that bars stay visible
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    drawn = [_one(runs, everything, key) for key in numeric_settings(runs)]
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each setting of numbers in which runs of a method differ."""
+    drawn = [_draw_one(runs, everything, key) for key in find_numeric_settings(runs)]
     return [one for one in drawn if one is not None]
 
 
-def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawn | None:
+def _draw_one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing | None:
     """All else equal: runs of a line differ in this setting and in the seed alone."""
-    known = [run for run in runs if key in settings_of(run)]
-    lines = variants(known, everything, apart=(key,))
-    lines = [line for line in lines if len({number_of(run, key) for run in line.runs}) > 1]
-    points = {name: [_points(line, key, MEASURES[name]) for line in lines] for name in SHOWN}
+    known = [run for run in runs if key in flatten_settings(run)]
+    lines = find_variants(known, everything, apart=(key,))
+    lines = [line for line in lines if len({get_number(run, key) for run in line.runs}) > 1]
+    points = {name: [_average_seeds(line, key, MEASURES[name]) for line in lines] for name in SHOWN}
     points = {name: found for name, found in points.items() if any(len(one) > 1 for one in found)}
     if not points:
         return None
-    values = sorted({number_of(run, key) for line in lines for run in line.runs})
-    figure, places = panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=4.2, height=3.2)
+    values = sorted({get_number(run, key) for line in lines for run in line.runs})
+    figure, places = make_panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=4.2, height=3.2)
     rows: list[Row] = []
     for axes, (name, found) in zip(places, points.items(), strict=True):
-        rows += _panel(axes, lines, found, values, key)
-        label(axes, key, MEASURES[name].label)
+        rows += _draw_panel(axes, lines, found, values, key)
+        label_axes(axes, key, MEASURES[name].label)
         for row in rows:
             row.setdefault("measure", name)
-    shared_legend(figure)
+    draw_shared_legend(figure)
     seeds = max(int(row["runs"]) for row in rows)
     said = [
         "values evenly spaced, not to scale",
@@ -52,24 +53,24 @@ def _one(runs: Sequence[Run], everything: Collection, key: str) -> Drawn | None:
         f"bars: standard deviation over up to {seeds} seeds" if seeds > 1 else f"seed {known[0].seed}",
         "accuracy: mean over the last evaluated rounds, of the SWA model where there is one",
     ]
-    return Drawn(figure, rows, caption([runs[0].data, *said]), f"_{key.replace('.', '_')}")
+    return Drawing(figure, rows, join_caption([runs[0].data, *said]), f"_{key.replace('.', '_')}")
 
 
-def _points(line: Variant, key: str, measure: Measure) -> list[Row]:
+def _average_seeds(line: Variant, key: str, measure: Measure) -> list[Row]:
     """Mean and spread over seeds at every value where it is known."""
     runs: dict[float, list[Run]] = {}
     for run in line.runs:
-        runs.setdefault(number_of(run, key), []).append(run)
+        runs.setdefault(get_number(run, key), []).append(run)
     found = [
         {"value": value, "seed": run.seed, "number": measure.find(run)}
         for value, some in runs.items()
-        for run in counted(some)
+        for run in select_counted(some)
     ]
     means = group([row for row in found if np.isfinite(row["number"])], ["value"])
     return sorted(means, key=lambda row: float(row["value"]))
 
 
-def _panel(
+def _draw_panel(
     axes: Axes, lines: Sequence[Variant], found: Sequence[list[Row]], values: Sequence[float], key: str
 ) -> list[Row]:
     rows = []
@@ -96,7 +97,7 @@ def _panel(
         ]
     axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
     axes.set_xlim(-0.3, len(values) - 0.7)
-    fit(axes, "y", [row["mean"] for row in rows])
+    fit_axis(axes, "y", [row["mean"] for row in rows])
     return rows
 
 

@@ -8,16 +8,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from reports.figure import Drawn, Figure
-from reports.measures import last_participants
+from reports.figure import Drawing, Figure
+from reports.measures import find_last_participants
 from reports.palette import Look
-from reports.plotting.fitting import fit, shared_legend
-from reports.plotting.heat import panels
-from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import caption, label, mark
+from reports.plotting.fitting import draw_shared_legend, fit_axis
+from reports.plotting.heat import make_panels
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
+from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.variants import variants
+from reports.variants import find_variants
 
 PANELS = {  # how names of variables begin: what was looked at
     "global_model": "global model, everyone's data",
@@ -37,62 +37,63 @@ KINDS = {
 SPREAD = 0.8  # of the room between two groups of bars that is filled
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw bars for every kind of sharpness: of the global model, and of local models on both data."""
     looked = select_runs(runs, "sharpness", "global_model_value")
     shown = {prefix: title for prefix, title in PANELS.items() if any(_has(run, prefix) for run in looked)}
     if not shown:
         return []
-    figure, axes = panels(len(shown) + 1, columns=2, width=4.4, height=3.0)
+    figure, axes = make_panels(len(shown) + 1, columns=2, width=4.4, height=3.0)
     rows: list[Row] = []
     for place, (prefix, title) in zip(axes, shown.items(), strict=False):
-        kinds = list(dict.fromkeys(kind for run in looked if _has(run, prefix) for kind in _kinds(run)))
+        kinds = list(dict.fromkeys(kind for run in looked if _has(run, prefix) for kind in _list_kinds(run)))
         found: list[Row] = []
-        for run, look, name, shift, width in _bars(looked, everything):
+        for run, look, name, shift, width in _place_bars(looked, everything):
             if _has(run, prefix):
-                groups = [kinds.index(kind) for kind in _kinds(run)]
-                numbers = _mean(run, prefix, "value")
-                _draw(place, run, look, name, np.asarray(groups) + shift, width, *numbers)
-                found += _rows(run, title, _kinds(run), *numbers)
+                groups = [kinds.index(kind) for kind in _list_kinds(run)]
+                numbers = _average(run, prefix, "value")
+                _draw_bars(place, run, look, name, np.asarray(groups) + shift, width, *numbers)
+                found += _list_rows(run, title, _list_kinds(run), *numbers)
         place.set_xticks(range(len(kinds)), [KINDS.get(kind, kind) for kind in kinds], fontsize=8)
-        label(place, "kind of sharpness", "rise of the loss", title)
-        fit(place, "y", [row["mean"] for row in found])
+        label_axes(place, "kind of sharpness", "rise of the loss", title)
+        fit_axis(place, "y", [row["mean"] for row in found])
         rows += found
-    rows += _gradients(axes[-1], looked, shown, everything)
-    shared_legend(figure)
-    return [Drawn(figure, rows, caption([*setting(looked), *_said(looked)]))]
+    rows += _draw_gradients(axes[-1], looked, shown, everything)
+    draw_shared_legend(figure)
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked)]))]
 
 
-def _kinds(run: Run) -> list[str]:
-    return [str(kind) for kind in data_of(run, "sharpness")["kind"].values]
+def _list_kinds(run: Run) -> list[str]:
+    return [str(kind) for kind in get_data(run, "sharpness")["kind"].values]
 
 
 def _has(run: Run, prefix: str) -> bool:
-    return f"{prefix}_value" in data_of(run, "sharpness")
+    return f"{prefix}_value" in get_data(run, "sharpness")
 
 
-def _bars(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Look, str, float, float]]:
+def _place_bars(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Look, str, float, float]]:
     """Every run with its look, its name in the legend, and where its bar stands in a group."""
     width, place = SPREAD / len(runs), 0
-    for variant in variants(runs, everything):
+    for variant in find_variants(runs, everything):
         for number, run in enumerate(variant.runs):
             yield run, variant.look, "_" if number else variant.label, (place + 0.5) * width - SPREAD / 2, width
             place += 1
 
 
-def _mean(run: Run, prefix: str, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _average(run: Run, prefix: str, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Of the last round: the global model's numbers and their standard error; or mean and error over participants."""
-    data = data_of(run, "sharpness")
+    data = get_data(run, "sharpness")
     if prefix == "global_model":
         last = data.isel(round=-1)
         values = last[f"{prefix}_{name}"].values
         return values, last[f"{prefix}_standard_error"].values if name == "value" else np.full(len(values), np.nan)
-    values = last_participants(data, f"{prefix}_base")[f"{prefix}_{name}"].transpose("client", "kind").values
+    values = find_last_participants(data, f"{prefix}_base")[f"{prefix}_{name}"].transpose("client", "kind").values
     count = len(values)
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[1], np.nan)
     return values.mean(axis=0), error
 
 
-def _draw(
+def _draw_bars(
     axes: Axes,
     run: Run,
     look: Look,
@@ -107,22 +108,22 @@ def _draw(
     mark([list(bars), whiskers], [run.name])
 
 
-def _gradients(axes: Axes, runs: Sequence[Run], shown: dict[str, str], everything: Collection) -> list[Row]:
+def _draw_gradients(axes: Axes, runs: Sequence[Run], shown: dict[str, str], everything: Collection) -> list[Row]:
     """Norms of the gradient beside it: away from a minimum, radius times this norm is most of the rise."""
     rows: list[Row] = []
-    for run, look, name, shift, width in _bars(runs, everything):
+    for run, look, name, shift, width in _place_bars(runs, everything):
         for group, (prefix, title) in enumerate(shown.items()):
             if _has(run, prefix):
-                value, error = (some[:1] for some in _mean(run, prefix, "gradient_norm"))  # the same for every kind
-                _draw(axes, run, look, name, np.asarray([group + shift]), width, value, error)
-                rows += _rows(run, title, ["gradient norm"], value, error)
+                value, error = (some[:1] for some in _average(run, prefix, "gradient_norm"))  # the same for every kind
+                _draw_bars(axes, run, look, name, np.asarray([group + shift]), width, value, error)
+                rows += _list_rows(run, title, ["gradient norm"], value, error)
     axes.set_xticks(range(len(shown)), [title.replace(", ", ",\n") for title in shown.values()], fontsize=8)
-    label(axes, "model and data", "norm of the gradient", "gradient there")
-    fit(axes, "y", [row["mean"] for row in rows])
+    label_axes(axes, "model and data", "norm of the gradient", "gradient there")
+    fit_axis(axes, "y", [row["mean"] for row in rows])
     return rows
 
 
-def _rows(
+def _list_rows(
     run: Run, title: str, kinds: Sequence[str], values: NDArray[np.float64], errors: NDArray[np.float64]
 ) -> list[Row]:
     about = {"run": run.name, "algorithm": run.algorithm, "of": title}
@@ -132,10 +133,10 @@ def _rows(
     ]
 
 
-def _said(runs: Sequence[Run]) -> list[str]:
-    rounds = sorted({int(data_of(run, "sharpness")["round"][-1]) for run in runs})
+def _describe(runs: Sequence[Run]) -> list[str]:
+    rounds = sorted({int(get_data(run, "sharpness")["round"][-1]) for run in runs})
     radii: dict[str, list[str]] = {}
-    for kind, radius in zip(_kinds(runs[0]), data_of(runs[0], "sharpness")["radius"].values, strict=True):
+    for kind, radius in zip(_list_kinds(runs[0]), get_data(runs[0], "sharpness")["radius"].values, strict=True):
         radii.setdefault(f"{radius:g}", []).append(KINDS.get(kind, kind).replace("\n", " "))
     said = ", ".join(f"{radius} ({', '.join(kinds)})" for radius, kinds in radii.items())
     return [
@@ -143,7 +144,7 @@ def _said(runs: Sequence[Run]) -> list[str]:
         f"radius or deviation {said}",
         "bars of doubt: standard error over samples (global model) or over participants (local models)",
         "training loss",
-        *measured(of_study(runs, "sharpness")),
+        *describe_measurement(find_answers(runs, "sharpness")),
     ]
 
 

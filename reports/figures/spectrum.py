@@ -7,57 +7,58 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figure import Drawn, Figure
-from reports.figures.eigenvalues import whose
+from reports.figure import Drawing, Figure
+from reports.figures.eigenvalues import describe_models
 from reports.palette import Look
-from reports.plotting.fitting import fit, shared_legend
-from reports.plotting.measured import data_of, measured, of_study, select_runs, setting
-from reports.plotting.style import canvas, caption, label, mark
+from reports.plotting.fitting import draw_shared_legend, fit_axis
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
+from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row, list_numbers
 from reports.runs import Collection, Run
-from reports.variants import Variant, variants
+from reports.variants import Variant, find_variants
 
 RATIO = 5  # the papers compare the first eigenvalue with this one
 SPREAD = 0.6  # of the room between two ranks that the runs share
 NEGATIVE = "p"  # a marker that no method has
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the largest eigenvalues of the last round by rank, and the smallest one."""
     looked = select_runs(runs, "curvature", "eigenvalue")
     if not looked:
         return []
-    figure, (axes,) = canvas(width=7.2, height=4.4)
+    figure, (axes,) = make_canvas(width=7.2, height=4.4)
     rows: list[Row] = []
     shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
-    for variant in variants(looked, everything):
+    for variant in find_variants(looked, everything):
         look = variant.look
-        mark(axes.plot([], [], look.marker, color=look.color, label=_name(variant)), variant.names)
+        mark(axes.plot([], [], look.marker, color=look.color, label=_make_name(variant)), variant.names)
         for run in variant.runs:
-            rows += _points(axes, run, look, float(next(shifts)))
+            rows += _draw_points(axes, run, look, float(next(shifts)))
     if any(value < 0 for value in list_numbers(rows, "eigenvalue")):
         axes.plot([], [], NEGATIVE, color="0.4", markerfacecolor="0.8", label="negative: its size is shown")
     ranks = sorted({row["rank"] for row in rows if isinstance(row["rank"], int)})
     last = ["smallest"] if any(row["rank"] == "smallest" for row in rows) else []
     axes.set_xticks([*ranks, *(ranks[-1] + 1 for _ in last)], [*map(str, ranks), *last])
-    label(axes, "place of the eigenvalue, largest first", "eigenvalue of the Hessian, |λ|")
-    fit(axes, "y", np.abs(list_numbers(rows, "eigenvalue")))
-    shared_legend(figure, 2)
+    label_axes(axes, "place of the eigenvalue, largest first", "eigenvalue of the Hessian, |λ|")
+    fit_axis(axes, "y", np.abs(list_numbers(rows, "eigenvalue")))
+    draw_shared_legend(figure, 2)
     rounds = sorted({row["round"] for row in rows})
     said = [f"round {', '.join(map(str, rounds))}", "bars: residuals ||Hv - λv||", "open markers: not converged"]
-    seen = [whose(looked), *measured(of_study(looked, "curvature"))]
-    return [Drawn(figure, rows, caption([*setting(looked), *said, *seen]))]
+    seen = [describe_models(looked), *describe_measurement(find_answers(looked, "curvature"))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *said, *seen]))]
 
 
-def _name(variant: Variant) -> str:
+def _make_name(variant: Variant) -> str:
     """With the ratio that says how much one direction stands out; the mean of it over seeds."""
-    values = [data_of(run, "curvature")["eigenvalue"].isel(round=-1).values for run in variant.runs]
+    values = [get_data(run, "curvature")["eigenvalue"].isel(round=-1).values for run in variant.runs]
     place = min(RATIO, *(len(some) for some in values), len(values[0]))
     ratio = np.mean([some[0] / some[place - 1] if some[place - 1] else np.nan for some in values])
     return f"{variant.label}: λ1/λ{place} = {ratio:.2f}" if place > 1 else variant.label
 
 
-def _points(axes: Axes, run: Run, look: Look, shift: float) -> list[Row]:
-    last = data_of(run, "curvature").isel(round=-1)
+def _draw_points(axes: Axes, run: Run, look: Look, shift: float) -> list[Row]:
+    last = get_data(run, "curvature").isel(round=-1)
     ranks: list[int | str] = last["rank"].values.tolist()
     places = last["rank"].values.astype(float)
     values, doubts, sure = (last[name].values for name in ("eigenvalue", "residual", "converged"))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.palette import assign_looks
 from reports.plotting.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
 from reports.plotting.scales import share_scale
 from reports.plotting.scene import make_scene, make_solid_trace
-from reports.plotting.style import caption
+from reports.plotting.style import join_caption
 from reports.plotting.surfaces import describe, find_global_surfaces, name_surfaces
 from reports.runs import Collection, Run
 
 NAME = "training loss"
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw the surface of every run in a panel of its own, with shared heights and colours."""
     surfaces = find_global_surfaces(runs, everything)
     if not surfaces:
         return []
@@ -32,10 +33,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         traces.append(make_solid_trace(one, scale, title, chosen[one.run.algorithm].color, **seen))
     draw_colorbar(figure, panels, scale, NAME)
     return [
-        Drawn(
+        Drawing(
             figure,
             [row for one in surfaces for row in one.rows(scale)],
-            caption(describe(surfaces, NAME, scale)),
+            join_caption(describe(surfaces, NAME, scale)),
             interactive=make_scene(traces, surfaces[0], scale, NAME),
         )
     ]

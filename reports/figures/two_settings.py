@@ -9,42 +9,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.measures import MEASURES
-from reports.plotting.heat import colour_bar, heat, panels, span, write_in
-from reports.plotting.style import caption, label, mark
+from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels, write_values
+from reports.plotting.style import join_caption, label_axes, mark
+from reports.progress import select_counted
 from reports.rows import Row
 from reports.runs import Collection, Run
-from reports.standing import counted
-from reports.variants import Variant, number_of, numeric_settings, settings_of, variants
+from reports.variants import Variant, find_numeric_settings, find_variants, flatten_settings, get_number
 
 ACCURACY = MEASURES["accuracy"]
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    pairs = combinations(numeric_settings(runs), 2)
-    drawn = [_one(runs, everything, across, up) for across, up in pairs]
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    """Draw a picture for each pair of settings that a method was run with in combination."""
+    pairs = combinations(find_numeric_settings(runs), 2)
+    drawn = [_draw_one(runs, everything, across, up) for across, up in pairs]
     return [one for one in drawn if one is not None]
 
 
-def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> Drawn | None:
-    known = [run for run in runs if across in settings_of(run) and up in settings_of(run)]
-    found = [one for one in variants(known, everything, apart=(across, up)) if _crossed(one, across, up)]
-    tables = [_cells(one, across, up) for one in found]
-    limits = span(values for _, _, values in tables)
+def _draw_one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> Drawing | None:
+    known = [run for run in runs if across in flatten_settings(run) and up in flatten_settings(run)]
+    found = [one for one in find_variants(known, everything, apart=(across, up)) if _are_crossed(one, across, up)]
+    tables = [_average_seeds(one, across, up) for one in found]
+    limits = find_span(values for _, _, values in tables)
     if limits is None:
         return None
-    figure, places = panels(len(found), columns=3, width=3.4, height=3.0)
+    figure, places = make_panels(len(found), columns=3, width=3.4, height=3.0)
     rows: list[Row] = []
     for axes, one, (x, y, values) in zip(places, found, tables, strict=True):
-        image = heat(axes, values, [f"{value:g}" for value in x], [f"{value:g}" for value in y], limits)
-        write_in(axes, image, ".1f")
-        label(axes, across, up, one.label)
+        image = draw_heat(axes, values, [f"{value:g}" for value in x], [f"{value:g}" for value in y], limits)
+        write_values(axes, image, ".1f")
+        label_axes(axes, across, up, one.label)
         mark(axes, one.names)
         rows += [
             {"method": one.label, across: x[j], up: y[i], "accuracy": value} for (i, j), value in np.ndenumerate(values)
         ]
-    colour_bar(figure, image, places, ACCURACY.label)
+    draw_colour_bar(figure, image, places, ACCURACY.label)
     seeds = sorted({run.seed for one in found for run in one.runs})
     said = [
         "mean over the last evaluated rounds",
@@ -52,22 +53,22 @@ def _one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> D
         "hatched: not run, or diverged",
     ]
     suffix = f"_{across}_{up}".replace(".", "_")
-    return Drawn(figure, rows, caption([runs[0].data, *said]), suffix)
+    return Drawing(figure, rows, join_caption([runs[0].data, *said]), suffix)
 
 
-def _crossed(one: Variant, across: str, up: str) -> bool:
+def _are_crossed(one: Variant, across: str, up: str) -> bool:
     """Whether two values of each setting were run with each other."""
-    there = {(number_of(run, across), number_of(run, up)) for run in one.runs}
+    there = {(get_number(run, across), get_number(run, up)) for run in one.runs}
     columns = {x: {y for other, y in there if other == x} for x, _ in there}
     return any(len(first & second) > 1 for first, second in combinations(columns.values(), 2))
 
 
-def _cells(one: Variant, across: str, up: str) -> tuple[list[float], list[float], NDArray[np.float64]]:
+def _average_seeds(one: Variant, across: str, up: str) -> tuple[list[float], list[float], NDArray[np.float64]]:
     """Values of both settings, and the mean accuracy over seeds (up, across); NaN where nothing was run."""
     runs: dict[tuple[float, float], list[Run]] = {}
     for run in one.runs:
-        runs.setdefault((number_of(run, up), number_of(run, across)), []).append(run)
-    numbers = {place: [ACCURACY.find(run) for run in counted(some)] or [np.nan] for place, some in runs.items()}
+        runs.setdefault((get_number(run, up), get_number(run, across)), []).append(run)
+    numbers = {place: [ACCURACY.find(run) for run in select_counted(some)] or [np.nan] for place, some in runs.items()}
     x, y = (sorted({key[place] for key in numbers}) for place in (1, 0))
     cells = [[float(mean_known(np.asarray(numbers.get((row, column), [np.nan])))) for column in x] for row in y]
     return x, y, np.asarray(cells)

@@ -16,15 +16,15 @@ from markupsafe import Markup
 
 from reports.drawing import Outcome, Picture, Section
 from reports.figure import TOPICS
-from reports.files import slug
-from reports.measures import final_accuracy
+from reports.files import make_slug
+from reports.measures import find_final_accuracy
 from reports.page import provenance
 from reports.palette import assign_looks
+from reports.progress import CROSS, DAGGER, Progress
 from reports.reading import attempt
 from reports.runs import Collection, Run
-from reports.standing import CROSS, DAGGER, Standing
 from reports.tables import numbers, typeset
-from reports.tables.table import BOLD, Table, ranks
+from reports.tables.table import BOLD, Table, rank_cells
 from training.storage.atomic_files import write_atomically
 
 HERE = Path(__file__).parent  # the template, its style and its script
@@ -52,7 +52,7 @@ def write_page(
     problems: Sequence[str] = (),
     bold: str = "clear",
 ) -> Path:
-    """Write the page aside, then rename it: whoever reads sees the old one or the new one."""
+    """Write the page aside, then rename it, so that a reader sees the old page or the new one. See `render`."""
     text = render(everything, outcomes, tables=tables, missing=missing, problems=problems, bold=bold)
     write_atomically(path, text.encode())
     return path
@@ -67,38 +67,42 @@ def render(
     problems: Sequence[str] = (),
     bold: str = "clear",
 ) -> str:
-    """The page as text, a function of what is stored and of nothing else.
+    """Render the page as HTML; it depends on the stored results alone.
 
+    outcomes: the figures.
+    tables: in the order of the page.
+    missing: a line for each thing that was not drawn.
+    problems: a line for each file that could not be read, or figure that failed.
     bold: what is set bold in the key numbers, a key of reports.tables.table.BOLD.
     """
     runs, problems = everything.runs, list(problems)
-    keys = _keys(everything, bold, problems)
+    keys = _list_key_numbers(everything, bold, problems)
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     chosen = assign_looks(run.algorithm for run in runs)
     turnable = any(picture.interactive for outcome in outcomes for picture in outcome.pictures)
     return environment.get_template("index.html").render(
         version=version("fl-landscape"),
-        title=_title(runs),
-        sentence=_sentence(runs),
+        title=_make_title(runs),
+        sentence=_make_sentence(runs),
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         js=Markup((HERE / "page.js").read_text(encoding="utf-8")),
-        plotly=_plotly() if turnable else "",
+        plotly=_pack_plotly() if turnable else "",
         looks=chosen,
         shapes=SHAPES,
-        methods={method: _names(run.name for run in runs if run.algorithm == method) for method in chosen},
+        methods={method: _quote_names(run.name for run in runs if run.algorithm == method) for method in chosen},
         seeds=len({run.seed for run in runs}),
         keys=keys,
         bold=BOLD[bold],
-        runs=[_run(run) for run in runs],
-        topics=_topics(everything, outcomes, tables),
-        missing=[_line(line) for line in missing],
-        problems=[_line(line) for line in problems],
-        provenance=[provenance.of_run(run) for run in runs],
-        together=provenance.together(everything),
+        runs=[_describe_run(run) for run in runs],
+        topics=_list_topics(everything, outcomes, tables),
+        missing=[_format_line(line) for line in missing],
+        problems=[_format_line(line) for line in problems],
+        provenance=[provenance.describe_run(run) for run in runs],
+        together=provenance.describe_comparisons(everything),
     )
 
 
-def _line(text: str) -> Markup:
+def _format_line(text: str) -> Markup:
     """What stands between backquotes is code."""
     parts = text.split("`")
     return Markup().join(
@@ -107,85 +111,86 @@ def _line(text: str) -> Markup:
     )
 
 
-def _plotly() -> str:
+def _pack_plotly() -> str:
     from plotly.offline import get_plotlyjs
 
-    return _packed(get_plotlyjs())
+    return _pack(get_plotlyjs())
 
 
-def _packed(text: str) -> str:
+def _pack(text: str) -> str:
     """Compressed, as letters; the page's script unpacks it when it is needed."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _names(names: Iterable[str]) -> str:
+def _quote_names(names: Iterable[str]) -> str:
     """Runs in an attribute: names may have blanks in them."""
     return " ".join(map(quote, names))
 
 
-def _title(runs: Sequence[Run]) -> str:
-    data = _listed(run.data for run in runs)
-    return f"How flat is the minimum? {counted(len(runs), 'run')} on {data}"
+def _make_title(runs: Sequence[Run]) -> str:
+    data = _join_names(run.data for run in runs)
+    return f"How flat is the minimum? {pluralise(len(runs), 'run')} on {data}"
 
 
-def _sentence(runs: Sequence[Run]) -> str:
+def _make_sentence(runs: Sequence[Run]) -> str:
     """What was compared."""
     methods = assign_looks(run.algorithm for run in runs)
     trained = [run for run in runs if run.settings]
     if not trained:
-        return f"{counted(len(runs), 'model')} not trained here: {_listed(methods)}."
+        return f"{pluralise(len(runs), 'model')} not trained here: {_join_names(methods)}."
     seeds = sorted({run.seed for run in trained})
     rounds = sorted({len(run.metrics) for run in trained})
     said = (
-        f"{counted(len(runs), 'run')} of {_listed(methods)} on {_listed(run.data for run in runs)}, "
-        f"dealt out to clients by {_listed(run.heterogeneity for run in runs)}; "
-        f"{'seed' if len(seeds) == 1 else 'seeds'} {_listed(map(str, seeds))}; "
+        f"{pluralise(len(runs), 'run')} of {_join_names(methods)} on {_join_names(run.data for run in runs)}, "
+        f"dealt out to clients by {_join_names(run.heterogeneity for run in runs)}; "
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {_join_names(map(str, seeds))}; "
         f"{rounds[0]}{f' to {rounds[-1]}' if len(rounds) > 1 else ''} rounds of training."
     )
-    numbers = {state: sum(run.standing.state == state for run in runs) for state in ("diverged", "unfinished")}
+    numbers = {state: sum(run.progress.state == state for run in runs) for state in ("diverged", "unfinished")}
     open_ = [f"{number} {state}" for state, number in numbers.items() if number]
     return f"{said} Not final: {', '.join(open_)}." if open_ else said
 
 
-def counted(number: int, name: str) -> str:
+def pluralise(number: int, name: str) -> str:
+    """Write a number of things, such as "1 run" or "3 runs"."""
     return f"{number} {name}{'' if number == 1 else 's'}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     known = list(dict.fromkeys(name for name in names if name))
     return " and ".join(part for part in (", ".join(known[:-1]), known[-1]) if part) if known else "data not named"
 
 
-def _keys(everything: Collection, bold: str, problems: list[str]) -> list[dict[str, object]]:
+def _list_key_numbers(everything: Collection, bold: str, problems: list[str]) -> list[dict[str, object]]:
     """Key numbers, a table per setting; settings in which nothing was measured have none."""
     found: list[dict[str, object]] = []
     for data, heterogeneity in everything.settings:
         section = Section(data, heterogeneity)
-        made = partial(numbers.key_numbers, bold=bold)
-        table = attempt(problems, Path("key numbers"), made, section.title, section.of(everything), everything)
+        made = partial(numbers.make_key_numbers, bold=bold)
+        table = attempt(problems, Path("key numbers"), made, section.title, section.select(everything), everything)
         if table is None:
             continue
-        best = ranks(table)
+        best = rank_cells(table)
         rows = [
             {
                 "label": line.label,
                 "algorithm": line.group,
-                "names": _names(line.runs),
+                "names": _quote_names(line.runs),
                 "cells": [
-                    {"text": numbers.short(cell, column), "best": best.get((i, j)) == 1}
+                    {"text": numbers.format_short(cell, column), "best": best.get((i, j)) == 1}
                     for j, (cell, column) in enumerate(zip(line.cells, table.columns, strict=True))
                 ],
             }
             for i, line in enumerate(table.lines)
         ]
-        names = _names(run.name for run in section.of(everything))
+        names = _quote_names(run.name for run in section.select(everything))
         about = {"title": section.title, "runs": names, "footnotes": table.footnotes}
         found.append({**about, "columns": table.columns, "rows": rows})
     return found
 
 
-def _run(run: Run) -> dict[str, object]:
-    accuracy = final_accuracy(run)
+def _describe_run(run: Run) -> dict[str, object]:
+    accuracy = find_final_accuracy(run)
     return {
         "key": quote(run.name),
         "name": run.name,
@@ -194,70 +199,72 @@ def _run(run: Run) -> dict[str, object]:
         "partition": run.heterogeneity,
         "seed": run.seed,
         "rounds": len(run.metrics) if run.settings else "—",
-        "accuracy": _marked(accuracy, run.standing),
-        "standing": run.standing.said or ("not trained here" if run.standing.state == "given" else "finished"),
+        "accuracy": _format_accuracy(accuracy, run.progress),
+        "progress": run.progress.description or ("not trained here" if run.progress.state == "given" else "finished"),
     }
 
 
-def _marked(accuracy: float, standing: Standing) -> str:
+def _format_accuracy(accuracy: float, progress: Progress) -> str:
     """A number as tables show it: nothing half-done looks final."""
-    if standing.state == "diverged":
+    if progress.state == "diverged":
         return CROSS
-    return f"{accuracy:.1f}{'' if standing.final else DAGGER}" if math.isfinite(accuracy) else "—"
+    return f"{accuracy:.1f}{'' if progress.final else DAGGER}" if math.isfinite(accuracy) else "—"
 
 
-def _topics(everything: Collection, outcomes: Sequence[Outcome], tables: Sequence[Table]) -> list[dict[str, object]]:
+def _list_topics(
+    everything: Collection, outcomes: Sequence[Outcome], tables: Sequence[Table]
+) -> list[dict[str, object]]:
     """Tables and figures by topic; figures by setting, in the order of the catalogue."""
     found: list[dict[str, object]] = []
     for key, title in TOPICS.items():
-        shown = [_table(table) for table in tables if table.topic == key]
+        shown = [_describe_table(table) for table in tables if table.topic == key]
         parts = []
         for section in dict.fromkeys(outcome.section for outcome in outcomes):
             figures = [
-                _figure(outcome)
+                _describe_figure(outcome)
                 for outcome in outcomes
                 if outcome.section == section and outcome.figure.topic == key and outcome.pictures
             ]
             if figures:
                 part = {"id": f"{key}-{section.slug}", "title": section.title, "figures": figures}
-                parts.append({**part, "runs": _names(run.name for run in section.of(everything))})
+                parts.append({**part, "runs": _quote_names(run.name for run in section.select(everything))})
         if parts or shown:
             found.append({"id": key, "title": title, "parts": parts, "tables": shown})
     return found
 
 
-def _table(table: Table) -> dict[str, object]:
+def _describe_table(table: Table) -> dict[str, object]:
     return {
-        "id": f"table-{slug(table.name)}",
+        "id": f"table-{make_slug(table.name)}",
         "title": table.title,
         "reading": table.reading,
-        "html": Markup(typeset.html(table)),
+        "html": Markup(typeset.to_html(table)),
         "files": {suffix: f"tables/{table.name}.{suffix}" for suffix in typeset.SUFFIXES.values()},
     }
 
 
-def _figure(outcome: Outcome) -> dict[str, object]:
+def _describe_figure(outcome: Outcome) -> dict[str, object]:
     figure = outcome.figure
     return {
-        "id": f"{outcome.section.slug}-{slug(figure.name)}",
+        "id": f"{outcome.section.slug}-{make_slug(figure.name)}",
         "title": figure.title,
         "reading": figure.reading,
-        "pictures": [_picture(picture) for picture in outcome.pictures],
+        "pictures": [_describe_picture(picture) for picture in outcome.pictures],
     }
 
 
-def _picture(picture: Picture) -> dict[str, object]:
+def _describe_picture(picture: Picture) -> dict[str, object]:
     heavy = len(picture.table) > HEAVY
     beside, within = f"{picture.folder}/{picture.stem}.csv", quote(picture.table, safe=PLAIN)
     return {
-        "runs": _names(picture.runs),
+        "runs": _quote_names(picture.runs),
         "stem": picture.stem,
         "caption": picture.caption,
         "html": Markup(picture.html),
         "raster": picture.html.startswith("<img"),
         "width": picture.width,
         "csv": beside if heavy else f"data:text/csv;charset=utf-8,{within}",
-        "packed": _packed(picture.table) if heavy else "",
+        "packed": _pack(picture.table) if heavy else "",
         "files": picture.files,
         "interactive": Markup(picture.interactive.replace("<", "\\u003c")) if picture.interactive else "",
     }

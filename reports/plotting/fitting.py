@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from reports.plotting.heat import no_data
-from reports.plotting.style import logarithmic, powers
+from reports.plotting.heat import mark_empty
+from reports.plotting.style import write_plain_numbers, write_powers
 
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it
@@ -18,51 +18,57 @@ LETTER, HANDLE = 0.062, 0.5  # inches: of a small letter, and of what stands bef
 TINY = 1e-3  # below, plain numbers are mostly zeros
 
 
-def finite(values: ArrayLike) -> NDArray[np.float64]:
-    """The numbers among them, flat."""
+def select_finite(values: ArrayLike) -> NDArray[np.float64]:
+    """Select the finite numbers, as one flat array."""
     flat = np.asarray(values, dtype=np.float64).ravel()
     return flat[np.isfinite(flat)]
 
 
 def spans_decades(values: ArrayLike) -> bool:
     """Whether sizes differ so much that a linear axis would hide the small ones."""
-    sizes = np.abs(finite(values))
+    sizes = np.abs(select_finite(values))
     sizes = sizes[sizes > 0]
     return len(sizes) > 1 and bool(sizes.max() / sizes.min() > WIDE)
 
 
-def fit(axes: Axes, which: str, values: ArrayLike) -> None:
-    """An x or y axis for these numbers: logarithmic if they span decades, linear around zero if some are not positive.
+def fit_axis(axes: Axes, which: str, values: ArrayLike) -> None:
+    """Fit an axis to numbers: logarithmic if they span decades, linear around zero if some are not positive.
 
-    Where there is no number at all, the panel says so.
+    A panel without any number says so.
+
+    which: "x" or "y".
+    values: all numbers along the axis.
     """
-    numbers = finite(values)
+    numbers = select_finite(values)
     if not len(numbers):
-        no_data(axes)
+        mark_empty(axes)
     if not spans_decades(numbers):
         return
     change, axis = (axes.set_xscale, axes.xaxis) if which == "x" else (axes.set_yscale, axes.yaxis)
     sizes = np.abs(numbers[numbers != 0])
     if (numbers <= 0).any():
         change("symlog", linthresh=sizes.min())
-        powers(axis)
+        write_powers(axis)
         return
     change("log")
     if sizes.max() / sizes.min() <= LONG and sizes.min() >= TINY:
-        logarithmic(axis)
+        write_plain_numbers(axis)
     else:
         axis.set_major_locator(LogLocator(numticks=8))
-        powers(axis)
+        write_powers(axis)
         axis.set_minor_formatter(NullFormatter())
 
 
-def whole_rounds(axes: Axes) -> None:
-    """No half rounds along the x axis."""
+def use_whole_rounds(axes: Axes) -> None:
+    """Put ticks at whole rounds only along the x axis."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
 
 
-def shared_legend(figure: Figure, columns: int = 4) -> None:
-    """One legend below all panels: every name once, in as many columns as fit, at most these."""
+def draw_shared_legend(figure: Figure, columns: int = 4) -> None:
+    """Draw one legend below all panels, with every name once.
+
+    columns: how many at most; fewer where they do not fit.
+    """
     named: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -12,22 +12,27 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
-from reports.plotting.style import MAGNITUDE, canvas
+from reports.plotting.style import MAGNITUDE, make_canvas
 
 TICKS = 10  # labelled cells along one side of a heat map
 
 
-def panels(count: int, *, columns: int = 4, width: float = 2.7, height: float = 2.7) -> tuple[Figure, list[Axes]]:
-    """A figure of exactly `count` axes in rows of up to `columns`, each of about this size in inches."""
+def make_panels(count: int, *, columns: int = 4, width: float = 2.7, height: float = 2.7) -> tuple[Figure, list[Axes]]:
+    """Make a figure of panels in reading order.
+
+    count: how many panels.
+    columns: how many in a row at most.
+    width, height: of each panel, in inches.
+    """
     across = min(count, columns)
     down = ceil(count / across)
-    figure, axes = canvas(down, across, width=max(width * across, 4.0), height=height * down)
+    figure, axes = make_canvas(down, across, width=max(width * across, 4.0), height=height * down)
     for spare in axes[count:]:
         spare.remove()
     return figure, axes[:count]
 
 
-def heat(
+def draw_heat(
     axes: Axes,
     values: ArrayLike,
     x: Iterable[object],
@@ -47,8 +52,11 @@ def heat(
     return image
 
 
-def write_in(axes: Axes, image: AxesImage, said: str) -> None:
-    """Every known cell's value in it, dark on bright and bright on dark."""
+def write_values(axes: Axes, image: AxesImage, said: str) -> None:
+    """Write its value into every known cell, dark on bright and bright on dark.
+
+    said: the format specification of a value, such as ".1f".
+    """
     cells: Any = image.get_array()
     for (row, column), value in np.ndenumerate(np.ma.filled(cells, np.nan)):
         if np.isfinite(value):
@@ -59,19 +67,24 @@ def write_in(axes: Axes, image: AxesImage, said: str) -> None:
             )
 
 
-def span(arrays: Iterable[ArrayLike]) -> tuple[float, float] | None:
-    """Smallest and largest finite value of all; None where there is none."""
+def find_span(arrays: Iterable[ArrayLike]) -> tuple[float, float] | None:
+    """Find the smallest and the largest finite value of all arrays; None where there is none."""
     flat = np.concatenate([np.ravel(np.asarray(one, dtype=np.float64)) for one in arrays] or [np.empty(0)])
     known = flat[np.isfinite(flat)]
     return (float(known.min()), float(known.max())) if len(known) else None
 
 
-def colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], said: str, **more: Any) -> None:
-    """One for all panels."""
+def draw_colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], said: str, **more: Any) -> None:
+    """Draw one colour bar for all panels.
+
+    image: what the colours belong to.
+    said: the label beside the bar.
+    more: further options of matplotlib's `colorbar`.
+    """
     bar = figure.colorbar(image, ax=list(axes), label=said, **more)
     bar.outline.set_visible(False)
 
 
-def no_data(axes: Axes) -> None:
-    """An empty panel says that it is empty."""
+def mark_empty(axes: Axes) -> None:
+    """Write "no data" into an empty panel."""
     axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", va="center", color="0.5")

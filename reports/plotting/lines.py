@@ -20,12 +20,16 @@ MARKERS = 8  # on a line, at most: they tell lines apart in grey print
 NOTHING: Series = (np.empty(0), np.empty(0))
 
 
-def mean_line(
+def draw_mean_line(
     axes: Axes, variant: Variant, find: Callable[[Run], Series], metric: str, *, x: str = "round", **more: Any
 ) -> list[Row]:
-    """Draw it at the places that all seeds share; return the numbers drawn.
+    """Draw the mean over seeds where all of them have a value, with their range as a band; return the numbers.
 
-    find: what is drawn of one run, empty where it was not measured.
+    variant: the method and its seeds.
+    find: finds what is drawn of one run, empty where it was not measured.
+    metric: what the rows call it.
+    x: what the rows call the places along the x axis.
+    more: further options of matplotlib's `plot`.
     """
     known = [(run, dict(zip(*find(run), strict=True))) for run in variant.shown]
     known = [(run, values) for run, values in known if values]

@@ -14,16 +14,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.plotting.scales import Array, Extend
-from reports.plotting.style import canvas
+from reports.plotting.style import make_canvas
 
 BRIGHT = 0.55  # of the colour map: lines are white below and black above
 
 
 def make_maps(count: int, *, size: float = 2.9) -> tuple[Figure, list[Axes]]:
-    """A figure with square panels in reading order."""
+    """Make a figure with square panels in reading order."""
     columns = count if count < 4 else math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    figure, axes = canvas(rows, columns, width=size * columns + 1.1, height=size * rows + 0.2)
+    figure, axes = make_canvas(rows, columns, width=size * columns + 1.1, height=size * rows + 0.2)
     for spare in axes[count:]:
         spare.remove()
     return figure, axes[:count]
@@ -32,7 +32,7 @@ def make_maps(count: int, *, size: float = 2.9) -> tuple[Figure, list[Axes]]:
 def fill_contours(
     axes: Axes, x: Array, y: Array, values: Array, levels: Array, extend: Extend, name: str
 ) -> ContourSet | None:
-    """Values [x, y] as bands between levels, each level with its own colour; nothing where there are no numbers."""
+    """Fill bands between levels of values [x, y], each in its own colour; None where there are no numbers."""
     axes.patch.set(hatch="////", edgecolor="0.7", facecolor="white")  # seen where values are missing
     axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):
@@ -55,18 +55,18 @@ def fill_contours(
 
 
 def make_bands(levels: Array, extend: Extend, colors: Colormap) -> BoundaryNorm:
-    """As many colours as bands, evenly along the map."""
+    """Make as many colours as there are bands, evenly along the colour map."""
     return BoundaryNorm(levels, colors.N, extend=extend)
 
 
 def clip_to_levels(values: Array, levels: Array) -> Array:
-    """Infinite losses are drawn beyond the last level; contours know no infinity."""
+    """Clip infinite values beyond the last level: contours cannot show infinity."""
     far = 10 * (abs(levels[-1]) + abs(levels[0]) + 1)
     return np.where(np.isnan(values), np.nan, np.clip(values, -far, far))
 
 
 def draw_contour_lines(axes: Axes, x: Array, y: Array, values: Array, levels: Array) -> ContourSet | None:
-    """Some of the levels as lines with numbers on them; all of them where the values pass few."""
+    """Draw some of the levels as lines with numbers on them; all of them where the values pass few."""
     finite = values[np.isfinite(values)]
     passed = (levels > finite.min()) & (levels < finite.max()) if len(finite) else np.zeros(len(levels), dtype=bool)
     if not passed.any():
@@ -83,7 +83,7 @@ def draw_contour_lines(axes: Axes, x: Array, y: Array, values: Array, levels: Ar
 def draw_bar(
     figure: Figure, axes: Sequence[Axes], drawn: ContourSet, ticks: tuple[Array, list[str]], name: str
 ) -> None:
-    """The colour bar with plain numbers: for all panels, or as high as the only one."""
+    """Draw the colour bar with plain numbers: for all panels, or as high as the only one."""
     if len(axes) == 1:
         shown = figure.colorbar(drawn, cax=axes[0].inset_axes((1.03, 0.0, 0.05, 1.0)))
     else:
@@ -95,11 +95,11 @@ def draw_bar(
 
 
 def format_number(value: float) -> str:
-    """Short, with a true minus."""
+    """Format a number briefly, with a true minus sign."""
     return f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
 
 
 def mark_centre(axes: Axes) -> None:
-    """Where the model itself is."""
+    """Mark where the model itself is."""
     axes.plot(0, 0, "+", color="white", markersize=11, markeredgewidth=3.0)
     axes.plot(0, 0, "+", color="black", markersize=10, markeredgewidth=1.4)

@@ -11,16 +11,16 @@ from reports.runs import Run
 from reports.subsets import describe_subsets
 
 
-def setting(runs: Iterable[Run]) -> list[str]:
-    """The data and how they were dealt out, and the seeds of the runs."""
+def describe_setting(runs: Iterable[Run]) -> list[str]:
+    """Describe for a caption the data, how they were distributed over clients, and the seeds."""
     known = list(runs)
     seeds = sorted({run.seed for run in known})
     word = "seed" if len(seeds) == 1 else "seeds"
     return [known[0].data, known[0].heterogeneity, f"{word} {', '.join(map(str, seeds))}"]
 
 
-def measured(results: Iterable[Answer]) -> list[str]:
-    """How many examples a study saw, and what it did with norm layers; both where they are on record."""
+def describe_measurement(results: Iterable[Answer]) -> list[str]:
+    """Describe for a caption how many examples a study saw, and what it did with norm layers."""
     known = list(results)
     policies = sorted({str(one) for stored in known for one in stored.provenance.get("batchnorm", ())})
     said = describe_subsets(known)
@@ -28,25 +28,25 @@ def measured(results: Iterable[Answer]) -> list[str]:
 
 
 def select_runs(runs: Iterable[Run], study: str, name: str) -> list[Run]:
-    """The runs in which a study measured a variable."""
+    """Select the runs in which a study measured a variable."""
     return [run for run in runs if (data := run.measured(study)) is not None and name in data]
 
 
-def data_of(run: Run, study: str) -> xr.Dataset:
-    """What a study found in a run that has an answer of it."""
+def get_data(run: Run, study: str) -> xr.Dataset:
+    """Return what a study found in a run that has an answer of it."""
     data = run.measured(study)
     assert data is not None
     return data
 
 
-def of_study(runs: Iterable[Run], study: str) -> list[Answer]:
-    """What the study found in these runs, where it was run."""
+def find_answers(runs: Iterable[Run], study: str) -> list[Answer]:
+    """Find the answers of a study in runs, where it was run."""
     return [answer for run in runs if (answer := run.answer(study)) is not None]
 
 
-def reference(runs: Iterable[Run], study: str) -> str:
-    """What local models were compared with: "sent", "global", "mixed", or nothing where it is not on record."""
-    found = {str(answer.data.attrs.get("reference", "")) for answer in of_study(runs, study)}
+def find_reference(runs: Iterable[Run], study: str) -> str:
+    """Find what local models were compared with: "sent", "global", "mixed", or "" where it is not on record."""
+    found = {str(answer.data.attrs.get("reference", "")) for answer in find_answers(runs, study)}
     known = found & {"sent", "global"}
     return known.pop() if len(found) == len(known) == 1 else "mixed" if known else ""
 

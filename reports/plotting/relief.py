@@ -24,7 +24,7 @@ VIEW = {"elev": 28, "azim": -55}
 
 
 def make_reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -> tuple[Figure, list[Axes3D]]:
-    """A figure with axes in three dimensions, in reading order."""
+    """Make a figure with axes in three dimensions, in reading order."""
     columns = columns or (count if count < 4 else math.ceil(math.sqrt(count)))
     rows = math.ceil(count / columns)
     with rc_context(STYLE):
@@ -39,7 +39,7 @@ def make_reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -
 
 
 def draw_solid(axes: Axes3D, surface: Surface, scale: Scale, **look: Any) -> Any:
-    """A surface coloured by its height; nothing where there are no numbers."""
+    """Draw a surface coloured by its height; nothing where there are no numbers."""
     heights = scale.heights(surface.loss)
     if not np.isfinite(heights).any():
         axes.text2D(0.5, 0.5, "no data", transform=axes.transAxes, ha="center")
@@ -53,7 +53,7 @@ def draw_solid(axes: Axes3D, surface: Surface, scale: Scale, **look: Any) -> Any
 
 
 def draw_net(axes: Axes3D, surface: Surface, base: Surface, scale: Scale, color: str) -> list[Line3DCollection]:
-    """A surface as a net; what is below the solid one of `base` is drawn before it and shines through."""
+    """Draw a surface as a net; where it is below the solid surface of `base`, it shines through."""
     heights, ground = scale.heights(surface.loss), scale.heights(base.loss)
     x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
     points = np.stack([x, y, heights, heights - ground], axis=-1)
@@ -77,7 +77,7 @@ def _cut_lines(lines: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def finish_axes(axes: Axes3D, surface: Surface, scale: Scale, title: str) -> None:
-    """Heights in plain numbers, every axis named, the same point of view for all."""
+    """Write heights as plain numbers, name every axis, and choose the same point of view for all panels."""
     values, texts = scale.ticks(6)
     axes.set_zlim(*scale.heights(np.array([scale.low, scale.high])))
     axes.set_zticks(scale.heights(values), texts)
@@ -95,12 +95,12 @@ def finish_axes(axes: Axes3D, surface: Surface, scale: Scale, title: str) -> Non
 
 
 def mark_panel(axes: Axes3D, run: str) -> None:
-    """The whole panel belongs to a run; its three axes are drawn outside the group of the panel."""
+    """Mark a whole panel as a run's; its three axes are drawn outside the group of the panel."""
     mark([axes, axes.xaxis, axes.yaxis, axes.zaxis], [run])
 
 
 def draw_colorbar(figure: Figure, axes: Any, scale: Scale, name: str) -> None:
-    """One for all panels."""
+    """Draw one colour bar for all panels."""
     values, texts = scale.ticks()
     bar = figure.colorbar(
         ScalarMappable(make_norm(scale), MAGNITUDE), ax=axes, extend=scale.extend, shrink=0.7, pad=0.06
@@ -111,5 +111,5 @@ def draw_colorbar(figure: Figure, axes: Any, scale: Scale, name: str) -> None:
 
 
 def make_norm(scale: Scale) -> Normalize:
-    """Colours along the heights that are drawn."""
+    """Make colours along the heights that are drawn."""
     return Normalize(*scale.heights(np.array([scale.low, scale.high])))

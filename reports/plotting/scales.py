@@ -21,7 +21,7 @@ FEW, MANY = (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)  # levels in a decad
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """From the first of its levels to the last; below and above: something lies beyond and is drawn at the end."""
+    """The range of values that is drawn, from its first level to its last; values beyond are drawn at its ends."""
 
     levels: Array
     log: bool = False
@@ -44,15 +44,15 @@ class Scale:
         return "max" if self.above else "neither"
 
     def shown(self, values: Array) -> Array:
-        """Clipped for display; infinity is above, NaN stays missing."""
+        """Clip values for display; infinity counts as above, NaN stays missing."""
         return np.clip(values, self.low, self.high)
 
     def heights(self, values: Array) -> Array:
-        """Shown values as coordinates of a linear axis."""
+        """Turn values into coordinates of a linear axis."""
         return np.log10(self.shown(values)) if self.log else self.shown(values)
 
     def ticks(self, most: int = 8) -> tuple[Array, list[str]]:
-        """Some of the levels, 1, 2 and 5 or whole decades where all are too many, and what is written beside them."""
+        """Choose levels as ticks, 1, 2 and 5 or whole decades where all are too many; returns them with labels."""
         values = self.levels
         for steps in (FEW, FEW[:1]) if self.log else ():
             plain = values[[float(f"{value:e}".partition("e")[0]) in steps for value in values]]
@@ -69,14 +69,14 @@ class Scale:
             texts[0] = f"< {texts[0]}"
         return values, texts
 
-    def said(self) -> str:
-        """For a caption; nothing where nothing is clipped."""
+    def describe(self) -> str:
+        """Describe for a caption what is clipped; empty where nothing is."""
         ends = [f"below {self.low:g}"] * self.below + [f"above {self.high:g}"] * self.above
         return f"clipped for display {' and '.join(ends)}" if ends else ""
 
 
 def share_scale(values: Iterable[Array]) -> Scale:
-    """One scale for all of these, logarithmic where they span more than a decade and a half."""
+    """Make one scale for several arrays, logarithmic where they span more than a decade and a half."""
     together = np.concatenate([np.ravel(one) for one in values])
     finite = together[np.isfinite(together)]
     positive = finite[finite > 0]
@@ -90,7 +90,7 @@ def share_scale(values: Iterable[Array]) -> Scale:
 
 
 def make_linear_scale(values: Iterable[Array]) -> Scale:
-    """One linear scale for all of these, whatever they span."""
+    """Make one linear scale for several arrays."""
     together = np.concatenate([np.ravel(one) for one in values])
     finite = together[np.isfinite(together)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
@@ -98,7 +98,7 @@ def make_linear_scale(values: Iterable[Array]) -> Scale:
 
 
 def choose_decades(low: float, high: float, steps: Sequence[float] = FEW) -> Array:
-    """Plain numbers in equal steps of the logarithm, from one at or below low to one at or above high."""
+    """Choose plain numbers in equal steps of the logarithm, from one at or below low to one at or above high."""
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     all_ = np.array([float(f"{step}e{power}") for power in powers for step in steps])
     first, last = np.searchsorted(all_, low * (1 + 1e-9), "right") - 1, np.searchsorted(all_, high * (1 - 1e-9))

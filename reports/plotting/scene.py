@@ -14,7 +14,7 @@ from reports.plotting.surfaces import Surface, name_axes
 
 
 def make_solid_trace(surface: Surface, scale: Scale, title: str, color: str, **look: Any) -> dict[str, Any]:
-    """A surface coloured by its height, with a grid of thin lines in the method's colour to tell several apart."""
+    """Make a surface coloured by its height, with thin lines in the method's colour to tell several apart."""
     x, y = surface.x, surface.y
     lines = {"show": True, "color": color, "width": 2, "highlight": False}
     return {
@@ -37,7 +37,7 @@ def make_solid_trace(surface: Surface, scale: Scale, title: str, color: str, **l
 
 
 def make_net_trace(surface: Surface, scale: Scale, title: str, color: str) -> dict[str, Any]:
-    """A surface as one line that goes along all rows and all columns, broken between them."""
+    """Make a surface as one line along all rows and all columns, broken between them."""
     heights = scale.shown(surface.loss)
     every_x, every_y = (max(-(-len(one) // LINES), 1) for one in (surface.x, surface.y))
     x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
@@ -66,7 +66,7 @@ def _join_lines(lines: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def make_scene(traces: Sequence[dict[str, Any]], surface: Surface, scale: Scale, name: str) -> dict[str, Any]:
-    """One room for all traces: loss logarithmic where its range is wide, colours and ticks in plain numbers."""
+    """Make one scene of all traces: loss logarithmic where its range is wide, colours and ticks in plain numbers."""
     across, along = name_axes(surface)
     values, texts = scale.ticks()
     low, high = scale.heights(np.array([scale.low, scale.high]))
@@ -108,7 +108,7 @@ def make_scene(traces: Sequence[dict[str, Any]], surface: Surface, scale: Scale,
 
 
 def to_lists(values: NDArray[np.float64]) -> Any:
-    """Lists of numbers of five digits, with None where a number is missing."""
+    """Turn an array into lists of numbers of five digits, with None where a number is missing."""
     if values.ndim > 1:
         return [to_lists(one) for one in values]
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]

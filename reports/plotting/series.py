@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.plotting.fitting import finite, fit, whole_rounds
-from reports.plotting.style import label, mark
+from reports.plotting.fitting import fit_axis, select_finite, use_whole_rounds
+from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 from reports.runs import Run
 from reports.variants import Variant
@@ -17,7 +17,7 @@ from reports.variants import Variant
 Place = tuple[str, str]  # study and variable
 
 
-def panel(
+def draw_panel(
     axes: Axes,
     variants: Sequence[Variant],
     place: Place,
@@ -34,23 +34,23 @@ def panel(
     """
     rows: list[Row] = []
     for variant in variants:
-        runs = [run for run in variant.shown if has(run, *place)]
+        runs = [run for run in variant.shown if has_numbers(run, *place)]
         if runs:
-            rows += [{**row, "measure": measure or place[-1]} for row in _line(axes, variant, runs, place, factor)]
-    label(axes, "communication round", words[1], words[0])
-    whole_rounds(axes)
-    fit(axes, "y", [row["mean"] for row in rows])
+            rows += [{**row, "measure": measure or place[-1]} for row in _draw_line(axes, variant, runs, place, factor)]
+    label_axes(axes, "communication round", words[1], words[0])
+    use_whole_rounds(axes)
+    fit_axis(axes, "y", [row["mean"] for row in rows])
     return rows
 
 
-def has(run: Run, study: str, name: str) -> bool:
-    """Whether the variable is there with at least one number in it."""
+def has_numbers(run: Run, study: str, name: str) -> bool:
+    """Whether a study measured a variable with at least one number in it."""
     data = run.measured(study)
-    return data is not None and name in data and len(finite(data[name].values)) > 0
+    return data is not None and name in data and len(select_finite(data[name].values)) > 0
 
 
-def _line(axes: Axes, variant: Variant, runs: Sequence[Run], place: Place, factor: float) -> list[Row]:
-    """Mean over seeds at the rounds they share; the range as a band, or a single run's standard error as bars."""
+def _draw_line(axes: Axes, variant: Variant, runs: Sequence[Run], place: Place, factor: float) -> list[Row]:
+    """Draw the mean over seeds at the rounds they share; the range as a band, or one run's standard error as bars."""
     study, name = place
     look, names, error_name = variant.look, [run.name for run in runs], f"{name}_error"
     found = [data for run in runs if (data := run.measured(study)) is not None]
@@ -61,7 +61,7 @@ def _line(axes: Axes, variant: Variant, runs: Sequence[Run], place: Place, facto
     error = None
     if len(runs) > 1:
         mark(axes.fill_between(rounds, low, high, color=look.color, alpha=0.15, linewidth=0), names)
-    elif has(runs[0], study, error_name):
+    elif has_numbers(runs[0], study, error_name):
         error = factor * found[0][error_name].sel(round=rounds).values
         low, high = mean - error, mean + error
     mark(axes.errorbar(rounds, mean, error, capsize=2, **form), names)

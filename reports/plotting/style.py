@@ -35,10 +35,14 @@ STYLE: Any = {
 }
 
 
-def canvas(
+def make_canvas(
     rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: float = HEIGHT
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with axes in reading order. Without pyplot: no window system, no state left behind."""
+    """Make a figure with axes in reading order, without pyplot: no window system, no state left behind.
+
+    rows, columns: how many axes.
+    width, height: of the whole figure, in inches.
+    """
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
@@ -48,23 +52,23 @@ def canvas(
     return figure, [one for row in axes for one in row]
 
 
-def label(axes: Axes, x: str, y: str, title: str = "") -> None:
-    """Every axis says what it is."""
+def label_axes(axes: Axes, x: str, y: str, title: str = "") -> None:
+    """Name both axes, and the panel if there is a title."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if title:
         axes.set_title(title, fontsize=10, y=1.0)  # no place given: matplotlib measures all ticks again to find one
 
 
-def logarithmic(axis: Axis) -> None:
-    """A logarithmic axis with plain numbers at 1, 2 and 5, which stay apart where a decade is not filled."""
+def write_plain_numbers(axis: Axis) -> None:
+    """Write plain numbers at 1, 2 and 5 along a logarithmic axis, legible also where a decade is not filled."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
-def powers(axis: Axis) -> None:
-    """Powers of ten beside a logarithmic axis as plain words: setting them as formulas took longer than the curves."""
+def write_powers(axis: Axis) -> None:
+    """Write powers of ten along a logarithmic axis as plain text: as formulas they took longer than the curves."""
 
     def name(value: float, _: int) -> str:
         power = round(math.log10(abs(value))) if value else 0
@@ -75,15 +79,19 @@ def powers(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(name))
 
 
-def legend(axes: Axes, **where: Any) -> None:
-    """Without a frame, small."""
+def draw_legend(axes: Axes, **where: Any) -> None:
+    """Draw a small legend without a frame.
+
+    where: options of matplotlib's `legend`.
+    """
     axes.legend(**{"frameon": False, "fontsize": 8, **where})
 
 
 def mark(artists: Any, runs: Iterable[str]) -> None:
-    """Say which runs an artist shows, in the SVG too: the page hides it when all of them are hidden.
+    """Record which runs an artist shows, in the SVG too: the page hides it when all of them are hidden.
 
-    artists: one, or any nesting of lists of them, as matplotlib's calls return. Names are quoted: blanks part them.
+    artists: one artist, or any nesting of lists of them, as matplotlib's calls return.
+    runs: their names; quoted, because spaces separate them.
     """
     if isinstance(artists, (list, tuple)):
         for one in artists:
@@ -92,6 +100,6 @@ def mark(artists: Any, runs: Iterable[str]) -> None:
         artists.set_gid(f"{MARK}{' '.join(map(quote, runs))}")
 
 
-def caption(parts: Sequence[str]) -> str:
-    """One line under a figure: what was measured, on how much, how."""
+def join_caption(parts: Sequence[str]) -> str:
+    """Join the parts of a caption, without empty ones."""
     return "; ".join(part for part in parts if part)

@@ -80,7 +80,7 @@ class Surface:
 
 
 def find_global_surfaces(runs: Sequence[Run], everything: Collection, split: str = "train") -> list[Surface]:
-    """The last stored round of every run that has one, in the order of methods; FedAvg, if there, is the first."""
+    """Find the last surface of every run that has one, in the order of methods; FedAvg, if there, comes first."""
     found = [
         rounds[-1] for run in sort_runs(runs, everything) if (rounds := find_surfaces(run, runs, everything, split))
     ]
@@ -88,13 +88,13 @@ def find_global_surfaces(runs: Sequence[Run], everything: Collection, split: str
 
 
 def sort_runs(runs: Sequence[Run], everything: Collection) -> list[Run]:
-    """By method as in every legend, then by seed."""
+    """Sort runs by method as in every legend, then by seed."""
     order = list(assign_looks(run.algorithm for run in everything.runs))
     return sorted(runs, key=lambda run: (order.index(run.algorithm), run.seed))
 
 
 def find_local_surfaces(runs: Sequence[Run], everything: Collection) -> list[tuple[Surface, Surface]]:
-    """Participants' models of the last stored round: on their own data, and on everyone's."""
+    """Find participants' surfaces of the last stored round: on their own data, and on everyone's."""
     pairs = []
     for run in sort_runs(runs, everything):
         own, everyone = (find_surfaces(run, runs, everything, split, local=True) for split in ("own", "train"))
@@ -154,7 +154,7 @@ def _read_surface(answer: Answer, number: int, origin: Origin, split: str, run: 
 
 
 def keep_one_seed(surfaces: Sequence[Surface]) -> list[Surface]:
-    """Those of the first one's seed, and the first of every method that lacks it."""
+    """Keep the surfaces of the first one's seed, and the first of every method that lacks it."""
     seed = surfaces[0].run.seed
     there = {one.run.algorithm for one in surfaces if one.run.seed == seed}
     kept: list[Surface] = []
@@ -165,7 +165,7 @@ def keep_one_seed(surfaces: Sequence[Surface]) -> list[Surface]:
 
 
 def find_comparison(runs: Sequence[Run], everything: Collection) -> tuple[Surface, list[Surface]] | None:
-    """The baseline, and those that lie on its grid in directions made in the same way; nothing if there are none."""
+    """Find the baseline and the surfaces on the same grid and axes; None if there are none."""
     found = find_global_surfaces(runs, everything)
     if not found:
         return None
@@ -180,8 +180,8 @@ def _can_be_compared(one: Surface, other: Surface) -> bool:
 
 
 def name_surfaces(surfaces: Sequence[Surface], everything: Collection) -> list[str]:
-    """Methods with what they differ in, and the run's name where even that is not enough."""
-    named = variants.titles(list({one.run.name: one.run for one in surfaces}.values()), everything)
+    """Name surfaces by method and what they differ in, and by run where even that is not enough."""
+    named = variants.make_titles(list({one.run.name: one.run for one in surfaces}.values()), everything)
     texts = [named[one.run.name] for one in surfaces]
     return [
         text if texts.count(text) == 1 else f"{text}, {one.run.name}" for text, one in zip(texts, surfaces, strict=True)
@@ -189,14 +189,18 @@ def name_surfaces(surfaces: Sequence[Surface], everything: Collection) -> list[s
 
 
 def name_axes(surface: Surface) -> tuple[str, str]:
-    """What the two axes are."""
+    """Name the two axes of a surface."""
     if surface.about.get("axes") == "eigen":
         return "along eigenvector 1 (weight distance)", "along eigenvector 2 (weight distance)"
     return "direction 1 (filter-normalised)", "direction 2 (filter-normalised)"
 
 
 def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None) -> list[str]:
-    """For the caption: what was measured, on how much, how."""
+    """Describe surfaces for a caption: what was measured, on how many examples, and how.
+
+    what: the quantity that is drawn.
+    scale: its scale; None where nothing is clipped.
+    """
     first = surfaces[0]
     counts, rounds, seeds = (
         ", ".join(map(str, sorted(set(values))))
@@ -215,6 +219,6 @@ def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None)
         ABOUT.get(str(first.about.get("axes")), "").format(seed=first.about.get("seed")),
         f"norm layers {first.about.get('batchnorm', 'frozen')}",
         f"seed {seeds}",
-        scale.said() if scale is not None else "",
+        scale.describe() if scale is not None else "",
         "holes or hatching: no loss could be computed" if holes else "",
     ]

@@ -22,7 +22,7 @@ MAPS = ("QuadMesh", "QuadContourSet", "TriContourSet", "PolyQuadMesh")
 SHADES = 12  # a group with so many different fills is a map too, whatever it is called
 
 
-def inline(text: str, prefix: str, label: str) -> str:
+def inline_svg(text: str, prefix: str, label: str) -> str:
     """An <svg> element for a page in which many others lie; `prefix` makes its ids unique there.
 
     label: what it shows, for those who do not see it.

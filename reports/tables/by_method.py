@@ -6,27 +6,31 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from reports.palette import assign_looks
+from reports.progress import CROSS
 from reports.runs import Collection, Run
-from reports.standing import CROSS
 from reports.tables.cells import Found
 from reports.tables.table import Cell, Column, Line
-from reports.variants import Variant, variants
+from reports.variants import Variant, find_variants
 
 
-def sections(everything: Collection) -> Iterator[tuple[str, list[Run], list[Variant]]]:
+def list_sections(everything: Collection) -> Iterator[tuple[str, list[Run], list[Variant]]]:
+    """List every pair of data set and partition: its title, its runs, and their variants."""
     for data, heterogeneity in everything.settings:
-        runs = everything.of(data, heterogeneity)
-        yield f"{data}, {heterogeneity}".strip(", "), runs, variants(runs, everything)
+        runs = everything.select(data, heterogeneity)
+        yield f"{data}, {heterogeneity}".strip(", "), runs, find_variants(runs, everything)
 
 
-def by_method(
+def tabulate_methods(
     everything: Collection, columns_of: Callable[[str, list[Run], list[Variant]], list[Found]]
 ) -> tuple[tuple[Column, ...], tuple[Line, ...]]:
-    """A row per method, columns for every data set and partition; those without any number are left out."""
+    """Make a row per method, and columns for every data set and partition; columns without any number are left out.
+
+    columns_of: makes the columns of a section from its title, its runs and their variants.
+    """
     columns: list[Column] = []
     found: dict[str, dict[int, Cell]] = {}
     runs: dict[str, list[str]] = {}
-    for section, members, methods in sections(everything):
+    for section, members, methods in list_sections(everything):
         for column, find in columns_of(section, members, methods):
             cells = {variant.name: find(variant) for variant in methods}
             crossed = column.kept and any(cell.missing == CROSS for cell in cells.values())
@@ -38,7 +42,7 @@ def by_method(
         for variant in methods:
             runs.setdefault(variant.name, []).extend(variant.names)
     lines = []
-    for name in in_order(everything):
+    for name in sort_variants(everything):
         if name not in found:
             continue
         cells_of = tuple(found[name].get(place, Cell()) for place in range(len(columns)))
@@ -47,14 +51,15 @@ def by_method(
     return tuple(columns), tuple(lines)
 
 
-def in_order(everything: Collection) -> list[str]:
-    """Names of all variants as in legends: by method, then as they come."""
+def sort_variants(everything: Collection) -> list[str]:
+    """Sort the names of all variants as in legends: by method, then in order of appearance."""
     methods = list(assign_looks(run.algorithm for run in everything.runs))
-    found = {one.name: one.algorithm for _, _, variants in sections(everything) for one in variants}
+    found = {one.name: one.algorithm for _, _, find_variants in list_sections(everything) for one in find_variants}
     return sorted(found, key=lambda name: methods.index(found[name]))
 
 
-def seeds_of(lines: Sequence[Line]) -> str:
+def describe_seed_counts(lines: Sequence[Line]) -> str:
+    """Say over how many seeds the cells of a table are means."""
     counts = sorted({cell.seeds for line in lines for cell in line.cells if cell.seeds})
     if not counts or counts[-1:] == [1]:
         return "One seed."

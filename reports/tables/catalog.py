@@ -11,37 +11,37 @@ import numpy as np
 
 from reports.measures import (
     MEASURES,
-    bytes_per_round,
-    last_participants,
-    personal_scores,
-    personal_strategies,
-    targets,
-    to_target,
+    count_bytes_per_round,
+    find_last_participants,
+    find_target_cost,
+    list_personal_scores,
+    list_personal_strategies,
+    list_targets,
 )
+from reports.progress import DAGGER, select_counted
 from reports.reading import attempt
 from reports.runs import Collection, Run
-from reports.standing import DAGGER, counted
-from reports.tables.by_method import by_method, in_order, sections, seeds_of
-from reports.tables.cells import Found, cell_of, footnotes, marked, mean_cell, measured
+from reports.tables.by_method import describe_seed_counts, list_sections, sort_variants, tabulate_methods
+from reports.tables.cells import Found, average_values, make_cell, make_column, mark_progress, write_footnotes
 from reports.tables.table import BOLD, Cell, Column, Line, Table
 from reports.tables.typeset import SUFFIXES, render, save
 from reports.variants import Variant
 
-__all__ = ["SUFFIXES", "TABLES", "Table", "made", "render", "save"]
+__all__ = ["SUFFIXES", "TABLES", "Table", "make_tables", "render", "save"]
 
 MEGA = 1e6
 CLIENTS = 10  # rows of clients of one data set and partition, at most
 OWNED = 0.9  # share of a client's examples from which a class is called its own
 
 
-def accuracy(everything: Collection) -> Table | None:
-    """Method by heterogeneity, with what a round costs (FedGloSS, Table 3)."""
-    columns, lines = by_method(
-        everything, lambda section, runs, _: [measured(MEASURES["accuracy"], "accuracy (%)", section, runs)]
+def make_accuracy(everything: Collection) -> Table | None:
+    """Tabulate final accuracy by method and partition, with what a round costs (FedGloSS, Table 3)."""
+    columns, lines = tabulate_methods(
+        everything, lambda section, runs, _: [make_column(MEASURES["accuracy"], "accuracy (%)", section, runs)]
     )
     if not lines:
         return None
-    costs = _costs(everything)
+    costs = _find_costs(everything)
     if costs:
         columns = (Column("bytes a round", decimals=1, unit="\N{MULTIPLICATION SIGN}"), *columns)
         lines = tuple(Line(one.label, one.runs, (Cell(costs.get(one.label, math.nan)), *one.cells)) for one in lines)
@@ -54,15 +54,15 @@ def accuracy(everything: Collection) -> Table | None:
         "method",
         columns,
         lines,
-        f"{seeds_of(lines)} Mean over the last evaluated rounds.{swa}",
+        f"{describe_seed_counts(lines)} Mean over the last evaluated rounds.{swa}",
     )
 
 
-def _costs(everything: Collection) -> dict[str, float]:
+def _find_costs(everything: Collection) -> dict[str, float]:
     """Bytes of a round, relative to the first method of the same data set and partition."""
     found: dict[str, float] = {}
-    for _, _, methods in sections(everything):
-        sent = {one.name: float(np.mean([bytes_per_round(run) for run in one.runs])) for one in methods}
+    for _, _, methods in list_sections(everything):
+        sent = {one.name: float(np.mean([count_bytes_per_round(run) for run in one.runs])) for one in methods}
         first = next(iter(sent.values()))
         for name, value in sent.items():
             if math.isfinite(value / first if first else math.nan):
@@ -70,21 +70,21 @@ def _costs(everything: Collection) -> dict[str, float]:
     return found
 
 
-def communication(everything: Collection) -> Table | None:
-    """Accuracy, and rounds and megabytes to the highest target that the first method reaches (FedGloSS, Table 5)."""
+def make_communication(everything: Collection) -> Table | None:
+    """Tabulate accuracy, and rounds and megabytes to the first method's highest target (FedGloSS, Table 5)."""
 
     def columns_of(section: str, runs: list[Run], methods: list[Variant]) -> list[Found]:
-        target = _fair_target(runs, methods)
+        target = _choose_target(runs, methods)
         if target is None:
             return []
         titles = (f"rounds to {100 * target:g} %", f"MB to {100 * target:g} %")
         return [
-            measured(MEASURES["accuracy"], "accuracy (%)", section, runs),
-            (Column(titles[0], section, "lower", 0), lambda variant: _until(variant, target, 0, 1.0)),
-            (Column(titles[1], section, "lower", 1), lambda variant: _until(variant, target, 1, MEGA)),
+            make_column(MEASURES["accuracy"], "accuracy (%)", section, runs),
+            (Column(titles[0], section, "lower", 0), lambda variant: _make_target_cell(variant, target, 0, 1.0)),
+            (Column(titles[1], section, "lower", 1), lambda variant: _make_target_cell(variant, target, 1, MEGA)),
         ]
 
-    columns, lines = by_method(everything, columns_of)
+    columns, lines = tabulate_methods(everything, columns_of)
     if not lines:
         return None
     return Table(
@@ -95,38 +95,38 @@ def communication(everything: Collection) -> Table | None:
         "method",
         columns,
         lines,
-        f"{seeds_of(lines)} Bytes down and up, until the server's model or its SWA average is as good.",
+        f"{describe_seed_counts(lines)} Bytes down and up, until the server's model or its SWA average is as good.",
     )
 
 
-def _fair_target(runs: Sequence[Run], methods: Sequence[Variant]) -> float | None:
+def _choose_target(runs: Sequence[Run], methods: Sequence[Variant]) -> float | None:
     """The highest target that the first method reaches with every seed, or any method with any."""
-    wanted = targets(runs)
-    reached = [one for one in wanted if all(math.isfinite(to_target(run, one)[0]) for run in methods[0].runs)]
-    anyone = [one for one in wanted if any(math.isfinite(to_target(run, one)[0]) for run in runs)]
+    wanted = list_targets(runs)
+    reached = [one for one in wanted if all(math.isfinite(find_target_cost(run, one)[0]) for run in methods[0].runs)]
+    anyone = [one for one in wanted if any(math.isfinite(find_target_cost(run, one)[0]) for run in runs)]
     return max(reached or anyone, default=None)
 
 
-def _until(variant: Variant, target: float, which: int, unit: float) -> Cell:
-    """Of seeds that count; an unfinished run has not said its last word, so there a target is open and not missed."""
-    known = [run for run in counted(variant.runs) if run.measured("training") is not None]
-    values = [to_target(run, target)[which] / unit for run in known]
+def _make_target_cell(variant: Variant, target: float, which: int, unit: float) -> Cell:
+    """Average over the seeds that count; an unfinished run may still reach a target, so it is open, not missed."""
+    known = [run for run in select_counted(variant.runs) if run.measured("training") is not None]
+    values = [find_target_cost(run, target)[which] / unit for run in known]
     if not known:
-        return marked(Cell(), variant.runs)
-    final = all(run.standing.final for run in known)
-    cell = mean_cell(values, missing="never" if final else "not yet")
+        return mark_progress(Cell(), variant.runs)
+    final = all(run.progress.final for run in known)
+    cell = average_values(values, missing="never" if final else "not yet")
     never = sum(not math.isfinite(value) for value in values)
     note = f"{never} of {len(values)} {cell.missing}" if 0 < never < len(values) else ""
-    return marked(replace(cell, note=note), variant.runs)
+    return mark_progress(replace(cell, note=note), variant.runs)
 
 
-def sharpness(everything: Collection) -> Table | None:
-    """Largest eigenvalue of the global model and its ratio to the fifth (FedGloSS, Table 8; FedASAM, Table 1)."""
-    columns, lines = by_method(
+def make_sharpness(everything: Collection) -> Table | None:
+    """Tabulate the largest eigenvalue and its ratio to the fifth (FedGloSS, Table 8; FedASAM, Table 1)."""
+    columns, lines = tabulate_methods(
         everything,
         lambda section, *_: [
-            measured(MEASURES["lambda_1"], "λ₁", section),
-            measured(MEASURES["ratio"], "λ₁/λ₅", section),
+            make_column(MEASURES["lambda_1"], "λ₁", section),
+            make_column(MEASURES["ratio"], "λ₁/λ₅", section),
         ],
     )
     if not lines:
@@ -139,12 +139,13 @@ def sharpness(everything: Collection) -> Table | None:
         "method",
         columns,
         lines,
-        f"{seeds_of(lines)} Eigenvalues of the Hessian at the last round looked at.{_whose(everything)}",
+        f"{describe_seed_counts(lines)} Eigenvalues of the Hessian at the last round looked at."
+        + _describe_model(everything),
     )
 
 
-def _whose(everything: Collection) -> str:
-    """Readers of a row with SWA in its name must know whose eigenvalues these are."""
+def _describe_model(everything: Collection) -> str:
+    """Say whose eigenvalues stand in rows with SWA in their name."""
     averaged = [run.answer("curvature") for run in everything.runs if "swa" in run.settings]
     models = sorted({str(answer.settings.get("model", "server")) for answer in averaged if answer is not None})
     words = {
@@ -156,19 +157,19 @@ def _whose(everything: Collection) -> str:
     return f" With SWA: of {' or '.join(dict.fromkeys(words[model] for model in models))}." if models else ""
 
 
-def personal(everything: Collection) -> Table | None:
-    """Accuracy on clients' own data: of the global model, and of models made for them (FedFSA, T1; FedSoL, T5)."""
+def make_personal(everything: Collection) -> Table | None:
+    """Tabulate accuracy of global and personal models on clients' own data (FedFSA, T1; FedSoL, T5)."""
 
     def columns_of(section: str, runs: list[Run], methods: list[Variant]) -> list[Found]:
-        strategies = personal_strategies(runs)
+        strategies = list_personal_strategies(runs)
         if not any(run.personal for run in runs):
             return []
         return [
-            _over_clients(None, "global model", section),
-            *(_over_clients(name, name, section) for name in strategies),
+            _average_clients(None, "global model", section),
+            *(_average_clients(name, name, section) for name in strategies),
         ]
 
-    columns, lines = by_method(everything, columns_of)
+    columns, lines = tabulate_methods(everything, columns_of)
     if not lines:
         return None
     return Table(
@@ -184,30 +185,33 @@ def personal(everything: Collection) -> Table | None:
     )
 
 
-def _over_clients(strategy: str | None, title: str, section: str) -> Found:
+def _average_clients(strategy: str | None, title: str, section: str) -> Found:
     """Mean and standard deviation over clients (divided by their number), each averaged over seeds."""
 
     def find(variant: Variant) -> Cell:
-        scores = [some for run in counted(variant.runs) if len(some := personal_scores(run, strategy))]
-        cell = mean_cell([float(some.mean()) for some in scores]) if scores else Cell()
+        scores = [some for run in select_counted(variant.runs) if len(some := list_personal_scores(run, strategy))]
+        cell = average_values([float(some.mean()) for some in scores]) if scores else Cell()
         spread = float(np.mean([some.std() for some in scores])) if scores else math.nan
         over_seeds = cell.spread / math.sqrt(cell.seeds) if cell.seeds > 1 else math.nan
-        return marked(replace(cell, spread=spread, seed_error=over_seeds), variant.runs)
+        return mark_progress(replace(cell, spread=spread, seed_error=over_seeds), variant.runs)
 
     return Column(f"{title} (%)", section, "higher", 1), find
 
 
-def local_global(everything: Collection) -> Table | None:
-    """Largest eigenvalue of each participant's model on its own data and on everyone's (FedGloSS, Table 1)."""
-    parts = [(title, runs, [one for one in methods if _seen(one)]) for title, runs, methods in sections(everything)]
+def make_local_global(everything: Collection) -> Table | None:
+    """Tabulate the largest eigenvalue of local models, on own data and on everyone's (FedGloSS, Table 1)."""
+    parts = [
+        (title, runs, [one for one in methods if _was_measured(one)])
+        for title, runs, methods in list_sections(everything)
+    ]
     there = {one.name for _, _, methods in parts for one in methods}
-    names = [name for name in in_order(everything) if name in there]
+    names = [name for name in sort_variants(everything) if name in there]
     if not names:
         return None
     lines: list[Line] = []
     for title, _, methods in parts:
         if methods:
-            lines += _client_lines(title, {one.name: one for one in methods}, names)
+            lines += _list_client_lines(title, {one.name: one for one in methods}, names)
     shown = {
         name: tuple(run for _, _, ms in parts for one in ms if one.name == name for run in one.names) for name in names
     }
@@ -228,62 +232,62 @@ def local_global(everything: Collection) -> Table | None:
     )
 
 
-def _seen(variant: Variant) -> bool:
-    return any(_last_pairs(run) for run in variant.runs)
+def _was_measured(variant: Variant) -> bool:
+    return any(_find_last_pairs(run) for run in variant.runs)
 
 
-def _client_lines(title: str, methods: dict[str, Variant], names: Sequence[str]) -> list[Line]:
-    looked = {name: [run for run in counted(one.runs) if _last_pairs(run)] for name, one in methods.items()}
+def _list_client_lines(title: str, methods: dict[str, Variant], names: Sequence[str]) -> list[Line]:
+    looked = {name: [run for run in select_counted(one.runs) if _find_last_pairs(run)] for name, one in methods.items()}
     first = {name: some[0] for name, some in looked.items() if some}
-    values = {name: _last_pairs(run) for name, run in first.items()}
+    values = {name: _find_last_pairs(run) for name, run in first.items()}
     clients = sorted({client for one in values.values() for client in one})
     runs = tuple(run for one in methods.values() for run in one.names)
     lines = []
     for client in clients[:CLIENTS]:
         pair = tuple(
-            _client_cell(value, first.get(name))
+            _make_client_cell(value, first.get(name))
             for name in names
             for value in values.get(name, {}).get(client, (math.nan, math.nan))
         )
-        lines.append(Line(_client_name(next(iter(first.values())), client), runs, pair, title))
+        lines.append(Line(_name_client(next(iter(first.values())), client), runs, pair, title))
     means: list[Cell] = []
     for name in names:
         for key in ("local", "everyone"):
-            means.append(cell_of(methods[name].runs, MEASURES[key]) if name in methods else Cell())
+            means.append(make_cell(methods[name].runs, MEASURES[key]) if name in methods else Cell())
     return [*lines, Line("mean", runs, tuple(means), title)]
 
 
-def _client_cell(value: float, run: Run | None) -> Cell:
+def _make_client_cell(value: float, run: Run | None) -> Cell:
     if run is None or not math.isfinite(value):
         return Cell()
-    return Cell(value, seeds=1, mark="" if run.standing.final else DAGGER, ranked=run.standing.final)
+    return Cell(value, seeds=1, mark="" if run.progress.final else DAGGER, ranked=run.progress.final)
 
 
-def _last_pairs(run: Run) -> dict[int, tuple[float, float]]:
+def _find_last_pairs(run: Run) -> dict[int, tuple[float, float]]:
     """Client -> largest eigenvalue on its own data and on everyone's, at the last round with local models."""
     data = run.measured("local_global")
     if data is None or "local_eigenvalue" not in data:
         return {}
-    last = last_participants(data, "distance").sel(rank=1)
+    last = find_last_participants(data, "distance").sel(rank=1)
     columns = (last[name].values.tolist() for name in ("client", "local_eigenvalue", "global_eigenvalue"))
     return {client: (own, wide) for client, own, wide in zip(*columns, strict=True)}
 
 
-def _client_name(run: Run, client: int) -> str:
-    """With the class it holds, where that is one: so the papers name clients."""
-    if run.dealt is not None and client < len(run.dealt):
-        counts = run.dealt[client]
+def _name_client(run: Run, client: int) -> str:
+    """Name a client as papers do: with its class, where it holds a single one."""
+    if run.class_counts is not None and client < len(run.class_counts):
+        counts = run.class_counts[client]
         if counts.max() >= OWNED * counts.sum():
             return f"{client} (class {int(counts.argmax())})"
     return str(client)
 
 
 TABLES: dict[str, Callable[[Collection], Table | None]] = {
-    "accuracy": accuracy,
-    "communication": communication,
-    "personal": personal,
-    "sharpness": sharpness,
-    "local_global": local_global,
+    "accuracy": make_accuracy,
+    "communication": make_communication,
+    "personal": make_personal,
+    "sharpness": make_sharpness,
+    "local_global": make_local_global,
 }
 
 
@@ -293,10 +297,11 @@ USED = {  # measures of a table, for its footnotes
 }
 
 
-def made(everything: Collection, *, bold: str = "clear", problems: list[str] | None = None) -> list[Table]:
-    """Every table for which there are numbers; one that cannot be made is a line among the problems.
+def make_tables(everything: Collection, *, bold: str = "clear", problems: list[str] | None = None) -> list[Table]:
+    """Make every table for which there are numbers.
 
     bold: what is set bold, a key of BOLD.
+    problems: gets a line for each table that cannot be made; None: such a table is an error.
     """
     if bold not in BOLD:
         raise ValueError(f"bold must be one of {', '.join(BOLD)}; got {bold!r}")
@@ -306,12 +311,12 @@ def made(everything: Collection, *, bold: str = "clear", problems: list[str] | N
         raise ValueError("; ".join(said))
     if problems is not None:
         problems += said
-    return [_finished(table, everything, bold) for table in found if table is not None]
+    return [_finish(table, everything, bold) for table in found if table is not None]
 
 
-def _finished(table: Table, everything: Collection, bold: str) -> Table:
+def _finish(table: Table, everything: Collection, bold: str) -> Table:
     """With what bold and the marks mean."""
     names = [name for line in table.lines for name in line.runs]
     measures = [MEASURES[name] for name in USED.get(table.name, ())]
-    below = footnotes(everything, names, measures)
+    below = write_footnotes(everything, names, measures)
     return replace(table, bold=bold, note=f"{table.note} {BOLD[bold]}", footnotes=below)

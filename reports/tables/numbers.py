@@ -7,20 +7,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.measures import MEASURES
+from reports.progress import CROSS
 from reports.runs import Collection, Run
-from reports.standing import CROSS
-from reports.tables.cells import footnotes, measured
-from reports.tables.table import Cell, Column, Line, Table, written
-from reports.variants import variants
+from reports.tables.cells import make_column, write_footnotes
+from reports.tables.table import Cell, Column, Line, Table, format_numbers
+from reports.variants import find_variants
 
 # by name in MEASURES; a local model is not better for being flat on its own data, so that is not compared
 WANTED = {"accuracy": "higher", "lambda_1": "lower", "local": "", "everyone": "lower", "incompatibility": "lower"}
 
 
-def key_numbers(title: str, runs: Sequence[Run], everything: Collection, *, bold: str = "clear") -> Table | None:
-    """A row per method; what was measured for none of them is left out. bold: a key of BOLD."""
-    methods = variants(runs, everything)
-    found = {name: measured(MEASURES[name], MEASURES[name].label, "", runs) for name in WANTED}
+def make_key_numbers(title: str, runs: Sequence[Run], everything: Collection, *, bold: str = "clear") -> Table | None:
+    """Make a table of the key numbers, a row per method; None where nothing was measured.
+
+    title: of the data set and partition.
+    runs: those on it.
+    bold: what is set bold, a key of BOLD.
+    """
+    methods = find_variants(runs, everything)
+    found = {name: make_column(MEASURES[name], MEASURES[name].label, "", runs) for name in WANTED}
     cells = {name: [find(one) for one in methods] for name, (_, find) in found.items()}
     names = [
         name
@@ -35,11 +40,11 @@ def key_numbers(title: str, runs: Sequence[Run], everything: Collection, *, bold
         Line(one.name, tuple(one.names), tuple(cells[name][place] for name in names), one.algorithm)
         for place, one in enumerate(methods)
     ]
-    below = footnotes(everything, [run.name for run in runs], [MEASURES[name] for name in names])
+    below = write_footnotes(everything, [run.name for run in runs], [MEASURES[name] for name in names])
     return Table("key_numbers", "", title, "", "method", tuple(columns), tuple(lines), footnotes=below, bold=bold)
 
 
-def short(cell: Cell, column: Column) -> str:
-    """Three digits that count: incompatibilities go down to millionths."""
+def format_short(cell: Cell, column: Column) -> str:
+    """Format a cell with three significant digits, because incompatibilities go down to millionths."""
     kind = ".3g" if column.decimals is None else f".{column.decimals}f"
-    return written(cell, column, kind, ".2g" if column.decimals is None else kind)
+    return format_numbers(cell, column, kind, ".2g" if column.decimals is None else kind)

@@ -93,8 +93,8 @@ class Table:
     bold: str = "clear"  # key of BOLD
 
 
-def ranks(table: Table) -> dict[tuple[int, int], int]:
-    """1 for the best cells, 2 for the second best, by row and column; see BOLD for what counts as better."""
+def rank_cells(table: Table) -> dict[tuple[int, int], int]:
+    """Rank the cells of a table, by row and column: 1 for the best, 2 for the second best; see BOLD for what counts."""
     found: dict[tuple[int, int], int] = {}
     rows, columns = range(len(table.lines)), range(len(table.columns))
     if table.across:
@@ -105,16 +105,16 @@ def ranks(table: Table) -> dict[tuple[int, int], int]:
     for members in sets:
         column = table.columns[members[0][1]] if members else Column("")
         cells = {(i, j): table.lines[i].cells[j] for i, j in members}
-        cells = {place: cell for place, cell in cells.items() if _comparable(cell)}
+        cells = {place: cell for place, cell in cells.items() if _is_comparable(cell)}
         if column.better:
-            places = _plain_ranks(cells, column) if table.bold == "plain" else _clear_ranks(cells, column)
-            found |= {place: rank for place, rank in places.items() if not at_chance(cells[place], column)}
+            places = _rank_plainly(cells, column) if table.bold == "plain" else _rank_clearly(cells, column)
+            found |= {place: rank for place, rank in places.items() if not is_at_chance(cells[place], column)}
     return found
 
 
-def _plain_ranks(cells: dict[Place, Cell], column: Column) -> dict[Place, int]:
-    """As papers do: equal as written is equal."""
-    values = {place: round(cell.mean, places_of(cell, column)) for place, cell in cells.items()}
+def _rank_plainly(cells: dict[Place, Cell], column: Column) -> dict[Place, int]:
+    """Rank as papers do: numbers that are written alike are equal."""
+    values = {place: round(cell.mean, count_decimals(cell, column)) for place, cell in cells.items()}
     order = sorted(set(values.values()), reverse=column.better == "higher")
     if len(order) < 2:
         return {}
@@ -122,23 +122,23 @@ def _plain_ranks(cells: dict[Place, Cell], column: Column) -> dict[Place, int]:
     return best | {place: 2 for place, value in values.items() if value == order[1] and len(order) > 2}
 
 
-def _clear_ranks(cells: dict[Place, Cell], column: Column) -> dict[Place, int]:
-    """The best if it is clear of all others, and then the second best if it is clear of all behind it."""
+def _rank_clearly(cells: dict[Place, Cell], column: Column) -> dict[Place, int]:
+    """Rank the best if it is clear of all others, then the second best if it is clear of all behind it."""
     order = sorted(cells, key=lambda place: cells[place].mean, reverse=column.better == "higher")
     found: dict[Place, int] = {}
     for rank, (place, behind) in enumerate(((order[:1], order[1:]), (order[1:2], order[2:])), start=1):
-        if not behind or not all(_clear(cells[place[0]], cells[other]) for other in behind):
+        if not behind or not all(_differ(cells[place[0]], cells[other]) for other in behind):
             break
         found[place[0]] = rank
     return found
 
 
-def _clear(one: Cell, other: Cell) -> bool:
-    """Whether two numbers differ by more than chance does; never where an error is not known."""
+def _differ(one: Cell, other: Cell) -> bool:
+    """Whether two numbers differ by more than chance; never where an error is not known."""
     return abs(one.mean - other.mean) > CLEAR * math.hypot(one.doubt, other.doubt)
 
 
-def at_chance(cell: Cell, column: Column) -> bool:
+def is_at_chance(cell: Cell, column: Column) -> bool:
     """Whether a number is no better than guessing."""
     if not math.isfinite(column.chance):
         return False
@@ -146,12 +146,12 @@ def at_chance(cell: Cell, column: Column) -> bool:
     return cell.mean - column.chance <= max(margin, GUESSING * column.chance)
 
 
-def _comparable(cell: Cell) -> bool:
+def _is_comparable(cell: Cell) -> bool:
     return math.isfinite(cell.mean) and not cell.note and cell.ranked
 
 
-def places_of(cell: Cell, column: Column) -> int:
-    """Decimals: as the column says, or so that three digits of the mean count."""
+def count_decimals(cell: Cell, column: Column) -> int:
+    """Count the decimals of a cell: those of its column, or as many as give the mean three significant digits."""
     if column.decimals is not None:
         return column.decimals
     size = abs(cell.mean)
@@ -159,14 +159,17 @@ def places_of(cell: Cell, column: Column) -> int:
     return min(max(DIGITS - 1 - power, 0), MOST)
 
 
-def text_of(cell: Cell, column: Column) -> str:
-    """A cell in plain text."""
-    places = places_of(cell, column)
-    return written(cell, column, f".{places}f", f".{places}f")
+def format_cell(cell: Cell, column: Column) -> str:
+    """Format a cell as plain text."""
+    places = count_decimals(cell, column)
+    return format_numbers(cell, column, f".{places}f", f".{places}f")
 
 
-def written(cell: Cell, column: Column, mean: str, spread: str) -> str:
-    """A cell with its numbers in these formats: what it is, its spread over seeds, and in brackets what it rests on."""
+def format_numbers(cell: Cell, column: Column, mean: str, spread: str) -> str:
+    """Format a cell: the mean, the spread over seeds, and in brackets its examples, error and note.
+
+    mean, spread: format specifications of the two numbers, such as ".1f".
+    """
     if not math.isfinite(cell.mean):
         return cell.missing
     text = f"{cell.mean:{mean}}{column.unit}{cell.mark}"

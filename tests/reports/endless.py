@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.runs import Collection, Run
 
 
-def draw(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     Path(f"{os.environ['ENDLESS']}{os.getpid()}").touch()
     time.sleep(600)
     return []

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawn, Figure
+from reports.figure import Drawing, Figure
 from reports.palette import assign_looks
-from reports.plotting.style import canvas, label, legend, mark
+from reports.plotting.style import draw_legend, label_axes, make_canvas, mark
 from reports.runs import Collection, Run
 
 
-def draw_lines(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def draw_lines(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """A line per run, in axes that it shares with the others, and a map of its own beside it."""
-    figure, axes = canvas(1, 1 + len(runs), width=9.0, height=3.0)
+    figure, axes = make_canvas(1, 1 + len(runs), width=9.0, height=3.0)
     chosen = assign_looks(run.algorithm for run in everything.runs)
     rows = []
     for place, run in enumerate(runs):
@@ -20,17 +20,17 @@ def draw_lines(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
         mark(line, [run.name])
         axes[1 + place].pcolormesh([[place, 1], [2, 3]])
         axes[1 + place].text(0.5, 0.5, "inside")
-        label(axes[1 + place], "x", "y", "above")
+        label_axes(axes[1 + place], "x", "y", "above")
         mark(axes[1 + place], [run.name])
         rows += [{"run": run.name, "x": x, "y": place + x} for x in (0, 1)]
-    label(axes[0], "x", "y")
-    legend(axes[0])
-    return [Drawn(figure, rows, "lines; n = 2 < 3")]
+    label_axes(axes[0], "x", "y")
+    draw_legend(axes[0])
+    return [Drawing(figure, rows, "lines; n = 2 < 3")]
 
 
-def draw_surface(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
-    figure, (axes,) = canvas()
-    label(axes, "x", "y")
+def draw_surface(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
+    figure, (axes,) = make_canvas()
+    label_axes(axes, "x", "y")
     traces = [
         {
             "type": "surface",
@@ -42,10 +42,10 @@ def draw_surface(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
     ]
     camera = {"eye": {"x": 1.5, "y": 1.5, "z": 1.0}}
     scene = {"data": traces, "layout": {"scene": {"camera": camera}}}
-    return [Drawn(figure, [{"run": run.name, "z": 1} for run in runs], "surface", interactive=scene)]
+    return [Drawing(figure, [{"run": run.name, "z": 1} for run in runs], "surface", interactive=scene)]
 
 
-def fail(runs: Sequence[Run], everything: Collection) -> list[Drawn]:
+def fail(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     raise ZeroDivisionError("no numbers")
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from reports import animation
-from reports.animation import animate, over_rounds, rotating
+from reports.animation import animate, animate_rounds, animate_turn
 from reports.plotting.surfaces import find_comparison, find_surfaces
 from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
@@ -41,14 +41,14 @@ def test_a_surface_turns(tmp_path: Path) -> None:
     found = read(tmp_path)
     pair = find_comparison(found.runs, found)
     assert pair is not None
-    path = rotating(pair[0], pair[1][0], tmp_path / "turn.gif", "red", found)
+    path = animate_turn(pair[0], pair[1][0], tmp_path / "turn.gif", "red", found)
     assert len(set(frames(path))) == 3
     assert path.stat().st_size < 2e6 * 3 / 36
 
 
 def test_rounds_pass_one_frame_each(tmp_path: Path) -> None:
     found = read(tmp_path, rounds=(2, 5, 10))
-    path = over_rounds(find_surfaces(found.runs[0], found.runs, found, "train"), tmp_path / "rounds.gif", found)
+    path = animate_rounds(find_surfaces(found.runs[0], found.runs, found, "train"), tmp_path / "rounds.gif", found)
     assert len(set(frames(path))) == 3
 
 
@@ -82,4 +82,4 @@ def test_a_missing_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert paths == []
     assert "ffmpeg" in line
     with pytest.raises(ValueError, match=r"end in \.gif or \.mp4"):
-        animation.writer_for(Path("a.webm"), 3)
+        animation.choose_writer(Path("a.webm"), 3)

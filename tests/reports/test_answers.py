@@ -18,8 +18,8 @@ from reports.catalog import FIGURES
 from reports.command import find_runs, report
 from reports.figures.personal import FIGURE
 from reports.runs import read_runs
-from reports.tables.catalog import made
-from reports.tables.table import text_of
+from reports.tables.catalog import make_tables
+from reports.tables.table import format_cell
 from tests.reports.conftest import make_run
 from tests.reports.results import curvature
 from training.personal.scores import ClientScore, PersonalResult
@@ -38,7 +38,7 @@ def test_a_model_of_ones_own_is_reported(tmp_path: Path) -> None:
     )  # analyze --model --out mine
     store.write(tmp_path / "other" / "analysis" / "curvature" / "default.h5", answer("vgg", {"model": "def"}, 2.0))
     found = read_runs(find_runs([tmp_path / "mine", tmp_path / "other"]))
-    assert [(run.name, run.standing.state) for run in found.runs] == [("resnet", "given"), ("vgg", "given")]
+    assert [(run.name, run.progress.state) for run in found.runs] == [("resnet", "given"), ("vgg", "given")]
     assert found.problems == []
     console = Console(file=io.StringIO(), width=300)
     text = report(
@@ -47,7 +47,7 @@ def test_a_model_of_ones_own_is_reported(tmp_path: Path) -> None:
     assert "2 models not trained here: resnet and vgg." in text
     assert "Largest eigenvalue over rounds" in text or "eigenvalue" in text
     assert "landscape train" not in text
-    (sharp,) = made(found)
+    (sharp,) = make_tables(found)
     assert [line.label for line in sharp.lines] == ["resnet", "vgg"]
 
 
@@ -141,9 +141,9 @@ def test_results_of_landscape_personal_reach_tables_and_figures(tmp_path: Path) 
         save_scores(run / "personal" / result.file, result)
     found = read_runs([run])
     assert found.problems == []
-    (table,) = [one for one in made(found) if one.name == "personal"]
+    (table,) = [one for one in make_tables(found) if one.name == "personal"]
     assert [column.title for column in table.columns] == ["global model (%)", "finetune (%)", "knn (%)"]
-    texts = [text_of(cell, column) for cell, column in zip(table.lines[0].cells, table.columns, strict=True)]
+    texts = [format_cell(cell, column) for cell, column in zip(table.lines[0].cells, table.columns, strict=True)]
     assert texts == ["50.0 ± 0.0", "70.0 ± 10.0", "70.0 ± 20.0"]
     assert "standard deviation over clients" in table.note
     (drawn,) = FIGURE.draw(found.runs, found)
@@ -168,7 +168,7 @@ def test_runs_of_all_seeds_show_the_spread_over_clients(tmp_path: Path) -> None:
     for run, after in zip(runs, ([0.6, 0.8], [0.5, 0.9]), strict=True):
         result = scores("finetune", after)
         save_scores(run / "personal" / result.file, result)
-    (table,) = [one for one in made(read_runs(runs)) if one.name == "personal"]
+    (table,) = [one for one in make_tables(read_runs(runs)) if one.name == "personal"]
     cell = table.lines[0].cells[1]
     assert (cell.mean, cell.spread, cell.seeds) == (pytest.approx(70.0), pytest.approx(15.0), 2)
     assert cell.doubt == pytest.approx(0.0)  # over seeds: 70 and 70

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from reports import drawing
 from reports.catalog import FIGURES
-from reports.command import default_out, find_runs, list_figures, report
+from reports.command import choose_folder, find_runs, list_figures, report
 from reports.page import page
 from tests.reports.conftest import make_run
 from tests.reports.sample import FAILING, LINES, SURFACE
@@ -118,9 +118,9 @@ def test_figures_are_listed_with_what_they_are_drawn_from(console: Console) -> N
 def test_where_it_goes(runs: list[Path], tmp_path: Path) -> None:
     assert find_runs([tmp_path / "runs"]) == runs
     assert find_runs([runs[1], runs[1]]) == [runs[1]]
-    assert default_out(runs) == tmp_path / "runs" / "report"
-    assert default_out(runs[:1]) == runs[0] / "report"
-    assert default_out([tmp_path / "a" / "x", tmp_path / "b" / "y"]) == tmp_path / "report"
+    assert choose_folder(runs) == tmp_path / "runs" / "report"
+    assert choose_folder(runs[:1]) == runs[0] / "report"
+    assert choose_folder([tmp_path / "a" / "x", tmp_path / "b" / "y"]) == tmp_path / "report"
 
 
 def test_the_same_runs_give_the_same_page_on_any_number_of_cores(

@@ -19,10 +19,10 @@ from analysis import store
 from analysis.store import Answer
 from reports.catalog import FIGURES
 from reports.command import report
-from reports.files import slug, slugs
+from reports.files import make_slug, make_slugs
 from reports.rows import to_csv
 from reports.runs import read_runs
-from reports.tables.catalog import made
+from reports.tables.catalog import make_tables
 from reports.tables.typeset import render
 from tests.reports.conftest import RESULTS, make_run
 from tests.reports.sample import LINES
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_a_line_at_most(file: str, damage: str, tmp_path: Path
     if file != "provenance.json" and (file, damage) not in (("config.toml", "empty"), ("metrics.jsonl", "cut")):
         assert path.name in text  # named, so that one knows which
     assert next(run.name for run in found.runs) == "good"
-    assert made(found)
+    assert make_tables(found)
 
 
 def test_results_of_the_wrong_shape_are_lines(tmp_path: Path) -> None:
@@ -168,9 +168,9 @@ def test_hdf5_that_nobody_wrote(tmp_path: Path) -> None:
 
 
 def test_names_lead_nowhere_and_do_not_meet(tmp_path: Path) -> None:
-    assert slug("..") == slug("/") == "x"
-    assert slug("../../etc") == "etc"
-    assert slugs(["a b", "a-b", "A/B", "a b"]) == ["a-b", "a-b-2", "A-B-3", "a-b-4"]
+    assert make_slug("..") == make_slug("/") == "x"
+    assert make_slug("../../etc") == "etc"
+    assert make_slugs(["a b", "a-b", "A/B", "a b"]) == ["a-b", "a-b-2", "A-B-3", "a-b-4"]
     names = ("..", "a b", "a-b")
     runs = [make_run(tmp_path / f"run{place}", "fedavg", data=one, studies=()) for place, one in enumerate(names)]
     out = tmp_path / "deep" / "out"
@@ -184,7 +184,7 @@ def test_names_lead_nowhere_and_do_not_meet(tmp_path: Path) -> None:
 def test_cells_are_no_formulas(tmp_path: Path) -> None:
     run = make_run(tmp_path / "=1+1", "@SUM(A1)", data="+cmd", studies=("curvature",))
     found = read_runs([run])
-    (table,) = [one for one in made(found) if one.name == "accuracy"]
+    (table,) = [one for one in make_tables(found) if one.name == "accuracy"]
     assert "'@SUM(A1)" in render(table, "csv")
     (drawn,) = FIGURES["eigenvalues"].draw(found.runs, found)
     rows = to_csv(drawn.rows).splitlines()

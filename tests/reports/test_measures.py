@@ -10,7 +10,14 @@ import xarray as xr
 
 from analysis.store import Answer
 from analysis.study import variable
-from reports.measures import MEASURES, bytes_per_round, final_accuracy, personal_scores, targets, to_target
+from reports.measures import (
+    MEASURES,
+    count_bytes_per_round,
+    find_final_accuracy,
+    find_target_cost,
+    list_personal_scores,
+    list_targets,
+)
 from reports.runs import Collection, Run, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import forgetting, personal, robustness, training
@@ -19,17 +26,17 @@ from tests.reports.results.answers import make_answer, write_answer
 
 def test_accuracy_is_of_the_model_that_a_method_ends_with(collection: Collection) -> None:
     first, _, averaged = collection.runs
-    assert final_accuracy(first) == pytest.approx(20.0)
-    assert final_accuracy(averaged) == pytest.approx(90.0)
-    assert final_accuracy(averaged, "server") == pytest.approx(16.0)
-    assert math.isnan(final_accuracy(first, "swa"))
+    assert find_final_accuracy(first) == pytest.approx(20.0)
+    assert find_final_accuracy(averaged) == pytest.approx(90.0)
+    assert find_final_accuracy(averaged, "server") == pytest.approx(16.0)
+    assert math.isnan(find_final_accuracy(first, "swa"))
 
 
 def test_the_recipe_says_how_many_rounds_are_averaged(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
     config = run / "config.toml"
     config.write_text(config.read_text() + "[evaluation]\nlast = 1\n")
-    assert final_accuracy(read_runs([run]).runs[0]) == pytest.approx(30.0)
+    assert find_final_accuracy(read_runs([run]).runs[0]) == pytest.approx(30.0)
 
 
 def test_studies_give_their_numbers(tmp_path: Path) -> None:
@@ -75,22 +82,22 @@ def test_targets_count_from_the_server_and_from_its_average(tmp_path: Path) -> N
     run = make_run(tmp_path / "run", "fedavg", swa=True)
     write_answer(run, training.stored(swa=True))
     (read,) = read_runs([run]).runs
-    assert targets([read]) == [0.1, 0.2, 0.9]
-    assert to_target(read, 0.1) == (1.0, 4e6)
-    assert to_target(read, 0.2) == (1.0, 4e6)  # SWA, a round before the server's model; the mean does not count
-    assert all(math.isnan(value) for value in (*to_target(read, 0.9), *to_target(read, 0.7)))
+    assert list_targets([read]) == [0.1, 0.2, 0.9]
+    assert find_target_cost(read, 0.1) == (1.0, 4e6)
+    assert find_target_cost(read, 0.2) == (1.0, 4e6)  # SWA, a round before the server's model; the mean does not count
+    assert all(math.isnan(value) for value in (*find_target_cost(read, 0.9), *find_target_cost(read, 0.7)))
 
 
 def test_personal_accuracy_by_strategy(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
     write_answer(run, personal.stored())
     (read,) = read_runs([run]).runs
-    means = [personal_scores(read, way).mean() for way in (None, "finetune", "knn")]
+    means = [list_personal_scores(read, way).mean() for way in (None, "finetune", "knn")]
     assert means == pytest.approx([50.0, 90.0, 70.0])  # the client without test examples is left out
-    assert len(personal_scores(read, "fedcr")) == 0
+    assert len(list_personal_scores(read, "fedcr")) == 0
 
 
 def test_bytes_of_a_round() -> None:
     records = [{"round": 1, "bytes_up": 3, "bytes_down": 1}, {"round": 2, "bytes_up": 5, "bytes_down": 1}]
-    assert bytes_per_round(Run(Path("run"), {}, records)) == 5.0
-    assert math.isnan(bytes_per_round(Run(Path("run"), {}, [{"round": 1}])))
+    assert count_bytes_per_round(Run(Path("run"), {}, records)) == 5.0
+    assert math.isnan(count_bytes_per_round(Run(Path("run"), {}, [{"round": 1}])))

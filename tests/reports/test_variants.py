@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reports.palette import assign_looks
 from reports.runs import Collection, read_runs
-from reports.variants import numeric_settings, ordered, seeds_said, titles, variants
+from reports.variants import describe_seeds, find_numeric_settings, find_variants, make_titles, sort_by_title
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
 
@@ -21,29 +21,29 @@ def swept(folder: Path) -> Collection:
 
 def test_seeds_belong_together_and_settings_do_not(tmp_path: Path) -> None:
     found = swept(tmp_path)
-    made = variants(found.runs, found)
+    made = find_variants(found.runs, found)
     assert [one.name for one in made] == ["fedavg", "fedsam, rho 0.05", "fedsam, rho 0.1", "fedsam, rho 0.5"]
     assert made[3].names == ["rho0.5", "again"]
     assert made[1].look == assign_looks(["fedavg", "fedsam"])["fedsam"]
     assert len({one.look.color for one in made}) == 4
     assert len({one.look.line for one in made[1:]}) == 3  # for grey print
-    assert seeds_said(made) == "mean and range over up to 2 seeds"
-    assert seeds_said(made[:2]) == ""
+    assert describe_seeds(made) == "mean and range over up to 2 seeds"
+    assert describe_seeds(made[:2]) == ""
 
 
 def test_a_setting_along_an_axis_is_no_difference(tmp_path: Path) -> None:
     found = swept(tmp_path)
-    assert numeric_settings(found.runs) == ["algorithm.rho"]
-    made = variants(found.runs, found, apart=["algorithm.rho"])
+    assert find_numeric_settings(found.runs) == ["algorithm.rho"]
+    made = find_variants(found.runs, found, apart=["algorithm.rho"])
     assert [(one.name, len(one.runs)) for one in made] == [("fedavg", 1), ("fedsam", 4)]
 
 
 def test_panels_are_named_and_ordered_alike(tmp_path: Path) -> None:
     found = swept(tmp_path)
-    named = titles(found.runs, found)
+    named = make_titles(found.runs, found)
     assert named["again"] == "fedsam, rho 0.5, seed 3"
     assert named["plain"] == "fedavg"
-    assert [run.name for run in ordered(found.runs, named)] == ["plain", "rho0.05", "rho0.1", "rho0.5", "again"]
+    assert [run.name for run in sort_by_title(found.runs, named)] == ["plain", "rho0.05", "rho0.1", "rho0.5", "again"]
 
 
 def test_names_that_would_be_mixed_up_are_written_out(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_names_that_would_be_mixed_up_are_written_out(tmp_path: Path) -> None:
         path = make_run(tmp_path / str(place), "fedavg")
         paths.append(varied(path, local_lr=0.1 * place, server_lr=1.0 * place, partition_clients=place))
     found = read_runs(paths)
-    assert variants(found.runs, found)[0].name == "fedavg, clients 1, local.lr 0.1, server.lr 1"
+    assert find_variants(found.runs, found)[0].name == "fedavg, clients 1, local.lr 0.1, server.lr 1"
 
 
 def test_checkpoints_and_switches_are_no_numbers(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_checkpoints_and_switches_are_no_numbers(tmp_path: Path) -> None:
         varied(make_run(tmp_path / str(place), "fedavg"), checkpoints_every=place, algorithm_flag=bool(place))
         for place in (0, 1)
     ]
-    assert numeric_settings(read_runs(paths).runs) == []
+    assert find_numeric_settings(read_runs(paths).runs) == []

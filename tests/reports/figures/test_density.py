@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reports.figures.density import FIGURE, smooth
-from reports.plotting.measured import data_of
+from reports.plotting.measured import get_data
 from tests.reports.results import curvature
 from tests.reports.results.three import three_runs
 
@@ -45,7 +45,7 @@ def test_curves_bands_and_ends(tmp_path: Path) -> None:
 def test_without_the_smallest_eigenvalue_the_outermost_node_is_the_end(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "curvature", partial(curvature.stored, smallest=False))
     for run in found.runs:
-        data_of(run, "curvature")["node"][-1, 0, 0] = -1.5
+        get_data(run, "curvature")["node"][-1, 0, 0] = -1.5
     (drawn,) = FIGURE.draw(found.runs[:1], found)
     assert [row["eigenvalue"] for row in drawn.rows if "end" in row] == [-1.5, 30.0]
 
@@ -53,7 +53,7 @@ def test_without_the_smallest_eigenvalue_the_outermost_node_is_the_end(tmp_path:
 def test_without_numbers_or_without_a_density(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "curvature", curvature.stored)
     for run in found.runs:
-        data_of(run, "curvature")["node"][:] = np.nan
+        get_data(run, "curvature")["node"][:] = np.nan
     (drawn,) = FIGURE.draw(found.runs, found)
     assert [text.get_text() for text in drawn.canvas.axes[0].texts] == ["no data"]
     none = three_runs(tmp_path / "none", "curvature", partial(curvature.stored, density=False))

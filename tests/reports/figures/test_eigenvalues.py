@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from reports.figures.eigenvalues import FIGURE
-from reports.plotting.measured import data_of
+from reports.plotting.measured import get_data
 from tests.reports.results import curvature
 from tests.reports.results.three import three_runs
 
@@ -30,10 +30,10 @@ def test_every_run_is_a_line_of_its_own_with_residuals(tmp_path: Path) -> None:
 
 def test_an_unknown_value_does_not_spoil_the_scale_of_the_others(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "curvature", curvature.stored)
-    data_of(found.runs[0], "curvature")["eigenvalue"][0, 0] = np.nan
+    get_data(found.runs[0], "curvature")["eigenvalue"][0, 0] = np.nan
     (drawn,) = FIGURE.draw(found.runs, found)
     assert drawn.canvas.axes[0].get_yscale() == "log"
     for run in found.runs:
-        data_of(run, "curvature")["eigenvalue"][:] = np.nan
+        get_data(run, "curvature")["eigenvalue"][:] = np.nan
     (drawn,) = FIGURE.draw(found.runs, found)
     assert [text.get_text() for text in drawn.canvas.axes[0].texts] == ["no data"]

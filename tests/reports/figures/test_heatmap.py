@@ -10,7 +10,7 @@ from matplotlib.colors import LogNorm
 
 from analysis.store import Answer
 from reports.figures.heatmap import FIGURE
-from reports.plotting.measured import data_of
+from reports.plotting.measured import get_data
 from tests.reports.results import local_global
 from tests.reports.results.three import three_runs
 
@@ -37,7 +37,7 @@ def test_cells_hold_both_sides_of_every_client_and_round(tmp_path: Path) -> None
 
 def test_what_is_not_positive_is_drawn_at_the_end_of_the_scale_and_said(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "local_global", local_global.stored)
-    data_of(found.runs[0], "local_global")["local_eigenvalue"].loc[{"round": 10, "client": 3}] = -5.0
+    get_data(found.runs[0], "local_global")["local_eigenvalue"].loc[{"round": 10, "client": 3}] = -5.0
     (drawn,) = FIGURE.draw(found.runs, found)
     cells = drawn.canvas.axes[0].images[0].get_array()
     assert cells[2, 1] == 3.0  # the smallest positive one

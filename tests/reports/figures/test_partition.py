@@ -20,7 +20,7 @@ def test_areas_are_counts(tmp_path: Path) -> None:
     for run in runs:
         save(Partition("iid", {}, 0, parts, labels), run / "partition.npz")
     found = read_runs(runs)
-    np.testing.assert_array_equal(found.runs[0].dealt, [[4, 0, 0], [0, 1, 2]])
+    np.testing.assert_array_equal(found.runs[0].class_counts, [[4, 0, 0], [0, 1, 2]])
     (drawn,) = FIGURE.draw(found.runs, found)  # one picture: the methods share the partition
     bubbles = drawn.canvas.axes[0].collections[0]
     np.testing.assert_allclose(bubbles.get_offsets(), [[0, 0], [1, 1], [1, 2]])
@@ -40,7 +40,7 @@ def test_it_agrees_with_the_partition_that_training_deals(tmp_path: Path) -> Non
     run = make_run(tmp_path / "run", "fedavg")
     save(dealt, run / "partition.npz")
     found = read_runs([run])
-    np.testing.assert_array_equal(found.runs[0].dealt, dealt.histogram)
+    np.testing.assert_array_equal(found.runs[0].class_counts, dealt.histogram)
     (drawn,) = FIGURE.draw(found.runs, found)
     assert max(row["client"] for row in drawn.rows) == SHOWN - 1
     assert f"the first {SHOWN} of them are shown" in drawn.caption

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from reports.plotting.fitting import fit
-from reports.plotting.style import TICKS, canvas
+from reports.plotting.fitting import fit_axis
+from reports.plotting.style import TICKS, make_canvas
 
 
 def written(values: list[float]) -> list[str]:
     """What stands beside the y axis of these numbers."""
-    figure, (axes,) = canvas()
+    figure, (axes,) = make_canvas()
     axes.plot(values)
-    fit(axes, "y", values)
+    fit_axis(axes, "y", values)
     figure.canvas.draw()
     low, high = axes.get_ylim()
     return [

@@ -16,7 +16,7 @@ def test_a_wide_range_is_logarithmic_and_a_narrow_one_is_not() -> None:
     assert (wide.low, wide.high) == (0.03, 7.0)
     assert wide.heights(np.array([0.1]))[0] == pytest.approx(-1)
     assert narrow.extend == wide.extend == "neither"
-    assert narrow.said() == ""
+    assert narrow.describe() == ""
 
 
 def test_far_values_are_clipped_and_said() -> None:
@@ -28,7 +28,7 @@ def test_far_values_are_clipped_and_said() -> None:
     assert texts[-1] == f"> {scale.high:g}"
     shown = scale.shown(np.array([0.0, 1.0, np.inf, np.nan]))
     np.testing.assert_array_equal(shown, [scale.low, 1.0, scale.high, np.nan])
-    assert scale.said() == f"clipped for display below {scale.low:g} and above {scale.high:g}"
+    assert scale.describe() == f"clipped for display below {scale.low:g} and above {scale.high:g}"
 
 
 @pytest.mark.parametrize("values", [[], [np.nan], [0.0, 0.0], [2.5], [-3.0, 4.0], [np.inf], [0.0, 3.0]])

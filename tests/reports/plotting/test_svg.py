@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from reports.figure import save
-from reports.plotting.svg import inline
+from reports.plotting.svg import inline_svg
 from reports.runs import Collection
 from tests.reports.sample import draw_lines
 
@@ -26,7 +26,7 @@ def ids(root: Element) -> set[str]:
 
 
 def test_names_are_unique_in_a_page_and_lead_somewhere(text: str) -> None:
-    first, second = (ElementTree.fromstring(inline(text, prefix, "x")) for prefix in ("one", "two"))
+    first, second = (ElementTree.fromstring(inline_svg(text, prefix, "x")) for prefix in ("one", "two"))
     assert ids(first)
     assert not ids(first) & ids(second)
     written = ElementTree.tostring(first, encoding="unicode")
@@ -36,20 +36,20 @@ def test_names_are_unique_in_a_page_and_lead_somewhere(text: str) -> None:
 
 
 def test_marks_name_runs_and_are_no_names(text: str) -> None:
-    root = ElementTree.fromstring(inline(text, "p", "x"))
+    root = ElementTree.fromstring(inline_svg(text, "p", "x"))
     marked = [element.attrib["data-runs"] for element in root.iter() if "data-runs" in element.attrib]
     assert sorted(marked) == sorted(2 * ["run_a", "run_b", "run_c"])  # a line and axes of each
     assert not any("runs:" in name for name in ids(root))
 
 
 def test_what_is_shared_does_not_vanish_with_the_first_that_uses_it(text: str) -> None:
-    root = ElementTree.fromstring(inline(text, "p", "x"))
+    root = ElementTree.fromstring(inline_svg(text, "p", "x"))
     assert len(list(root.iter("defs"))) == 1
     assert root[0].tag == "defs"
 
 
 def test_nothing_reaches_the_rest_of_the_page(text: str) -> None:
-    written = inline(text, "p", 'a "quoted" <label>')
+    written = inline_svg(text, "p", 'a "quoted" <label>')
     root = ElementTree.fromstring(written)
     assert not [element for element in root.iter() if element.tag in ("style", "metadata", "script")]
     assert root.get("aria-label") == 'a "quoted" <label>'
@@ -60,7 +60,7 @@ def test_nothing_reaches_the_rest_of_the_page(text: str) -> None:
 
 
 def test_greys_follow_the_page_but_not_inside_a_map(text: str) -> None:
-    written = inline(text, "p", "x")
+    written = inline_svg(text, "p", "x")
     assert not re.search(r"#(?:000000|ffffff)", written)
     assert "var(--g0)" in written
     assert "var(--g10)" in written

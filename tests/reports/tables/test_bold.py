@@ -9,11 +9,10 @@ import pytest
 
 from analysis.store import Answer
 from reports.measures import MEASURES
-from reports.plotting.measured import measured as said_of
-from reports.plotting.measured import of_study
+from reports.plotting.measured import describe_measurement, find_answers
 from reports.runs import Collection, read_runs
-from reports.tables.catalog import made
-from reports.tables.table import Cell, Column, Line, ranks, text_of
+from reports.tables.catalog import make_tables
+from reports.tables.table import Cell, Column, Line, format_cell, rank_cells
 from reports.tables.table import Table as Typeset
 from tests.reports.conftest import make_run
 from tests.reports.results import curvature
@@ -27,37 +26,37 @@ def table(cells: list[Cell], better: str = "higher", bold: str = "clear", chance
 
 def test_the_best_is_bold_where_it_is_clear_of_the_others() -> None:
     clear = [Cell(90.0, 1.0, 4), Cell(80.0, 1.0, 4), Cell(70.0, 1.0, 4)]  # standard errors of 0.5
-    assert ranks(table(clear)) == {(0, 0): 1, (1, 0): 2}
+    assert rank_cells(table(clear)) == {(0, 0): 1, (1, 0): 2}
     near = [Cell(90.0, 1.0, 4), Cell(89.0, 1.0, 4), Cell(70.0, 1.0, 4)]  # 1.0 apart, two errors are 1.41
-    assert ranks(table(near)) == {}
-    assert ranks(table(near, bold="plain")) == {(0, 0): 1, (1, 0): 2}
-    assert ranks(table([Cell(1.0, 0.1, 4), Cell(2.0, 0.1, 4)], "lower")) == {(0, 0): 1}
+    assert rank_cells(table(near)) == {}
+    assert rank_cells(table(near, bold="plain")) == {(0, 0): 1, (1, 0): 2}
+    assert rank_cells(table([Cell(1.0, 0.1, 4), Cell(2.0, 0.1, 4)], "lower")) == {(0, 0): 1}
 
 
 def test_one_seed_without_an_error_is_never_bold() -> None:
-    assert ranks(table([Cell(90.0, seeds=1), Cell(10.0, seeds=1)])) == {}
-    assert ranks(table([Cell(90.0, 1.0, 4), Cell(10.0, seeds=1)])) == {}
+    assert rank_cells(table([Cell(90.0, seeds=1), Cell(10.0, seeds=1)])) == {}
+    assert rank_cells(table([Cell(90.0, 1.0, 4), Cell(10.0, seeds=1)])) == {}
 
 
 def test_an_error_from_a_subset_counts() -> None:
     far, near = ([Cell(122.0, seeds=1, error=error), Cell(134.0, seeds=1, error=error)] for error in (3.0, 6.0))
-    assert ranks(table(far, "lower")) == {(0, 0): 1}
-    assert ranks(table(near, "lower")) == {}
+    assert rank_cells(table(far, "lower")) == {(0, 0): 1}
+    assert rank_cells(table(near, "lower")) == {}
     both = Cell(122.0, 8.0, 4, error=3.0)
     assert both.doubt == pytest.approx(5.0)  # sqrt((8 / 2)^2 + 3^2)
 
 
 def test_nothing_is_bold_at_chance_level() -> None:
     cells = [Cell(10.9, 0.1, 4), Cell(9.0, 0.1, 4)]
-    assert ranks(table(cells)) == {(0, 0): 1}
+    assert rank_cells(table(cells)) == {(0, 0): 1}
     for bold in ("clear", "plain"):
-        assert ranks(table(cells, chance=10.0, bold=bold)) == {}
-        assert ranks(table([Cell(60.0, 1.0, 4), Cell(10.0, 1.0, 4)], chance=10.0, bold=bold)) == {(0, 0): 1}
+        assert rank_cells(table(cells, chance=10.0, bold=bold)) == {}
+        assert rank_cells(table([Cell(60.0, 1.0, 4), Cell(10.0, 1.0, 4)], chance=10.0, bold=bold)) == {(0, 0): 1}
 
 
 def test_an_unknown_rule_is_named(collection: Collection) -> None:
     with pytest.raises(ValueError, match="bold must be one of clear, plain; got 'fat'"):
-        made(collection, bold="fat")
+        make_tables(collection, bold="fat")
 
 
 def subsetted(scale: float, *, error: bool = True, population: bool = True) -> Answer:
@@ -80,17 +79,17 @@ def read(folder: Path, **how: bool) -> Collection:
 
 def test_n_and_standard_error_stand_beside_the_number(tmp_path: Path) -> None:
     found = read(tmp_path)
-    (sharp,) = [one for one in made(found) if one.name == "sharpness"]
-    assert text_of(sharp.lines[0].cells[0], sharp.columns[0]) == "30.0 (n = 300, SE 3)"
-    assert ranks(sharp) == {}  # 27 against 30, with errors of 3: nothing is set bold
+    (sharp,) = [one for one in make_tables(found) if one.name == "sharpness"]
+    assert format_cell(sharp.lines[0].cells[0], sharp.columns[0]) == "30.0 (n = 300, SE 3)"
+    assert rank_cells(sharp) == {}  # 27 against 30, with errors of 3: nothing is set bold
     assert any("300 of 60000 examples" in one for one in sharp.footnotes)
-    assert said_of(of_study(found.runs, "curvature"))[0] == "300 of 60000 examples"
+    assert describe_measurement(find_answers(found.runs, "curvature"))[0] == "300 of 60000 examples"
 
 
 def test_without_a_record_the_setting_says_it(tmp_path: Path) -> None:
     found = read(tmp_path, error=False, population=False)
-    (sharp,) = [one for one in made(found) if one.name == "sharpness"]
-    assert text_of(sharp.lines[0].cells[0], sharp.columns[0]) == "30.0 (n = 300)"
+    (sharp,) = [one for one in make_tables(found) if one.name == "sharpness"]
+    assert format_cell(sharp.lines[0].cells[0], sharp.columns[0]) == "30.0 (n = 300)"
     assert any("at most 300 examples" in one for one in sharp.footnotes)
 
 
@@ -110,7 +109,7 @@ def test_flatness_of_a_model_that_guesses_is_not_the_best(tmp_path: Path) -> Non
     for run in found.runs[:2]:
         for record in run.metrics:
             record["accuracy"] = 0.9
-    (sharp,) = [one for one in made(found) if one.name == "sharpness"]
+    (sharp,) = [one for one in make_tables(found) if one.name == "sharpness"]
     assert sharp.lines[1].cells[0].mean < sharp.lines[0].cells[0].mean
-    assert ranks(sharp) == {}
+    assert rank_cells(sharp) == {}
     assert MEASURES["accuracy"].find(found.runs[2]) == pytest.approx(found.runs[2].chance)

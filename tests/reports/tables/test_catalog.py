@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from reports.figure import TOPICS
-from reports.plotting.measured import data_of
+from reports.plotting.measured import get_data
 from reports.runs import Collection, read_runs
-from reports.tables.catalog import TABLES, made, render, save
-from reports.tables.table import Cell, Column, Line, Table, ranks, text_of
+from reports.tables.catalog import TABLES, make_tables, render, save
+from reports.tables.table import Cell, Column, Line, Table, format_cell, rank_cells
 from tests.reports.conftest import make_run
 from tests.reports.results import personal, training
 from tests.reports.results.answers import write_answer
@@ -61,7 +61,7 @@ def example(**more: object) -> Table:
 
 
 def test_best_and_second_best_follow_the_direction() -> None:
-    found = ranks(example())
+    found = rank_cells(example())
     assert found == {
         (0, 0): 1,  # equal as written, 1.00
         (1, 0): 1,
@@ -74,7 +74,7 @@ def test_along_rows_columns_of_one_title_are_compared() -> None:
     columns = (Column("own", "x"), Column("all", "x", "lower"), Column("own", "y"), Column("all", "y", "lower"))
     lines = (Line("0", (), (Cell(1.0), Cell(5.0), Cell(0.5), Cell(4.0))), Line("1", (), (Cell(1.0),) * 4))
     table = Table("t", "good", "T", "R.", "client", columns, lines, across=True, bold="plain")
-    assert ranks(table) == {(0, 3): 1}
+    assert rank_cells(table) == {(0, 3): 1}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_along_rows_columns_of_one_title_are_compared() -> None:
     ],
 )
 def test_numbers_have_the_digits_that_count(cell: Cell, column: Column, text: str) -> None:
-    assert text_of(cell, column) == text
+    assert format_cell(cell, column) == text
 
 
 def test_latex_is_whole_and_escaped() -> None:
@@ -187,8 +187,8 @@ def test_final_accuracy_by_method_and_partition(compared: Collection) -> None:
     assert first.cells[1].mean == pytest.approx(40.0)
     assert second.cells[0].mean == pytest.approx(90.0)
     assert math.isnan(second.cells[1].mean)  # was not run there
-    assert ranks(table) == {}  # one seed of fedasam: nothing says how far off 90 % is
-    assert ranks(replace(table, bold="plain")) == {(1, 0): 1}
+    assert rank_cells(table) == {}  # one seed of fedasam: nothing says how far off 90 % is
+    assert rank_cells(replace(table, bold="plain")) == {(1, 0): 1}
     assert "1 to 2 seeds" in table.note
     assert "SWA" in table.note
 
@@ -199,7 +199,7 @@ def test_what_a_round_costs_is_relative_to_the_first_method(compared: Collection
             record.update(bytes_up=sent, bytes_down=sent)
     table = TABLES["accuracy"](compared)
     assert table is not None
-    assert [text_of(line.cells[0], table.columns[0]) for line in table.lines] == ["1.0\u00d7", "1.5\u00d7"]
+    assert [format_cell(line.cells[0], table.columns[0]) for line in table.lines] == ["1.0\u00d7", "1.5\u00d7"]
 
 
 def test_rounds_and_megabytes_to_the_highest_target_of_the_baseline(compared: Collection) -> None:
@@ -213,7 +213,7 @@ def test_rounds_and_megabytes_to_the_highest_target_of_the_baseline(compared: Co
 
 def test_a_target_that_only_others_reach_is_not_compared(compared: Collection) -> None:
     (run,) = [run for run in compared.runs if run.name == "c0"]
-    data_of(run, "training")["rounds_to_target"][0, 2] = 3.0  # 90 %, which fedavg never has
+    get_data(run, "training")["rounds_to_target"][0, 2] = 3.0  # 90 %, which fedavg never has
     table = TABLES["communication"](compared)
     assert table is not None
     assert table.columns[1].title == "rounds to 20 %"
@@ -223,10 +223,10 @@ def test_a_target_that_is_not_reached_is_never(compared: Collection) -> None:
     for name, rounds in {"a1": [np.nan, np.nan, np.nan], "c0": [np.nan] * 3}.items():
         (run,) = [run for run in compared.runs if run.name == name]
         for variable in ("rounds_to_target", "bytes_to_target"):
-            data_of(run, "training")[variable][:] = rounds
+            get_data(run, "training")[variable][:] = rounds
     table = TABLES["communication"](compared)
     assert table is not None
-    shown = [text_of(line.cells[1], table.columns[1]) for line in table.lines]
+    shown = [format_cell(line.cells[1], table.columns[1]) for line in table.lines]
     assert shown == ["2 (1 of 2 never)", "never"]
 
 
@@ -236,7 +236,7 @@ def test_sharpness_of_the_global_model(compared: Collection) -> None:
     assert [column.title for column in table.columns] == ["λ₁", "λ₁/λ₅"] * 2
     assert [line.cells[0].mean for line in table.lines] == pytest.approx([22.5, 24.0])
     assert [line.cells[1].mean for line in table.lines] == pytest.approx([3.0, 3.0])
-    assert ranks(replace(table, bold="plain")) == {(0, 0): 1}  # ratios are equal
+    assert rank_cells(replace(table, bold="plain")) == {(0, 0): 1}  # ratios are equal
     assert "With SWA: of the server's model." in table.note  # of a run with SWA: whose eigenvalues
 
 
@@ -259,14 +259,14 @@ def test_local_models_on_own_and_on_everyones_data(compared: Collection) -> None
     assert [line.label for line in table.lines] == ["1 (class 7)", "3 (class 7)", "mean", "1", "3", "mean"]
     assert [cell.mean for cell in table.lines[0].cells] == pytest.approx([3.0, 30.0, 2.4, 24.0])  # of the first seed
     assert table.lines[2].cells[1].mean == pytest.approx(35.0 * 0.75)  # over both
-    plain = ranks(replace(table, bold="plain"))
+    plain = rank_cells(replace(table, bold="plain"))
     assert plain == {(0, 3): 1, (1, 3): 1, (2, 1): 1}  # along rows; flat for oneself is not compared
     assert table.columns[0].runs == ("a0", "a1", "even")
     assert math.isnan(table.lines[3].cells[2].mean)
 
 
 def test_every_table_in_every_format(compared: Collection, tmp_path: Path) -> None:
-    tables = made(compared)
+    tables = make_tables(compared)
     assert [table.name for table in tables] == list(TABLES)
     for table in tables:
         assert table.topic in TOPICS
@@ -282,8 +282,8 @@ def test_every_table_in_every_format(compared: Collection, tmp_path: Path) -> No
 def test_without_studies_only_the_accuracy_is_left(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg")
     shutil.rmtree(run / "analysis")
-    assert [table.name for table in made(read_runs([run]))] == ["accuracy"]
-    assert made(read_runs([])) == []
+    assert [table.name for table in make_tables(read_runs([run]))] == ["accuracy"]
+    assert make_tables(read_runs([])) == []
 
 
 def test_an_unknown_format_is_named() -> None:

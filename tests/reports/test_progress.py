@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from reports.catalog import FIGURES
-from reports.drawing import Renderer, sections
+from reports.drawing import Job, Renderer, list_sections
 from reports.page.page import render
+from reports.progress import CROSS, Progress, determine_progress, select_counted
 from reports.runs import Collection, read_runs
-from reports.standing import CROSS, Standing, counted, standing
-from reports.tables.catalog import TABLES, made
+from reports.tables.catalog import TABLES, make_tables
 from reports.tables.catalog import render as typeset
-from reports.tables.table import ranks, text_of
-from reports.variants import titles, variants
+from reports.tables.table import format_cell, rank_cells
+from reports.variants import find_variants, make_titles
 from tests.reports.conftest import make_run, set_status
 
 
@@ -43,21 +43,21 @@ def mixed(tmp_path: Path) -> Collection:
     ],
 )
 def test_how_far_a_run_came(status: dict[str, object] | None, done: int, planned: int | None, said: str) -> None:
-    assert standing(status, done, planned).said == said
+    assert determine_progress(status, done, planned).description == said
 
 
 def test_a_mean_leaves_out_what_is_not_final(mixed: Collection) -> None:
-    assert [run.name for run in counted(mixed.runs)] == ["a0", "a1"]
-    assert [run.name for run in counted(mixed.runs[2:])] == ["c"]  # unfinished ones where there is nothing else
-    assert counted(mixed.runs[2:4]) == []
-    assert Standing("given").final
+    assert [run.name for run in select_counted(mixed.runs)] == ["a0", "a1"]
+    assert [run.name for run in select_counted(mixed.runs[2:])] == ["c"]  # unfinished ones where there is nothing else
+    assert select_counted(mixed.runs[2:4]) == []
+    assert Progress("given").final
 
 
 def test_cells_are_crossed_marked_and_never_bold(mixed: Collection) -> None:
-    (table,) = [table for table in made(mixed, bold="plain") if table.name == "accuracy"]
-    texts = {line.label: text_of(line.cells[0], table.columns[0]) for line in table.lines}
+    (table,) = [table for table in make_tables(mixed, bold="plain") if table.name == "accuracy"]
+    texts = {line.label: format_cell(line.cells[0], table.columns[0]) for line in table.lines}
     assert texts == {"fedavg": "19.0 ± 1.4 (2 of 3 seeds, 1 diverged)", "fedsam": CROSS, "fedasam": "60.0†"}
-    assert ranks(table) == {}
+    assert rank_cells(table) == {}
     assert any(f"{CROSS} diverged" in one and "fedsam" in one and "in round 12" in one for one in table.footnotes)
     assert any("† unfinished" in one and "fedasam" in one and "round 3 of 100" in one for one in table.footnotes)
     latex = typeset(table, "latex")
@@ -71,37 +71,37 @@ def test_cells_are_crossed_marked_and_never_bold(mixed: Collection) -> None:
 
 
 def test_every_table_marks_them(mixed: Collection) -> None:
-    for table in made(mixed):
+    for table in make_tables(mixed):
         assert table.footnotes, table.name
         shown = " ".join(
-            text_of(cell, column)
+            format_cell(cell, column)
             for line in table.lines
             for cell, column in zip(line.cells, table.columns, strict=True)
         )
         assert CROSS in shown, table.name
         assert "†" in shown or "not yet" in shown, table.name
-    assert set(TABLES) == {table.name for table in made(mixed)}
+    assert set(TABLES) == {table.name for table in make_tables(mixed)}
 
 
 def test_a_report_of_diverged_runs_alone_has_a_table(tmp_path: Path) -> None:
     found = read_runs([set_status(make_run(tmp_path / "run", "fedsam"), "diverged", 1)])
-    (table,) = [table for table in made(found) if table.name == "accuracy"]
-    assert text_of(table.lines[0].cells[0], table.columns[0]) == CROSS
+    (table,) = [table for table in make_tables(found) if table.name == "accuracy"]
+    assert format_cell(table.lines[0].cells[0], table.columns[0]) == CROSS
 
 
 def test_legends_panels_and_captions_say_it(mixed: Collection, tmp_path: Path) -> None:
-    labels = {one.label for one in variants(mixed.runs, mixed)}
+    labels = {one.label for one in find_variants(mixed.runs, mixed)}
     assert labels == {
         "fedavg (1 of 3 runs diverged)",
         "fedsam (diverged in round 12)",
         "fedasam (unfinished: 3 of 100 rounds)",
     }
-    assert titles(mixed.runs, mixed)["a2"] == "fedavg, seed 2 (diverged in round 3)"
+    assert make_titles(mixed.runs, mixed)["a2"] == "fedavg, seed 2 (diverged in round 3)"
     (drawn,) = FIGURES["accuracy"].draw(mixed.runs, mixed)
     assert {text.get_text() for text in drawn.canvas.legends[0].get_texts()} == labels
-    desk = Renderer(mixed, tmp_path, ("svg",), True)
+    renderer = Renderer(mixed, tmp_path, ("svg",), True)
     for name in ("accuracy", "eigenvalues"):
-        (picture,) = desk.draw((FIGURES[name], sections(mixed)[0])).pictures
+        (picture,) = renderer.draw(Job(FIGURES[name], list_sections(mixed)[0], {})).pictures
         assert "not final:" in picture.caption
         assert "fedsam, digits, dirichlet_total 0.5, seed 0: diverged in round 12" in picture.caption
         assert "data-runs" in picture.html  # legends with a remark still belong to their runs
@@ -131,10 +131,11 @@ def test_footnotes_and_captions_name_the_very_run(tmp_path: Path) -> None:
     config = runs[1] / "config.toml"
     config.write_text(config.read_text().replace("count = 3", "count = 30"))
     found = read_runs(runs)
-    (table,) = [table for table in made(found) if table.name == "accuracy"]
+    (table,) = [table for table in make_tables(found) if table.name == "accuracy"]
     said = "fedavg, rounds 30, digits, dirichlet_total 0.5, seed 0"
     assert table.footnotes == (f"{CROSS} diverged, and left out of means over other seeds: {said}: in round 2.",)
-    (picture,) = Renderer(found, tmp_path, ("svg",), True).draw((FIGURES["accuracy"], sections(found)[0])).pictures
+    job = Job(FIGURES["accuracy"], list_sections(found)[0], {})
+    (picture,) = Renderer(found, tmp_path, ("svg",), True).draw(job).pictures
     assert f"{said}: diverged in round 2" in picture.caption
 
 
@@ -144,7 +145,7 @@ def test_a_damaged_status_is_a_problem_and_the_run_is_not_called_finished(tmp_pa
     config = run / "config.toml"
     config.write_text(config.read_text().replace("count = 3", "count = 30"))
     found = read_runs([run])
-    assert found.runs[0].standing.said == "unfinished: 3 of 30 rounds"
+    assert found.runs[0].progress.description == "unfinished: 3 of 30 rounds"
     assert found.problems == [f"{run / 'status.json'}: its content does not match its own hash"]
 
 

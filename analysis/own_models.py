@@ -20,7 +20,7 @@ from landscape.layout import Layout, running_statistics
 from landscape.rng import key
 from training.data import datasets
 from training.models import networks
-from training.plugins import call, imported
+from training.plugins import call, import_function
 from training.storage.npz import read_npz
 
 Pair = tuple[Tensor, Tensor]
@@ -75,7 +75,7 @@ def build(name: str, *, classes: int, inputs: Tensor) -> nn.Module:
         return networks.build(name, classes=classes, seed=0, **shape)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(0, "model"))
-        found = call("model", name, imported("model", name), {}, offered={"classes": classes, **shape})
+        found = call("model", name, import_function("model", name), {}, offered={"classes": classes, **shape})
     if not isinstance(found, nn.Module):
         raise ValueError(f"model '{name}' must return a torch.nn.Module, got {type(found).__name__}")
     return found
@@ -171,7 +171,7 @@ def read_data(data: str, root: Path | None, dtype: torch.dtype) -> dict[str, Pai
     if data.endswith(".npz"):
         pairs = _npz(Path(data))
     elif ":" in data:
-        found = call("data", data, imported("data", data), {}, offered={"root": root})
+        found = call("data", data, import_function("data", data), {}, offered={"root": root})
         pairs = _splits(data, found, dtype)
     else:
         pairs = _of_dataset(datasets.load(data, root=root), dtype)

@@ -1,4 +1,4 @@
-"""The front door: the `landscape` command. Other packages are imported inside the handlers only."""
+"""The `landscape` command. Other packages are imported only inside the functions of the commands."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies", "figures")
 Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help='Run directories, folders of them, or patterns such as "runs/*sam*".'),
+    typer.Argument(metavar="RUN...", help='Run directories, folders of runs, or patterns such as "runs/*sam*".'),
 ]
 
 
 @app.callback(invoke_without_command=True)
 def root(
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Loss landscapes and sharpness for federated learning."""
     if show_version:
@@ -36,9 +36,9 @@ def root(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
 ) -> None:
-    """Four methods on the embedded digits: train, analyse and report, in four minutes."""
+    """Train, analyse and report four methods on the embedded digits, in about four minutes."""
     from reports.demo import run
 
     run(out, seed, console=_console())
@@ -47,23 +47,23 @@ def demo(
 @app.command()
 def train(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A recipe's name (landscape list recipes) or a file.")
+        str, typer.Argument(metavar="RECIPE", help="The name of a recipe (landscape list recipes), or a TOML file.")
     ],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. local.lr=0.1; may be repeated."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder in which run directories are created.")] = Path("runs"),
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of the data (default: $LANDSCAPE_DATA, else data).", show_default=False)
     ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the data if they are not there.")] = False,
-    backend: Annotated[str, typer.Option(help="auto, serial, processes or vmap.")] = "auto",
+    download: Annotated[bool, typer.Option("--download", help="Download missing data.")] = False,
+    backend: Annotated[str, typer.Option(help="Executor: auto, serial, processes or vmap.")] = "auto",
     workers: Annotated[
-        int | None, typer.Option(help="Processes at most (default: one a core).", show_default=False)
+        int | None, typer.Option(help="Largest number of processes (default: one per core).", show_default=False)
     ] = None,
 ) -> None:
-    """Train a recipe: one run, or every combination of its sweep. Goes on with what is there."""
+    """Train a recipe: one run, or every combination of its sweep. Partial runs are resumed, finished ones skipped."""
     import training
     from training.config import load
     from training.console.sweep import train_all
@@ -81,10 +81,10 @@ def train(
 def analyze(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN...", help='Run directories, folders of them, or patterns such as "runs/*sam*".'),
+        typer.Argument(metavar="RUN...", help='Run directories, folders of runs, or patterns such as "runs/*sam*".'),
     ] = None,
     study: Annotated[
-        list[str] | None, typer.Option(help="A study (landscape list studies); may be repeated. All by default.")
+        list[str] | None, typer.Option(help="A study (landscape list studies); may be repeated. Default: all studies.")
     ] = None,
     rounds: Annotated[
         str | None, typer.Option(help='Rounds for every study: last, all, "every 10" or 0,50,100.', show_default=False)
@@ -93,26 +93,28 @@ def analyze(
         list[str] | None,
         typer.Option("--set", metavar="STUDY.KEY=VALUE", help="Change a setting, e.g. curvature.top=10."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads (default: one a core).", show_default=False)] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads (default: one per core).", show_default=False)] = None,
     memory: Annotated[
         str | None,
-        typer.Option(help="Most memory for kept graphs, e.g. 8G (default: a quarter of what is free at the time)."),
+        typer.Option(help="Memory limit for stored graphs, e.g. 8G (default: a quarter of the free memory)."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Instead of runs: module:function that makes a model.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="Its weights: safetensors, or a file of torch.save.")] = None,
-    data: Annotated[str | None, typer.Option(help="Its data: a data set, a .npz file, or module:function.")] = None,
+    model: Annotated[str | None, typer.Option(help="Instead of runs: module:function that returns a model.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights of that model: safetensors, or a file of torch.save.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Data for that model: a data set, a .npz file, or module:function.")
+    ] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder of the data.", show_default=False)] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results (default: analysis/ in the run).", show_default=False)
     ] = None,
     name: Annotated[
-        str, typer.Option(help="What to call these questions (default: their changed settings).", show_default=False)
+        str, typer.Option(help="Name of the answers (default: made from the changed settings).", show_default=False)
     ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be done, and what it takes.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be computed, and its cost.")] = False,
 ) -> None:
-    """Measure runs, or a model of your own: curvature, surfaces, barriers, incompatibility and more, into HDF5."""
+    """Measure runs, or your own model: curvature, surfaces, barriers, incompatibility and more, stored as HDF5."""
     import training
     from analysis import command
 
@@ -136,25 +138,26 @@ def analyze(
 @app.command()
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories, folders of them or of answers, patterns.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directories, folders of runs or of answers, or patterns."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the page (default: report/ beside the runs).", show_default=False)
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--format", help="Of the figures: png, pdf or svg; may be repeated. By default png and svg."),
+        typer.Option("--format", help="Format of the figures: png, pdf or svg; may be repeated. Default: png and svg."),
     ] = None,
-    animate: Annotated[bool, typer.Option("--animate", help="Moving pictures of the surfaces too.")] = False,
+    animate: Annotated[bool, typer.Option("--animate", help="Make animations of the surfaces too.")] = False,
     bold: Annotated[
-        str, typer.Option(help="In tables: clear (best by more than its error) or plain (best, as papers print it).")
+        str, typer.Option(help="Bold in tables: clear (best by more than its error) or plain (best, as in papers).")
     ] = "clear",
     question: Annotated[
         list[str] | None,
-        typer.Option(help="Show only answers of this name where a study has one (analyze --name); may be repeated."),
+        typer.Option(help="Show only answers of this name, where a study has one (analyze --name); may be repeated."),
     ] = None,
 ) -> None:
-    """Figures, tables and one web page from what analyze has measured. Needs no torch."""
+    """Make figures, tables and a web page from the results of analyze. Needs no torch."""
     from reports import command
     from reports.figure import USUAL
 
@@ -172,17 +175,19 @@ def report(
 @app.command()
 def export(
     results: Annotated[Path, typer.Argument(metavar="FILE", help="An answer of the study surface or plane (.h5).")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="NAME.vts for ParaView, NAME.h5 in Goldstein's layout.")],
-    run: Annotated[str | None, typer.Option(help="Run of the model at its centre.", show_default="first")] = None,
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="NAME.vts for ParaView, or NAME.h5 in Goldstein's layout.")
+    ],
+    run: Annotated[str | None, typer.Option(help="Run of the model at the centre.", show_default="first")] = None,
     round: Annotated[int | None, typer.Option(help="Round of that model.", show_default="first")] = None,
     client: Annotated[
-        int | None, typer.Option(help="Client whose model it is; -1: a global model.", show_default="first")
+        int | None, typer.Option(help="Client of that model; -1 for a global model.", show_default="first")
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Data whose loss is the height (.vts): train, test, own.", show_default="first")
+        str | None, typer.Option(help="Data of the loss in a .vts file: train, test or own.", show_default="first")
     ] = None,
 ) -> None:
-    """Write a stored surface for another program. Of a plane, the model may be any of those it goes through."""
+    """Export a stored surface for another program. The model of a plane may be any of those that it contains."""
     from analysis.exports import export
 
     export(results, out, run=run, round=round, client=client, split=split)
@@ -192,14 +197,14 @@ def export(
 @app.command(name="import")
 def import_(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="A surface in Goldstein's HDF5 layout.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to store it, e.g. analysis/surface/NAME.h5.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write, e.g. analysis/surface/NAME.h5.")],
 ) -> None:
-    """Import a surface that was made with Goldstein's loss-landscape code."""
+    """Import a surface that was computed with Goldstein's loss-landscape code."""
     from analysis import store
     from analysis.exports import import_goldstein
 
     if out.exists():
-        raise ValueError(f"{out} is there already: choose another name")
+        raise ValueError(f"{out} exists already: choose another name")
     store.write(out, import_goldstein(source, out.stem))
     print(out)
 
@@ -214,7 +219,7 @@ def list_(
         str | None, typer.Argument(metavar="[NAME]", help="A study, to list its settings.", show_default=False)
     ] = None,
 ) -> None:
-    """List what a recipe, or a command, can name, or every setting of a study."""
+    """List the names that recipes and commands accept, or the settings of a study."""
     from landscape.errors import choose
 
     if choose("list", kind, LISTS) == "studies":
@@ -222,7 +227,7 @@ def list_(
 
         table = list_studies() if name is None else list_settings(name)
     elif name is not None:
-        raise ValueError(f"only studies have a list of settings each; write: landscape list {kind}")
+        raise ValueError(f"only studies take a name, got '{name}'; write: landscape list {kind}")
     elif kind == "figures":
         from reports.command import list_figures
 
@@ -236,7 +241,7 @@ def list_(
 
 @app.command()
 def show(runs: Runs) -> None:
-    """Show what is in a run: settings, status, results, and who holds which class. Of several runs, a line each."""
+    """Show the settings, status, results and partition of a run, or one line for each of several runs."""
     from training.console import summaries
     from training.console.messages import printable
     from training.storage.run_directory import find_runs
@@ -250,14 +255,14 @@ def show(runs: Runs) -> None:
 
 @app.command()
 def check(runs: Runs) -> None:
-    """Verify every file of runs, and of their results, against the hashes that were written with them."""
+    """Verify every file of runs and of their results against its stored hash."""
     from analysis import store
     from training import verification
     from training.console.messages import printable
     from training.storage import run_directory
 
     found = run_directory.find_runs(runs)
-    shared = [path for path in runs if path.is_dir() and path not in found]  # results that compare their runs
+    shared = [path for path in runs if path.is_dir() and path not in found]  # may hold results that compare runs
     unsound = False
     for folder in [*found, *shared]:
         results = store.find_answers(folder / "analysis")
@@ -288,7 +293,7 @@ def personal(
     ] = None,
     way: Annotated[list[str] | None, typer.Option(hidden=True, help="The former name of --strategy.")] = None,
     round: Annotated[
-        int | None, typer.Option(help="After which round (default: the newest saved).", show_default=False)
+        int | None, typer.Option(help="Round of the global model (default: the newest checkpoint).", show_default=False)
     ] = None,
     model: Annotated[str, typer.Option(help="Which global model: server, mean or swa.")] = "server",
     settings: Annotated[
@@ -298,13 +303,13 @@ def personal(
         ),
     ] = None,
     clients: Annotated[
-        int | None, typer.Option(help="Only so many clients, drawn by the run's seed.", show_default=False)
+        int | None, typer.Option(help="Test only this many clients, drawn by the run's seed.", show_default=False)
     ] = None,
     data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data, if it is another than in training.", show_default=False)
+        Path | None, typer.Option(help="Folder of the data, if not the one used in training.", show_default=False)
     ] = None,
 ) -> None:
-    """Test runs on every client's own data, with a model made for each client. Stored results are not made again."""
+    """Make a model for each client and test it on the client's own data. Stored results are not computed again."""
     import training
     from training.console.personal_results import evaluate_runs
 
@@ -322,7 +327,7 @@ def personal(
 
 
 def _console() -> Console:
-    """As wide as the terminal; elsewhere wide enough for one line a row, so that grep and files are of use."""
+    """Make a console as wide as the terminal; elsewhere so wide that each row is one line, for grep and files."""
     console = Console()
     wide = console.is_terminal or "COLUMNS" in os.environ
     return console if wide else Console(width=500)
@@ -331,8 +336,9 @@ def _console() -> Console:
 def _import_from_here(package: str | None) -> None:
     """Make the current folder's modules importable, for models and data sets named "module:function".
 
-    Behind everything installed: a random.py or a training/ of the user's must not take the place of ours. Our own
-    home goes before it, since an editable install is otherwise searched after all folders, in worker processes too.
+    package: the file of one of our packages. The current folder goes to the end of the path, so that a random.py or a
+    training/ in it does not replace an installed module. Our own folder goes before it, since an editable install would
+    otherwise be searched after all folders, in worker processes too.
     """
     for folder in (str(Path(package or __file__).parents[1]), os.getcwd()):
         if folder not in sys.path:
@@ -340,11 +346,11 @@ def _import_from_here(package: str | None) -> None:
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one clear line and exit code 2, a failure of the system is 1."""
+    """Run the command. A ValueError is printed as one line, with exit code 2; an OSError has exit code 1."""
     from training.console.messages import printable
 
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a file may have a name that is not valid UTF-8: shown as \xff
+        if isinstance(stream, io.TextIOWrapper):  # the name of a file may not be valid UTF-8: shown as \xff
             stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: print(f"warning: {printable(message)}", file=sys.stderr)

@@ -1,17 +1,22 @@
-"""A user's own function, named 'module:function', and settings checked before a function is called."""
+"""Import a user's function, named 'module:function', and check settings before calling a function."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeVar
 
 from landscape.errors import choose
 
+Result = TypeVar("Result")
 
-def imported(kind: str, name: str) -> Callable[..., Any]:
-    """The function that 'module:function' names; `kind` ("model", "data set") is for the messages."""
+
+def import_function(kind: str, name: str) -> Callable[..., object]:
+    """Import the function that 'module:function' names.
+
+    kind: "model" or "data set", for messages. name: the module and the function.
+    """
     path, _, attribute = name.partition(":")
     if not path or not attribute:
         raise ValueError(f"{kind} '{name}': write 'module:function', for example 'mypackage.mymodule:myfunction'")
@@ -22,22 +27,23 @@ def imported(kind: str, name: str) -> Callable[..., Any]:
             f"{kind} '{name}': module '{path}' cannot be imported ({type(error).__name__}: {error}). "
             "Install it, or write PYTHONPATH=FOLDER with the folder that holds it"
         ) from error
-    public: dict[str, Callable[..., Any]] = {key: value for key, value in vars(module).items() if callable(value)}
+    public: dict[str, Callable[..., object]] = {key: value for key, value in vars(module).items() if callable(value)}
     return public[choose(f"function of {kind} module '{path}'", attribute, public)]
 
 
 def call(
     kind: str,
     name: str,
-    function: Callable[..., Any],
-    settings: Mapping[str, Any],
+    function: Callable[..., Result],
+    settings: Mapping[str, object],
     *,
-    required: Mapping[str, Any] | None = None,
-    offered: Mapping[str, Any] | None = None,
-) -> Any:
-    """Call function(**required, **settings), naming any setting that it does not know or still needs.
+    required: Mapping[str, object] | None = None,
+    offered: Mapping[str, object] | None = None,
+) -> Result:
+    """Call function(**required, **settings); ValueError that names a setting that is unknown or missing.
 
-    required: arguments that the function must take. offered: arguments passed only if it takes them.
+    kind, name: what the function makes and its name, for messages. settings: arguments by name.
+    required: arguments that the function must accept. offered: arguments passed only if it accepts them.
     """
     required, offered = required or {}, offered or {}
     parameters = inspect.signature(function).parameters

@@ -55,5 +55,5 @@ def test_the_command_lists_them(capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setenv("COLUMNS", "300")
     list_("studies", "curvature")
     assert "how many of the largest eigenvalues" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="only studies have a list of settings each"):
+    with pytest.raises(ValueError, match="only studies take a name"):
         list_("models", "curvature")

@@ -1,6 +1,6 @@
-"""What can be named in a recipe, as tables: `landscape list algorithms`, `landscape list models`, ...
+"""Tables of everything that a recipe can name: `landscape list algorithms`, `landscape list models`, ...
 
-The README holds the table of algorithms too; `python -m training.console.listings README.md` writes it there.
+The README holds the table of algorithms too; `python -m training.console.listings README.md` updates it.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
+from pydantic_core import PydanticUndefined
 from rich.console import RenderableType
+from rich.markup import escape
 
 from landscape.errors import choose
 from training import config
@@ -23,6 +24,7 @@ from training.methods import catalog
 from training.methods.method import Method
 from training.models import networks
 from training.rules.base import Rule
+from training.settings import Settings, describe, settings_of
 from training.storage.atomic_files import write_atomically
 
 RULES = "perturbation + correction → server"
@@ -38,29 +40,32 @@ BEGIN, END = (
 
 
 def make_listing(kind: str) -> RenderableType:
-    """Make the table of one kind of name, one of LISTS, with a line on what else may be written."""
+    """Make the table of one kind of name, with notes below it.
+
+    kind: one of LISTS.
+    """
     return LISTS[choose("list", kind, LISTS)]()
 
 
-def algorithms() -> RenderableType:
-    """Every method: its rules, what it remembers, sends and computes, and its settings."""
+def list_algorithms() -> RenderableType:
+    """Make the table of methods: their rules, state, traffic, cost and settings."""
     traffic = ("client\nstate", "down/\nup", "grads")
     wide = make_table("name", RULES, *traffic, "settings", "paper")
     narrow = make_table("name", f"{RULES}\nsettings", *traffic, "paper")
     narrow.columns[2].max_width, narrow.columns[5].max_width = 13, 16  # the rules and settings need the most room
-    for name, what, *costs, values, paper in algorithm_rows():
+    for name, what, *costs, values, paper in make_algorithm_rows():
         short = paper.replace(" et al.", "")
         wide.add_row(name, what, *costs, values, short)
         narrow.add_row(name, f"{what}\n{values}", *costs, short)
     return add_notes(FittingTable(wide, narrow), *ALGORITHM_NOTES)
 
 
-def algorithm_rows() -> list[tuple[str, ...]]:
-    """Name, rules, client state, traffic, gradients per step, settings and paper of every method, as text."""
+def make_algorithm_rows() -> list[tuple[str, ...]]:
+    """Make a row of text for every method: name, rules, client state, traffic, gradients per step, settings, paper."""
     return [
         (
             name,
-            rules(method),
+            describe_rules(method),
             ", ".join(method.client_vectors).replace("_", " ") or "-",
             "/".join(str(vectors) for vectors in method.traffic),
             str(method.gradients_per_step),
@@ -71,52 +76,64 @@ def algorithm_rows() -> list[tuple[str, ...]]:
     ]
 
 
-def algorithms_markdown() -> str:
-    """The table of algorithms for the README, with its notes."""
+def write_algorithms() -> str:
+    """Write the table of algorithms as Markdown, with its notes."""
     titles = ("name", RULES, "client state", "down/up", "grads", "settings", "paper")
     lines = [titles, ("---",) * len(titles)]
-    lines += [(f"`{name}`", *between, paper) for name, *between, paper in algorithm_rows()]
+    lines += [(f"`{name}`", *between, paper) for name, *between, paper in make_algorithm_rows()]
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *ALGORITHM_NOTES])
 
 
-def with_algorithms(text: str) -> str:
-    """A Markdown text with the table of algorithms between its two markers brought up to date."""
+def update_algorithms(text: str) -> str:
+    """Return a Markdown text with the table of algorithms between its two markers brought up to date."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"expected the table of algorithms between two lines, '{BEGIN}' and '{END}': write them first")
-    return f"{before}{BEGIN}\n\n{algorithms_markdown()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{write_algorithms()}\n\n{END}{after}"
 
 
-def data_sets() -> RenderableType:
-    """Every data set, where it comes from and what it can be told."""
-    table = make_table("name", "comes from", "settings", "what it is")
+def list_datasets() -> RenderableType:
+    """Make the table of data sets: where they come from, what they are, and their settings."""
+    table = make_table("name", "comes from", "setting", "allowed", "what it is")
     for name, function in datasets.DATASETS.items():
         parameters = inspect.signature(function).parameters
         source = "--data-root or --download" if "root" in parameters else "the package itself"
-        table.add_row(name, source, arguments(function, without=("root", "download")), first_line(function))
+        table.add_row(name, source, "", "", find_summary(function))
+        for row in make_setting_rows(settings_of(function, exclude=("root", "download"))):
+            table.add_row("", "", *row)
     return add_notes(
         table,
-        "All of them take mean and std, one number a channel, and pooled = true (train and test in one pool).",
+        "All of them take mean and std, one number per channel, and pooled = true (train and test in one pool).",
         'Your own: name = "module:function", found in the current folder; it returns ((images, labels), (images, '
         "labels)) for training and testing.",
     )
 
 
-def partitions() -> RenderableType:
-    """Every way to deal examples to clients."""
-    table = make_table("name", "settings", "what it does")
+def list_partitions() -> RenderableType:
+    """Make the table of partitions: what they do, and their settings."""
+    table = make_table("name", "setting", "allowed", "what it does")
     for name, function in partition.PARTITIONS.items():
-        table.add_row(name, arguments(function, without=("labels", "clients", "generator")), first_line(function))
+        table.add_row(name, "", "", find_summary(function))
+        for row in make_setting_rows(partition.settings_class(name)):
+            table.add_row("", *row)
     return add_notes(
         table,
-        "Every one takes clients, the number of clients. A setting without a value must be given, except coarse, which "
-        "comes with the data.",
+        "All of them take clients, the number of clients. A setting without a value must be given, except coarse, "
+        "which comes with the data.",
     )
 
 
-def model_rows() -> RenderableType:
-    """Every model with its number of parameters for the images it was made for."""
+def make_setting_rows(kind: type[Settings]) -> Iterator[tuple[str, str, str]]:
+    """Yield a row of text for each setting of a class: its name and default, its range, and its description."""
+    for about in describe(kind):
+        required = about.default is PydanticUndefined
+        default = "" if required else f"={'auto' if about.default is None else show_value(about.default)}"
+        yield escape(f"{about.name}{default}"), escape(about.allowed), escape(about.description)
+
+
+def list_models() -> RenderableType:
+    """Make the table of models, with their numbers of parameters for the images they were designed for."""
     table = make_table("name", "images", "parameters", "settings", "what it is")
     table.columns[2].justify = "right"
     for name, function in networks.MODELS.items():
@@ -125,8 +142,8 @@ def model_rows() -> RenderableType:
         with torch.device("meta"):  # shapes without numbers: nothing is initialised
             model = networks.build(name, classes=10, channels=channels, size=size, seed=0)
         count = sum(parameter.numel() for parameter in model.parameters())
-        known = arguments(function, without=("classes", "channels", "size"))
-        table.add_row(name, f"{channels}x{size}x{size}", f"{count:,}", known, first_line(function))
+        known = describe_arguments(function, without=("classes", "channels", "size"))
+        table.add_row(name, f"{channels}x{size}x{size}", f"{count:,}", known, find_summary(function))
     return add_notes(
         table,
         "parameters: for 10 classes and these images; other sizes and classes follow the data.",
@@ -135,12 +152,12 @@ def model_rows() -> RenderableType:
     )
 
 
-def recipes() -> RenderableType:
-    """Every recipe that ships with the package."""
+def list_recipes() -> RenderableType:
+    """Make the table of the recipes that ship with the package."""
     table = make_table("name", "runs", "what it trains")
     table.columns[1].justify = "right"
     for path in sorted(config.RECIPES.glob("*.toml")):
-        table.add_row(path.stem, str(len(config.load(path))), first_comment(path))
+        table.add_row(path.stem, str(len(config.load(path))), read_first_comment(path))
     return add_notes(
         table,
         "Start one: landscape train NAME. Those named digits_... take seconds and need no data.",
@@ -149,29 +166,32 @@ def recipes() -> RenderableType:
 
 
 LISTS: dict[str, Callable[[], RenderableType]] = {
-    "algorithms": algorithms,
-    "datasets": data_sets,
-    "partitions": partitions,
-    "models": model_rows,
-    "recipes": recipes,
+    "algorithms": list_algorithms,
+    "datasets": list_datasets,
+    "partitions": list_partitions,
+    "models": list_models,
+    "recipes": list_recipes,
 }
 
 
-def rules(method: Method) -> str:
-    """The rules of a method without the neutral ones: SAM + client momentum → mean."""
-    local = [words(rule) for rule in (method.perturbation, method.correction) if type(rule).__name__ not in NEUTRAL]
-    local += [f"{words(method.loss_term)} loss"] if method.loss_term is not None else []
-    return " ".join([" + ".join(local), "→", words(method.server)]).strip()
+def describe_rules(method: Method) -> str:
+    """Describe the rules of a method, without the neutral ones: SAM + client momentum → mean."""
+    local = [name_rule(rule) for rule in (method.perturbation, method.correction) if type(rule).__name__ not in NEUTRAL]
+    local += [f"{name_rule(method.loss_term)} loss"] if method.loss_term is not None else []
+    return " ".join([" + ".join(local), "→", name_rule(method.server)]).strip()
 
 
-def words(rule: Rule) -> str:
-    """A rule's name as people say it: ClientMomentum -> client momentum, MixedSAM -> mixed SAM."""
+def name_rule(rule: Rule) -> str:
+    """Write the name of a rule's class as words: ClientMomentum -> client momentum, MixedSAM -> mixed SAM."""
     parts = re.findall(r"[A-Z][a-z]+|[A-Z]+", type(rule).__name__)
     return " ".join(part if len(part) > 1 and part.isupper() else part.lower() for part in parts)
 
 
-def arguments(function: Callable[..., Any], *, without: Iterable[str]) -> str:
-    """The settings of a function; those without a default must be given, those with None choose for themselves."""
+def describe_arguments(function: Callable[..., object], *, without: Iterable[str]) -> str:
+    """Write the parameters of a function with their defaults; a default of None is written as auto.
+
+    function: whose parameters. without: names of parameters to leave out.
+    """
     known = {key: one for key, one in inspect.signature(function).parameters.items() if key not in without}
     texts = [
         key if one.default is one.empty else f"{key}={'auto' if one.default is None else show_value(one.default)}"
@@ -180,21 +200,25 @@ def arguments(function: Callable[..., Any], *, without: Iterable[str]) -> str:
     return ", ".join(texts) or "-"
 
 
-def first_line(function: Callable[..., Any]) -> str:
+def find_summary(function: Callable[..., object]) -> str:
+    """Return the first line of a function's docstring."""
     return (inspect.getdoc(function) or "").partition("\n")[0]
 
 
-def first_comment(path: Path) -> str:
-    """What a recipe says it is: its first line, a comment."""
+def read_first_comment(path: Path) -> str:
+    """Read the comment in the first line of a recipe, which says what it trains."""
     return path.read_text().partition("\n")[0].removeprefix("#").strip()
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Bring the table of algorithms in Markdown files up to date."""
+    """Update the table of algorithms in Markdown files.
+
+    arguments: paths of the files.
+    """
     if not arguments:
         raise SystemExit("expected a Markdown file: python -m training.console.listings README.md")
     for path in map(Path, arguments):
-        write_atomically(path, with_algorithms(path.read_text(encoding="utf-8")).encode())
+        write_atomically(path, update_algorithms(path.read_text(encoding="utf-8")).encode())
 
 
 if __name__ == "__main__":

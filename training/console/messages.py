@@ -1,14 +1,14 @@
-"""What is told to a person, made fit for a terminal. This file imports no torch."""
+"""Make messages safe to print on a terminal. Imports no torch."""
 
 from __future__ import annotations
 
-LONGEST = 1500  # letters of a line: a path and a list of all recipes fit
+LONGEST = 1500  # characters of a line: enough for a path and a list of all recipes
 
 
 def printable(text: object) -> str:
-    """A message with every letter that could move the cursor or change colours spelled out, and endless lines cut.
+    """Escape every character that could move the cursor or change colours, and shorten very long lines.
 
-    Messages quote what was found in files and on the command line, which may be anything. Lines stay lines.
+    text: a message, which may quote anything from a file or the command line. Line breaks are kept.
 
     >>> printable("got 'a" + chr(27) + "[31m'")
     "got 'a\\\\x1b[31m'"
@@ -21,9 +21,9 @@ def _printable_line(line: str) -> str:
         line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
     if line.isprintable():
         return line
-    return "".join(letter if letter.isprintable() else _spelled(letter) for letter in line)
+    return "".join(letter if letter.isprintable() else _escape(letter) for letter in line)
 
 
-def _spelled(letter: str) -> str:
-    """A letter as an escape; a byte of a name that is not UTF-8 as that byte."""
+def _escape(letter: str) -> str:
+    """Write a character as an escape sequence; a byte of a name that is not UTF-8 as that byte."""
     return f"\\x{ord(letter) - 0xDC00:02x}" if "\udc80" <= letter <= "\udcff" else ascii(letter)[1:-1]

@@ -1,4 +1,4 @@
-"""A partition as a picture: which client holds how much of which class."""
+"""Draw a partition: how many examples of each class every client holds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from training.console.tables import show_settings
 from training.data.partition import Partition
 from training.storage.atomic_files import replace_file
 
-MOST_CLIENTS = 200  # more columns than this cannot be told apart
+MOST_CLIENTS = 200  # more columns than this cannot be distinguished
 MOST_NUMBERS = 15  # up to this many rows and columns there is room for the numbers themselves
 
 
 def draw_partition(split: Partition, path: Path) -> Path:
-    """Draw a partition as a PNG file and return its path; a failed write leaves the old file."""
+    """Draw a partition as a PNG file and return its path; if writing fails, the old file stays.
+
+    split: the partition. path: the file.
+    """
     with replace_file(path) as temporary:
         make_figure(split).savefig(temporary, dpi=120, format="png")
     return path
@@ -33,14 +36,14 @@ def make_figure(split: Partition) -> Figure:
     counts, sizes = split.histogram[places].T, split.sizes[places]
     classes, clients = counts.shape
     figure = Figure(figsize=(float(np.clip(2.5 + 0.45 * clients, 6, 12)), 6), layout="constrained")
-    FigureCanvasAgg(figure)  # no pyplot: no window system is asked for, and no global state is left behind
+    FigureCanvasAgg(figure)  # no pyplot: needs no window system, leaves no global state
     top, map_ = figure.subplots(2, 1, sharex=True, height_ratios=[1, 4])
     top.bar(np.arange(clients), sizes, width=1.0 if clients > 50 else 0.8, color="#0072B2")
     top.set_ylabel("examples")
     top.spines[["top", "right"]].set_visible(False)
-    shades = colormaps["Blues"](np.linspace(0.2, 1, 256))  # a single example is not yet white
+    shades = colormaps["Blues"](np.linspace(0.2, 1, 256))  # so that a single example is not white
     palette = ListedColormap(shades).with_extremes(bad="white")  # white: a class that a client does not hold
-    scale = PowerNorm(0.5, vmin=0)  # the root: one large count does not make all others look alike
+    scale = PowerNorm(0.5, vmin=0)  # square root: small counts stay distinguishable beside a large one
     image = map_.imshow(np.ma.masked_equal(counts, 0), aspect="auto", origin="lower", cmap=palette, norm=scale)
     if max(classes, clients) <= MOST_NUMBERS:
         _write_numbers(map_, counts)
@@ -67,7 +70,7 @@ def _write_numbers(axes: Axes, counts: np.ndarray) -> None:
 
 
 def _whole_ticks(axes: Axes, places: np.ndarray) -> None:
-    """Ticks at whole numbers, named after the client that stands there."""
+    """Put ticks at whole numbers, labelled with the numbers of the clients."""
     axes.yaxis.set_major_locator(MaxNLocator(10, integer=True))
     ticks = np.unique(np.asarray(MaxNLocator(12, integer=True).tick_values(0, len(places) - 1), dtype=int))
     ticks = ticks[(ticks >= 0) & (ticks < len(places))]

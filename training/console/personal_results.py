@@ -1,4 +1,4 @@
-"""`landscape personal`: evaluate runs with some strategies and print one table."""
+"""`landscape personal`: personalise runs with some strategies and print one table of results."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def evaluate_runs(
     sample: int | None = None,
     data_root: Path | None = None,
 ) -> None:
-    """Evaluate runs with some strategies and print one table.
+    """Personalise runs with some strategies, test every client, and print one table of results.
 
     runs: run directories, folders of them, or patterns. strategies: names of STRATEGIES.
     given: options as "key=value", for every strategy that has them.
     round: after which round; by default the newest saved. model: server, mean or swa.
-    sample: test only so many clients. data_root: folder of the data, if not that of the training.
+    console: where the table is printed. sample: test only so many clients, drawn by the run's seed.
+    data_root: folder of the data, if not the one used in training.
     """
     chosen, notes = parse_options(strategies, given), dict[str, None]()
     table = make_table("run", "strategy", "mean ± std", "worst tenth", "mean before", "clients", "round", "options")

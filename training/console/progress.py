@@ -1,4 +1,4 @@
-"""Progress for people: bars with the time left on a terminal, one plain line per finished piece elsewhere."""
+"""Progress: bars with the remaining time on a terminal, one plain line per finished piece elsewhere."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from landscape.results import Progress as Report
 
 
 class Bars:
-    """Hands out a progress callable per piece of work."""
+    """Makes a progress callback for each piece of work."""
 
     def __init__(self, console: Console, bars: Progress | None):
         self.console, self._bars = console, bars
 
     def __call__(self, name: str) -> Report:
-        """A callable (done, total) that moves the bar called `name`."""
+        """Return a callback (done, total) that moves a new bar with this name."""
         bars = self._bars
         if bars is not None:
             task = bars.add_task(name, total=None)
@@ -28,15 +28,15 @@ class Bars:
 
         def report(done: int, total: int) -> None:
             if done == total:
-                told = f"{name}: {total} done in {time.perf_counter() - start:.1f} s"
-                self.console.print(told, markup=False, soft_wrap=True)
+                line = f"{name}: {total} done in {time.perf_counter() - start:.1f} s"
+                self.console.print(line, markup=False, soft_wrap=True)
 
         return report
 
 
 @contextmanager
 def bars(console: Console) -> Iterator[Bars]:
-    """Bars for the time of the block."""
+    """Show progress on a console for the duration of a block; gives the `Bars` to report to."""
     if not console.is_terminal:
         yield Bars(console, None)
         return

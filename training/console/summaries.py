@@ -1,4 +1,4 @@
-"""What is in a run directory: its settings, how far it came, its results, who holds which class. Imports no torch."""
+"""Summaries of runs: settings, status, results, and the partition. Imports no torch."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ MOST_ROWS = 20  # clients, and classes, up to which the partition is shown in fu
 
 @dataclass(frozen=True)
 class Score:
-    """How good one of the global models is on the test data."""
+    """The accuracy of one of the global models on the test data."""
 
     model: str
-    round: int  # the last that was evaluated
+    round: int  # the last evaluated round
     loss: float | None  # None: not recorded
     accuracy: float
     mean: float  # accuracy, mean of the last `count` evaluated rounds
@@ -54,7 +54,7 @@ class Score:
 
 
 class Standing(TypedDict):
-    """How far a run came."""
+    """The state of a run, and its finished rounds."""
 
     state: str  # begun, running, finished or diverged
     round: int
@@ -64,9 +64,9 @@ class Standing(TypedDict):
 def find_scores(run: Path, last: int) -> list[Score]:
     """Find the last accuracy of every model that was evaluated, and its mean over the last rounds.
 
-    last: how many evaluated rounds the mean is taken over.
+    run: its directory. last: number of evaluated rounds in the mean.
 
-    The mean of participants is left out where it is the server's model, as in FedAvg.
+    The mean of the participants is left out where it equals the server's model, as in FedAvg.
     """
     records = metrics.read(run)
     found = []
@@ -88,7 +88,7 @@ def _is_server_model(record: Mapping[str, object]) -> bool:
 
 
 def find_standing(run: Path) -> Standing:
-    """Read how far a run came; a run without a status yet has begun."""
+    """Read the state of a run; a run without a status file has only begun."""
     try:
         found = read_status(run)
     except ValueError as error:
@@ -99,7 +99,10 @@ def find_standing(run: Path) -> Standing:
 
 
 def show_all(runs: Sequence[Path], console: Console) -> list[str]:
-    """Print one run in full, or a line for each of several; return a line for each that cannot be read."""
+    """Print one run in full, or one line for each of several runs.
+
+    runs: run directories. console: where to print. Returns one message for each run that cannot be read.
+    """
     if len(runs) == 1:
         show(runs[0], console)
         return []
@@ -119,7 +122,7 @@ def show_all(runs: Sequence[Path], console: Console) -> list[str]:
 
 
 def _lines(run: Path) -> Iterator[tuple[str, ...]]:
-    """A run in a line, with one more for every further model that was evaluated."""
+    """Yield the row of a run, and one more for every further model that was evaluated."""
     recipe = recipe_tables.read(run)
     state, done = find_standing(run)["state"], len(metrics.read(run))
     head = (printable(run), "stopped" if state == "running" else state, f"{done} of {recipe.rounds.count}")
@@ -131,7 +134,7 @@ def _lines(run: Path) -> Iterator[tuple[str, ...]]:
 
 
 def show(run: Path, console: Console) -> None:
-    """Print everything about a run, and draw its partition."""
+    """Print everything about a run, and draw its partition into its directory."""
     require_run(run)
     recipe = recipe_tables.read(run)
     split = partition.load(run / PARTITION)
@@ -144,7 +147,7 @@ def show(run: Path, console: Console) -> None:
     console.print(_partition(split), "")
     try:
         print_line(console, f"picture: {draw_partition(split, run / 'partition.png')}")
-    except OSError as error:  # somebody else's run can be shown without being written to
+    except OSError as error:  # a run in a read-only directory can still be shown
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
         print_line(console, f"no picture, {run / 'partition.png'} cannot be written: {reason.strerror}")
 
@@ -159,11 +162,11 @@ def _facts(run: Path, recipe: RecipeTables, split: Partition) -> Table:
 
 
 def describe_run(run: Path, recipe: RecipeTables, split: Partition) -> dict[str, str]:
-    """Describe a run: a line of text for each table of its recipe, its status and its checkpoints."""
+    """Describe a run by lines of text, each with a name: its status, the tables of its recipe, its checkpoints."""
     data, local, rounds, swa = recipe.data, recipe.local, recipe.rounds, recipe.swa
     used = f"{local.steps} steps" if local.steps else f"{local.epochs} epoch{'s' if local.epochs > 1 else ''}"
     extra = {"momentum": local.momentum, "weight_decay": local.weight_decay, "clip": local.clip}
-    told = {key: value for key, value in extra.items() if value}
+    given = {key: value for key, value in extra.items() if value}
     decay = f" x {local.lr_decay:g} per round" if local.lr_decay != 1 else ""
     chosen = "exactly" if rounds.sampling == "fixed" else "about"
     lines = {
@@ -175,7 +178,7 @@ def describe_run(run: Path, recipe: RecipeTables, split: Partition) -> dict[str,
         "rounds": f"{rounds.count}, {chosen} {rounds.participants} clients each, mean "
         + ("weighted by size" if rounds.aggregation == "size" else "unweighted"),
         "local": f"{used} of batches of {local.batch_size}, lr {local.lr:g}{decay}"
-        + (f", {show_settings(told)}" if told else ""),
+        + (f", {show_settings(given)}" if given else ""),
         "augment": show_settings(changed) if (changed := _changed(recipe.augment)) else "",
         "swa": "" if swa is None else f"from {100 * swa.start:g} % of the rounds on, cycle {swa.cycle}",
         "seed": f"{recipe.seed}, {recipe.dtype}",

@@ -35,8 +35,8 @@ def train_all(
     """Train every recipe in its own directory under `out`; partial runs are resumed, finished ones skipped.
 
     recipes: what to train; duplicates are trained once. out: folder of the runs. console: where progress is printed.
-    backend: an executor, or "auto". workers: processes; by default one a core.
-    asked: dotted keys of settings that names of new runs tell beside those in which the runs differ.
+    backend: an executor, or "auto". workers: processes; by default one per core.
+    asked: dotted keys of settings to include in the names of new runs, besides those in which the runs differ.
 
     Returns the run directories. A run that diverges is marked so in its directory, and the next one begins.
     """
@@ -45,31 +45,31 @@ def train_all(
         whole("workers", workers)
     unique = list({recipe.digest: recipe for recipe in recipes}.values())
     differing = find_differing_keys(unique)
-    told = describe_differences(unique)
+    differences = describe_differences(unique)
     paths = []
-    for number, (recipe, difference) in enumerate(zip(unique, told, strict=True), start=1):
+    for number, (recipe, difference) in enumerate(zip(unique, differences, strict=True), start=1):
         name = recipe.name([*differing[number - 1], *asked])
         if len(unique) > 1:
             print_line(console, f"run {number} of {len(unique)}, {difference}: {find_run(out, recipe, name)}")
         paths.append(_train_one(recipe, out, name, console, backend, workers, alone=len(unique) == 1))
     if len(unique) == 1:
-        _tell_one(paths[0], unique[0], console)
+        _print_result(paths[0], unique[0], console)
     else:
-        _tell_all(paths, unique, told, console)
+        _print_results(paths, unique, differences, console)
     return paths
 
 
 def describe_differences(recipes: Sequence[Recipe]) -> list[str]:
-    """Describe what tells each run from the others, as settings: algorithm=fedsam, partition.alpha=0.5."""
-    told = []
+    """Describe each run by the settings that distinguish it: algorithm=fedsam, partition.alpha=0.5."""
+    texts = []
     for recipe, keys in zip(recipes, find_differing_keys(recipes), strict=True):
         own = _flat(recipe)
-        told.append(show_settings({key.removesuffix(".name"): own[key] for key in keys}))
-    return told
+        texts.append(show_settings({key.removesuffix(".name"): own[key] for key in keys}))
+    return texts
 
 
 def find_differing_keys(recipes: Sequence[Recipe]) -> list[list[str]]:
-    """Find the dotted keys of the settings that tell each run from the others.
+    """Find, for each run, the dotted keys of the settings that distinguish it from the others.
 
     Settings of a method or partition are compared only between runs of the same one.
     """
@@ -84,7 +84,7 @@ def find_differing_keys(recipes: Sequence[Recipe]) -> list[list[str]]:
 
 
 def _flat(recipe: Recipe) -> dict[str, object]:
-    """Every setting by its dotted key, and swa.name, which is on or off."""
+    """Return every setting by its dotted key, and swa.name, which is on or off."""
     content = recipe.model_dump(mode="json")
     content["swa"] = {"name": "off"} if recipe.swa is None else {"name": "on", **content["swa"]}
     return dict(toml.flatten(content))
@@ -113,17 +113,18 @@ def _train_one(
 
 
 def find_end(path: Path, recipe: Recipe) -> str:
-    """Say why a run need not be trained any more: it finished and its last checkpoint is intact, or it diverged.
+    """Explain why a run needs no more training: it finished and its last checkpoint is intact, or it diverged.
 
-    Returns an empty text if there is something left to train.
+    path: the run directory, which may not exist. recipe: what it should hold. Returns an empty string if there is
+    something left to train.
 
-    Training is a function of the recipe, so a diverged run would diverge again in the same place.
+    Training is deterministic, so a diverged run would diverge again in the same round.
     """
     try:
         read_provenance(path)
         same = config.load(path / CONFIG)[0].digest == recipe.digest
         found = find_standing(path)
-    except ValueError:  # not there, or damaged: training tells, and mends what it can
+    except ValueError:  # missing or damaged: training reports it, and repairs what it can
         return ""
     if not same:
         return ""
@@ -143,7 +144,7 @@ def find_end(path: Path, recipe: Recipe) -> str:
 
 
 def _watch(recipe: Recipe, console: Console, bar: Bars) -> RoundCallback:
-    """A bar on a terminal, with ten lines along the way; a line a round elsewhere."""
+    """Make a callback that shows a bar and ten lines on a terminal, and one line per round elsewhere."""
     count = recipe.rounds.count
     if not console.is_terminal:
         return lambda record: print_line(console, describe_round(record, count))
@@ -158,7 +159,10 @@ def _watch(recipe: Recipe, console: Console, bar: Bars) -> RoundCallback:
 
 
 def describe_round(record: Record, count: int) -> str:
-    """Describe one round in one line; count: rounds of the run."""
+    """Describe one round in one line.
+
+    record: its measurements. count: number of rounds of the run.
+    """
     accuracy = record.get("accuracy")
     swa = record.get("swa_accuracy")
     parts = [
@@ -171,7 +175,7 @@ def describe_round(record: Record, count: int) -> str:
     return "  ".join(parts)
 
 
-def _tell_one(path: Path, recipe: Recipe, console: Console) -> None:
+def _print_result(path: Path, recipe: Recipe, console: Console) -> None:
     found = find_standing(path)
     print_line(console, f"{found['state']} after {found['round']} of {recipe.rounds.count} rounds: {path}")
     for score in _reported(path, recipe):
@@ -184,12 +188,14 @@ def _accuracy(score: Score) -> str:
     return f"{last}, {100 * score.mean:.2f} % in the mean of the last {score.count} evaluated rounds"
 
 
-def _tell_all(paths: Sequence[Path], recipes: Sequence[Recipe], told: Sequence[str], console: Console) -> None:
+def _print_results(
+    paths: Sequence[Path], recipes: Sequence[Recipe], differences: Sequence[str], console: Console
+) -> None:
     table = make_table("what differs", "state", "model", "accuracy", "mean accuracy", "run")
     for column in table.columns:
         column.no_wrap = column.header != "what differs"
     diverged = 0
-    for path, recipe, difference in zip(paths, recipes, told, strict=True):
+    for path, recipe, difference in zip(paths, recipes, differences, strict=True):
         state = find_standing(path)["state"]
         diverged += state == "diverged"
         head, tail = (difference, state), f"*{recipe.digest[:8]}"
@@ -207,5 +213,5 @@ def _tell_all(paths: Sequence[Path], recipes: Sequence[Recipe], told: Sequence[s
 
 
 def _reported(path: Path, recipe: Recipe) -> list[Score]:
-    """The server's model and the SWA average; the mean of participants is left to `landscape show`."""
+    """Return the scores of the server's model and the SWA average; `landscape show` has the others too."""
     return [score for score in find_scores(path, recipe.evaluation.last) if not score.model.startswith("mean")]

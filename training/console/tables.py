@@ -1,4 +1,4 @@
-"""Tables for the terminal, and how settings are shown in them. Imports no torch."""
+"""Tables for the terminal, and the text of settings in them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.console.messages import printable
 
 
 def make_table(*titles: str) -> Table:
-    """Make an empty table with these columns; the first is never wrapped."""
+    """Make an empty table with columns of these titles; the first column is never wrapped."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for place, title in enumerate(titles):
         table.add_column(title, no_wrap=place == 0, overflow="fold")
@@ -25,7 +25,7 @@ def make_table(*titles: str) -> Table:
 
 @dataclass(frozen=True)
 class FittingTable:
-    """A wide table where the terminal has room for it, a narrow one elsewhere."""
+    """A wide table that becomes a narrow one where the terminal has too little room."""
 
     wide: Table
     narrow: Table
@@ -36,12 +36,15 @@ class FittingTable:
 
 
 def add_notes(table: RenderableType, *lines: str) -> RenderableType:
-    """Put remarks below a table, taken literally: a bracket in them is no markup."""
+    """Put lines of text below a table; brackets in them are not markup."""
     return Group(table, "", *(Text(line) for line in lines))
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print one line as it is: not wrapped, not coloured by its content, brackets taken literally."""
+    """Print one line literally: not wrapped, not highlighted, without markup.
+
+    console: where to print. text: the line. style: a style of rich for all of it, such as "bold".
+    """
     console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""Image sets by name, whole in memory: read once, contiguous, identified by a digest."""
+"""Image data sets by name, held in memory and identified by a digest."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, cast
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from landscape.errors import choose, finite, positive, whole
 from training.data.partition import MOST_CLASSES
 from training.data.readers import COARSE, Pair, read_cifar, read_digits, read_mnist, read_svhn
 from training.data.synthetic import MIDDLE, PIXELS, mixture
-from training.plugins import call, imported
+from training.plugins import call, import_function
+from training.settings import Count, Positive, Whole
+
+Pairs = tuple[tuple[object, object], tuple[object, object]]  # (images, labels) for training and for testing
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images as uint8 (0..255), or float32 in the user's own units; labels 0..classes-1."""
+    """Images, as uint8 (0..255) or float32 in units of the user's choice, and labels 0..classes-1."""
 
     name: str
     train_images: Tensor  # (N, C, H, H) uint8 or float32
@@ -38,29 +42,32 @@ class Dataset:
 
     @property
     def channels(self) -> int:
+        """Channels of an image."""
         return int(self.train_images.shape[1])
 
     @property
     def size(self) -> int:
+        """Height and width of an image."""
         return int(self.train_images.shape[2])
 
 
 def make(
     name: str,
-    train: tuple[Any, Any],
-    test: tuple[Any, Any],
+    train: tuple[object, object],
+    test: tuple[object, object],
     *,
     classes: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     coarse: Sequence[int] | None = None,
 ) -> Dataset:
-    """A checked Dataset from (images, labels) pairs of tensors or arrays.
+    """Make a Dataset from (images, labels) pairs of tensors or arrays, after checking them.
 
-    What is not given is computed: classes from the largest label, mean and std per channel from the training images.
+    name: for messages. train, test: images (N, C, H, H) and labels (N,). classes: default, the largest label plus one.
+    mean, std: one number per channel; default, those of the training images. coarse: the superclass of each class.
     """
-    train_images, train_labels = _checked(f"{name}: train", *train)
-    test_images, test_labels = _checked(f"{name}: test", *test)
+    train_images, train_labels = _check_pair(f"{name}: train", *train)
+    test_images, test_labels = _check_pair(f"{name}: test", *test)
     if len(train_images) == 0:
         raise ValueError(f"{name}: there are no training images")
     if test_images.shape[1:] != train_images.shape[1:] or test_images.dtype != train_images.dtype:
@@ -87,18 +94,21 @@ def make(
 def with_constants(
     dataset: Dataset, *, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
 ) -> Dataset:
-    """The same data with other normalisation constants, one number per channel."""
+    """Return the same data with other normalisation constants.
+
+    mean, std: one number per channel; by default those of `dataset`.
+    """
     chosen = {"mean": dataset.mean if mean is None else mean, "std": dataset.std if std is None else std}
     for key, values in chosen.items():
         if len(values) != dataset.channels:
-            raise ValueError(f"{dataset.name}: {key} needs {dataset.channels} numbers, one a channel; got {values}")
+            raise ValueError(f"{dataset.name}: {key} needs {dataset.channels} numbers, one per channel; got {values}")
     for value in chosen["std"]:
         positive(f"{dataset.name}: std", value)
     constants = {key: tuple(float(value) for value in values) for key, values in chosen.items()}
     return dataclasses.replace(dataset, mean=constants["mean"], std=constants["std"])
 
 
-def _checked(what: str, images: Any, labels: Any) -> Pair:
+def _check_pair(what: str, images: object, labels: object) -> Pair:
     images, labels = (
         torch.from_numpy(np.require(one, requirements=["C", "W"])) if isinstance(one, np.ndarray) else one
         for one in (images, labels)
@@ -120,7 +130,7 @@ def _checked(what: str, images: Any, labels: Any) -> Pair:
 
 
 def _moments(images: Tensor) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation per channel; a constant channel gets 1 so that it can be divided by."""
+    """Compute mean and standard deviation per channel; 1 for a constant channel, since images are divided by it."""
     mean, std = [], []
     for channel in images.unbind(1):
         if images.dtype == torch.uint8:  # from the histogram, without a float copy of all the pixels
@@ -145,20 +155,20 @@ def _digest(*tensors: Tensor) -> str:
 
 
 def digits() -> Dataset:
-    """Handwritten digits inside scikit-learn, 1437 + 360 of 1x8x8: nothing to download."""
+    """Handwritten digits that ship with scikit-learn, 1437 + 360 of 1x8x8: nothing to download."""
     return make("digits", *read_digits(), classes=10, mean=(0.3053,), std=(0.3758,))
 
 
 def synthetic(
     *,
-    examples: int = 10_000,
-    test_examples: int | None = None,
-    classes: int = 10,
-    shape: Sequence[int] = (1, 8, 8),
-    separation: float = 4.0,
-    seed: int = 0,
+    examples: Annotated[Count, Field(description="training images")] = 10_000,
+    test_examples: Annotated[Whole | None, Field(description="test images; default: a fifth of examples")] = None,
+    classes: Annotated[Count, Field(description="number of classes")] = 10,
+    shape: Annotated[Sequence[int], Field(description="channels, height and width of an image")] = (1, 8, 8),
+    separation: Annotated[Positive, Field(description="distance of two classes, in units of the noise")] = 4.0,
+    seed: Annotated[int, Field(description="seed of all images")] = 0,
 ) -> Dataset:
-    """A Gaussian mixture of any size (see synthetic.py), a function of its seed; a fifth more for testing."""
+    """Draw a Gaussian mixture of any size: a data set for tests and timings, with a known best accuracy."""
     tests = whole("examples", examples) // 5 if test_examples is None else test_examples
     pairs = mixture((examples, tests), classes=classes, shape=shape, separation=separation, seed=seed)
     mean, std = ((level / 255,) * shape[0] for level in (MIDDLE, PIXELS))
@@ -216,20 +226,22 @@ def load(
     download: bool = False,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Dataset:
-    """A data set by name, or from a user's 'module:function' called with the settings.
+    """Load a data set by its name, or by calling a user's 'module:function'.
 
-    The function returns a Dataset or ((train images, labels), (test images, labels)); images are uint8 or float32.
-    root: the data folder, by default $LANDSCAPE_DATA or "data"; a user's function gets root and download if it
-    takes them. mean and std replace the data set's own.
+    name: one of DATASETS, or a function that returns a Dataset or ((train images, labels), (test images, labels));
+    images are uint8 or float32. root: folder of the data, by default $LANDSCAPE_DATA or "data". download: whether to
+    download missing files. mean, std: replace the constants of the data set. settings: of the data set.
+
+    A user's function gets root and download if it has parameters of these names.
     """
-    function = imported("data set", name) if ":" in name else DATASETS[choose("data set", name, DATASETS)]
+    function = import_function("data set", name) if ":" in name else DATASETS[choose("data set", name, DATASETS)]
     folder = Path(root if root is not None else os.environ.get("LANDSCAPE_DATA") or "data")
     found = call("data set", name, function, settings, offered={"root": folder, "download": download})
     if not isinstance(found, Dataset):
         try:
-            (train_images, train_labels), (test_images, test_labels) = found
+            (train_images, train_labels), (test_images, test_labels) = cast(Pairs, found)
         except (TypeError, ValueError):
             raise ValueError(
                 f"data set '{name}' must return a Dataset or ((train images, train labels), (test images, test "
@@ -239,8 +251,8 @@ def load(
     return with_constants(found, mean=mean, std=std)
 
 
-def pooled(dataset: Dataset) -> Dataset:
-    """Train and test images as one training set, test left empty: FedFSA then splits every client 70/30."""
+def pool(dataset: Dataset) -> Dataset:
+    """Put train and test images into one training set and leave the test set empty (FedFSA splits every client)."""
     images = torch.cat([dataset.train_images, dataset.test_images])
     labels = torch.cat([dataset.train_labels, dataset.test_labels])
     tensors = (images, labels, images[:0].clone(), labels[:0].clone())
@@ -250,7 +262,10 @@ def pooled(dataset: Dataset) -> Dataset:
 
 
 def normalise(images: Tensor, dataset: Dataset, dtype: torch.dtype = torch.float32) -> Tensor:
-    """(pixels - mean) / std per channel, pixels in 0..1; always a new tensor."""
+    """Compute (pixels - mean) / std per channel, with pixels in 0..1; returns a new tensor.
+
+    images: (N, C, H, H) uint8 or float32. dataset: whose mean and std. dtype: of the result.
+    """
     mean, std = (
         torch.tensor(values, dtype=dtype, device=images.device)[:, None, None] for values in (dataset.mean, dataset.std)
     )

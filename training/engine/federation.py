@@ -43,7 +43,7 @@ class Federation:
         self.method = catalog.find_method(recipe.algorithm.name, recipe.algorithm.settings)
         data = recipe.data
         dataset = datasets.load(data.name, root=data.root, download=data.download, **data.settings)
-        self.dataset = datasets.pooled(dataset) if data.pooled else dataset
+        self.dataset = datasets.pool(dataset) if data.pooled else dataset
         self.partition = stored or draw_partition(recipe, self.dataset)
         indices, self.tests = list(self.partition.indices), None
         if data.pooled:

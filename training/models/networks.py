@@ -15,7 +15,7 @@ from landscape.errors import choose, whole
 from training.models.cnn import digits_cnn, fedavg_net, fsa_cnn, lenet64, mlp, vgg11
 from training.models.resnets import mobilenetv2_gn, resnet18_bn, resnet18_gn, resnet18_gn_cifar, wrn28_4
 from training.models.vit import vit_small
-from training.plugins import call, imported
+from training.plugins import call, import_function
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "digits_cnn": digits_cnn,
@@ -45,7 +45,7 @@ def build(name: str, *, classes: int, channels: int, size: int, seed: int, **set
     >>> sum(parameter.numel() for parameter in model.parameters())
     797962
     """
-    function = imported("model", name) if ":" in name else MODELS[choose("model", name, MODELS)]
+    function = import_function("model", name) if ":" in name else MODELS[choose("model", name, MODELS)]
     required = {
         "classes": whole("classes", classes),
         "channels": whole("channels", channels),

@@ -549,11 +549,16 @@ def test_lists_say_what_is_behind_a_name(command):
     assert row(out, "lenet64")[1:4] == ["3x32x32", "797,962", "-"]
     assert row(out, "fedavg_net")[2] == "2,156,490"
     _, out, _ = command("list", "partitions")
-    assert row(out, "dirichlet_by_class")[1] == "alpha, balance=true, min_size=10"
-    assert row(out, "iid")[1:] == ["-", "Shuffle the examples and deal them out in equal shares."]
+    assert row(out, "iid")[1:] == ["Shuffle the examples and deal them out in equal shares."]
+    lines = [re.split(r" {2,}", line.strip()) for line in out.splitlines()]
+    first = lines.index(row(out, "dirichlet_by_class"))
+    assert [line[0] for line in lines[first + 1 : first + 4]] == ["alpha", "balance=true", "min_size=10"]
+    assert lines[first + 3][1:] == ["a whole number, at least 1", "redraw while a client has fewer examples"]
     _, out, _ = command("list", "datasets")
     assert row(out, "cifar10")[1] == "--data-root or --download"
     assert row(out, "digits")[1] == "the package itself"
+    assert "examples=10000" in out
+    assert "distance of two classes, in units of the noise" in out
     _, out, _ = command("list", "recipes")
     assert row(out, "digits_heterogeneity")[1] == "12"
 

@@ -23,15 +23,15 @@ def printed(width):
 
 def test_the_readme_holds_the_table_of_algorithms():
     text = README.read_text(encoding="utf-8")
-    assert listings.with_algorithms(text) == text, (
+    assert listings.update_algorithms(text) == text, (
         "README.md holds an old table of algorithms; run: python -m training.console.listings README.md"
     )
     between = text.partition(listings.BEGIN)[2].partition(listings.END)[0]
-    assert between.strip() == listings.algorithms_markdown()
+    assert between.strip() == listings.write_algorithms()
 
 
 def test_markdown_has_a_row_for_every_method():
-    lines = [line for line in listings.algorithms_markdown().splitlines() if line.startswith("|")]
+    lines = [line for line in listings.write_algorithms().splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert {len(row) for row in cells} == {7}
     assert set(cells[1]) == {"---"}
@@ -50,7 +50,7 @@ def test_a_hundred_columns_break_no_word():
     assert max(map(len, lines)) <= 100
     words = {word.strip(",") for line in lines for word in line.split()}
     for name, method in catalog.ALGORITHMS.items():
-        assert {name, *listings.rules(method).split()} <= words
+        assert {name, *listings.describe_rules(method).split()} <= words
         assert set(tables.show_settings(catalog.read_settings(method)).split(", ")) <= words
         assert set(re.findall(r"\w+", ", ".join(method.client_vectors).replace("_", " "))) <= words
 
@@ -70,7 +70,7 @@ def test_a_row_is_one_line_where_there_is_room():
     ("name", "said"), [("fedsam", "SAM"), ("fedvssam", "mixed SAM"), ("fedfsa", "layer radii"), ("fedasam", "ASAM")]
 )
 def test_rules_are_named_as_people_say_them(name, said):
-    assert listings.words(catalog.ALGORITHMS[name].perturbation) == said
+    assert listings.name_rule(catalog.ALGORITHMS[name].perturbation) == said
 
 
 def test_the_command_rewrites_what_is_between_the_markers(tmp_path):

@@ -13,7 +13,7 @@ from scipy.io import savemat
 from scipy.special import ndtr
 
 from training.data import datasets
-from training.data.datasets import DATASETS, Dataset, load, make, normalise, pooled
+from training.data.datasets import DATASETS, Dataset, load, make, normalise, pool
 from training.data.readers import COARSE, unpickle
 from training.models import torchvision_shim
 
@@ -387,7 +387,7 @@ def test_names_and_settings():
     with pytest.raises(ValueError, match="data set 'digits' takes no settings, got 'seed'"):
         load("digits", seed=3)
     assert load("digits", mean=[0.5], std=[0.25]).std == (0.25,)
-    with pytest.raises(ValueError, match="digits: std needs 1 numbers, one a channel; got"):
+    with pytest.raises(ValueError, match="digits: std needs 1 numbers, one per channel; got"):
         load("digits", std=[0.2, 0.2])
     with pytest.raises(ValueError, match="digits: std must be positive"):
         load("digits", std=[0.0])
@@ -396,14 +396,14 @@ def test_names_and_settings():
 
 def test_pooled():
     data = load("synthetic", **SMALL)
-    pool = pooled(data)
-    assert torch.equal(pool.train_images, torch.cat([data.train_images, data.test_images]))
-    assert torch.equal(pool.train_labels, torch.cat([data.train_labels, data.test_labels]))
-    assert pool.test_images.shape == (0, 2, 4, 4)
-    assert pool.test_labels.shape == (0,)
-    assert (pool.classes, pool.mean, pool.std) == (data.classes, data.mean, data.std)
-    assert pool.digest != data.digest
-    assert pooled(pool).digest == pool.digest
+    pooled = pool(data)
+    assert torch.equal(pooled.train_images, torch.cat([data.train_images, data.test_images]))
+    assert torch.equal(pooled.train_labels, torch.cat([data.train_labels, data.test_labels]))
+    assert pooled.test_images.shape == (0, 2, 4, 4)
+    assert pooled.test_labels.shape == (0,)
+    assert (pooled.classes, pooled.mean, pooled.std) == (data.classes, data.mean, data.std)
+    assert pooled.digest != data.digest
+    assert pool(pooled).digest == pooled.digest
 
 
 def test_normalise_is_torchvisions_to_the_bit():

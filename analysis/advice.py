@@ -22,7 +22,7 @@ class Advice:
 
     setting: str  # as it is written after --set
     seconds: float  # that are left then, roughly
-    cost: str  # what is lost, in words
+    cost: str  # what is lost
 
 
 def advise(planned: Plan, rate: float) -> list[Advice]:

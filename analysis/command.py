@@ -62,7 +62,9 @@ def analyze(
 @contextmanager
 def hold_folders(subjects: Sequence[Subject], studies: Sequence[str], out: Path | None) -> Iterator[None]:
     """Lock the folders of the answers, and clear away what killed processes left half-written."""
-    places: dict[Path, Path] = {}  # folder of results -> what is locked: a run as a whole, so that nobody trains it
+    places: dict[
+        Path, Path
+    ] = {}  # folder of results -> what is locked: a run as a whole, so that it is not trained meanwhile
     for study in selected(studies):
         for group in groups_of(study, subjects):
             folder = folder_of(group, out)
@@ -141,7 +143,7 @@ def make_plans(
                 plans.append(runner.plan(study, own, group, folder_of(group, out), name))
             except ValueError as error:
                 refused.append(error)
-        if studies and len(refused) == len(groups):  # asked for by name, and nobody has it
+        if studies and len(refused) == len(groups):  # asked for by name, but no run has what it needs
             raise refused[0]
         for reason in refused:
             print_line(console, f"{study.name} left out: {reason}")
@@ -164,7 +166,7 @@ def folder_of(group: Sequence[Subject], out: Path | None) -> Path:
 
 
 def of_whom(planned: Plan) -> str:
-    """Whom a plan is about, in words."""
+    """Name what a plan is about: the run, or how many runs."""
     return planned.subjects[0].name if len(planned.subjects) == 1 else f"{len(planned.subjects)} runs"
 
 
@@ -201,7 +203,7 @@ def shortening(planned: Plan, rates: Mapping[int, float]) -> list[str]:
 
 
 def _most_for_graphs(plans: Sequence[Plan]) -> str:
-    """What kept graphs may take, in words."""
+    """Describe how much memory kept graphs may take."""
     given = next((subject.limits.memory for plan in plans for subject in plan.subjects), None)
     if given is not None:
         return f"which take up to {parse_bytes(given) / 2**30:.1f} GB (--memory)"
@@ -209,7 +211,7 @@ def _most_for_graphs(plans: Sequence[Plan]) -> str:
 
 
 def spoken(seconds: float) -> str:
-    """A duration in words, as exact as a guess deserves."""
+    """Write a duration as exactly as an estimate deserves: 7 s, 1.5 min, 2.0 h."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
@@ -251,7 +253,7 @@ def open_subjects(
 
 
 def with_rounds(studies: Sequence[str]) -> list[str]:
-    """Of these studies (or of all) those that can be told which rounds to measure."""
+    """Of these studies (or of all) those that have a setting for the rounds to measure."""
     return [one.name for one in selected(studies) if "rounds" in fields(one.settings)]
 
 

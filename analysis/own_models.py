@@ -137,7 +137,7 @@ def _is_state(content: Any) -> bool:
 
 
 def load_weights(network: nn.Module, given: Mapping[str, Tensor], what: str) -> None:
-    """Put named tensors into a network; every name that is missing, unknown or of another shape is told."""
+    """Put named tensors into a network; the error names everything that is missing, unknown or of another shape."""
     wanted = network.state_dict()
     places = {name: tensor.data_ptr() for name, tensor in wanted.items() if tensor.numel()}
     filled = {places[name] for name in given if name in places}

@@ -143,7 +143,7 @@ def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path
     if planned.kept:
         return planned.path
     if planned.damage:
-        say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and made anew")
+        say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and measured again")
     found: dict[Piece, xr.Dataset] = {}
     for place, piece in enumerate(planned.pieces):
         if step is not None:

@@ -24,7 +24,7 @@ from training.storage.npz import read_npz
 from training.storage.run_directory import CONFIG, PROVENANCE
 from training.storage.verified_files import parse_object, read_sealed, read_small
 
-COUNTED = 10_000_000  # clients times classes; of more nobody can see anything in a picture
+COUNTED = 10_000_000  # clients times classes; a picture of more would show nothing
 TABLES = ("algorithm", "data", "partition", "model", "rounds", "evaluation", "swa")  # of a recipe, that reports read
 T = TypeVar("T")
 

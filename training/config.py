@@ -88,7 +88,7 @@ class Recipe(RecipeTables):
 
     @property
     def slug(self) -> str:
-        """The name of the run's directory where no further settings are told; see `name`."""
+        """The name of the run's directory if no further settings are part of it; see `name`."""
         return self.name()
 
     def name(self, keys: Iterable[str] = ()) -> str:

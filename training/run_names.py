@@ -22,20 +22,20 @@ def name_run(
     recipe: every setting of the run, as nested tables. defaults: those of its method and partition, likewise.
     digest: of the recipe; its first eight characters end the name.
     keys: dotted keys of further settings to tell, as far as there is room. Of a whole table only what differs from its
-    defaults is told.
+    defaults is used.
     """
     flat, usual = dict(toml.flatten(recipe)), dict(toml.flatten(defaults))
     method = str(flat["algorithm.name"])
     pieces = [str(flat["data.name"]), method, _describe_skew(flat)]
     pieces += ["swa"] if recipe["swa"] else []
     unusual = [key for key, value in flat.items() if key not in usual or value != usual[key]]
-    told = [key for key in unusual if key.startswith("algorithm.")]
+    shown = [key for key in unusual if key.startswith("algorithm.")]
     for wanted in keys:
-        told += [wanted] if wanted in flat else [key for key in unusual if key.startswith(f"{wanted}.")]
+        shown += [wanted] if wanted in flat else [key for key in unusual if key.startswith(f"{wanted}.")]
     pieces += [
         _describe_setting(key, flat[key], method)
-        for key in dict.fromkeys(told)
-        if key in flat and not _is_told_anyway(key)
+        for key in dict.fromkeys(shown)
+        if key in flat and not _is_shown_anyway(key)
     ]
     words = [words for words in map(make_slug, pieces) if words]
     while len("_".join(words)) > LONGEST_NAME:
@@ -73,7 +73,7 @@ def _describe_setting(key: str, value: object, method: str) -> str:
     return f"{word}{value:g}" if isinstance(value, float) else f"{word}{value}"
 
 
-def _is_told_anyway(key: str) -> bool:
+def _is_shown_anyway(key: str) -> bool:
     """Whether every name tells this setting, or none does."""
     table, _, leaf = key.partition(".")
     return key in ALWAYS or key in NEVER or (table == "partition" and leaf in SKEWS)

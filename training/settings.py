@@ -202,7 +202,7 @@ class About:
     name: str
     default: Any
     description: str
-    allowed: str  # what it may be, in words: "at least 1", "train or test"
+    allowed: str  # what it may be, for example "at least 1" or "train or test"
 
 
 def describe(kind: object) -> list[About]:
@@ -225,7 +225,7 @@ def values(made: object) -> dict[str, Any]:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a setting may be, in words."""
+    """Describe the values that a setting may have."""
     annotation: Any = field.annotation
     parts = [part for part in get_args(annotation) if part is not type(None)]
     optional = type(None) in get_args(annotation)

@@ -1,4 +1,4 @@
-"""How uncertain a number of a sub-sample is, told by how much it differs between parts of the sub-sample.
+"""How uncertain a number from a sub-sample is, estimated from how much it differs between parts of it.
 
 An eigenvalue lambda = v' H v of the mean Hessian of n out of N examples moves, to first order, as the mean of the
 examples' own v' H_i v does: the eigenvector stays, its turning is a second-order effect. So the standard error of that

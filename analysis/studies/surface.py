@@ -215,7 +215,7 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
         "norm": scalar(float(weights.double().norm()), "norm of the weights", "weight distance"),
         **tell_origin("model", (), [point], subjects),
     }
-    if settings.axes == "eigen":  # others are made anew in no time
+    if settings.axes == "eigen":  # the others are computed in no time
         found["_directions"] = variable(("axis", "_parameter"), both.cpu().numpy(), "directions")
     return xr.Dataset(found, {"axis": variable("axis", ["x", "y"], "direction")})
 

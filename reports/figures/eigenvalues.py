@@ -56,7 +56,7 @@ def _draw_line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
 
 
 def describe_models(runs: Sequence[Run]) -> str:
-    """The loss and the model whose Hessian it is, as the study was told."""
+    """The loss and the model whose Hessian it is, as the study was asked."""
     settings = [stored.settings for stored in find_answers(runs, "curvature")]
     splits, models = ({str(one.get(key, usual)) for one in settings} for key, usual in (("split", ""), ("model", "")))
     return f"{' and '.join(sorted(splits))} loss of the global model ({' and '.join(sorted(models))})".replace(

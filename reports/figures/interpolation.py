@@ -22,7 +22,7 @@ from reports.rows import Row
 from reports.runs import Collection, Run
 from reports.variants import make_titles
 
-KINDS = {  # as the study calls them, and in words
+KINDS = {  # as the study calls them, and as captions do
     "client-client": "between two clients",
     "client-global": "from a client to the global model",
     "round-round": "between two rounds",

@@ -94,7 +94,7 @@ FIGURE = Figure(
     topic="good",
     title="Norms of the outputs on each client's data",
     reading="Even colours: the model attends to all clients alike; spots that come and go tell of a model that follows "
-    "whoever took part last.",
+    "the participants of the last round.",
     needs=("forgetting",),
     draw=draw,
     across=True,

@@ -167,7 +167,7 @@ def test_a_damaged_file_is_moved_aside_and_said_so(run: Run, tmp_path: Path) -> 
     said: list[str] = []
     go(Counted(), run, tmp_path, said)
     assert (tmp_path / "counted" / "default.h5.damaged1").read_text() == "precious"
-    assert "moved to default.h5.damaged1, and made anew" in said[0]
+    assert "moved to default.h5.damaged1, and measured again" in said[0]
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 bytes")])

@@ -105,7 +105,7 @@ class Bound:
     samples: Count = Field(default=15, description="encodings drawn of each example")
     prior: Literal["product", "standard"] = Field(
         default="product",
-        description="standard: N(0, 1) in every round, which is what the published code does unless told otherwise",
+        description="standard: N(0, 1) in every round, which is the default of the published code",
     )
     direction: Literal["encoder_prior", "prior_encoder"] = Field(
         default="encoder_prior",
@@ -225,7 +225,7 @@ class FedCR:
 
 
 def merge_priors(priors: Gaussian, experts: Sequence[dict[int, Gaussian]]) -> Gaussian:
-    """The class priors after a round: where nobody held a class its prior stays.
+    """The class priors after a round: the prior of a class that no participant holds stays.
 
     The product of the participants alone; the published code multiplies N(0, 1) in as well.
     """

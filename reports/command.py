@@ -54,11 +54,7 @@ def report(
     Returns the path of the page.
     """
     console = console or Console()
-    unknown = [kind for kind in formats if kind not in FORMATS]
-    if unknown:
-        raise ValueError(f"formats: {', '.join(unknown)} cannot be drawn; choose among {', '.join(FORMATS)}")
-    if bold not in BOLD:
-        raise ValueError(f"bold must be one of {', '.join(BOLD)}; got '{bold}'")
+    _check_choices(formats, bold)
     runs = find_runs(paths)
     everything = keep_questions(read_runs(runs), questions)
     if not everything.runs:
@@ -88,6 +84,14 @@ def report(
     console.print(f"{pluralise(pictures, 'figure')} of {pluralise(len(everything.runs), 'run')}", highlight=False)
     console.print(str(page), highlight=False, markup=False, soft_wrap=True)
     return page
+
+
+def _check_choices(formats: Sequence[str], bold: str) -> None:
+    unknown = [kind for kind in formats if kind not in FORMATS]
+    if unknown:
+        raise ValueError(f"formats: {', '.join(unknown)} cannot be drawn; choose among {', '.join(FORMATS)}")
+    if bold not in BOLD:
+        raise ValueError(f"bold must be one of {', '.join(BOLD)}; got '{bold}'")
 
 
 def keep_questions(everything: Collection, names: Sequence[str]) -> Collection:

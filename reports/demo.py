@@ -18,6 +18,7 @@ from reports.recipes import as_number, find_table
 from reports.runs import Run, read_runs
 
 RECIPE = "digits_demo"
+QUESTION = "demo"  # what the answers are called
 SWA = ('algorithm={name="fedasam", rho=0.5, eta=0.2}', "swa.start=0.75", "swa.cycle=2", "swa.lr_end=0.01")
 STUDIES: dict[str, dict[str, object]] = {
     "training": {},
@@ -96,7 +97,7 @@ def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, object]], 
 
     subjects = command.open_subjects(paths)
     with command.hold_folders(subjects, list(studies), None), bars(console) as bar:
-        plans = command.make_plans(subjects, list(studies), studies, console=console)
+        plans = command.make_plans(subjects, list(studies), studies, console=console, name=QUESTION)
         for name in studies:
             own = [plan for plan in plans if plan.study.name == name and not plan.kept]
             if own:

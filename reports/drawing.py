@@ -88,6 +88,7 @@ class Job:
     figure: Figure
     section: Section
     questions: Mapping[str, str]
+    alone: bool = True  # no other question is drawn
 
     @property
     def named_questions(self) -> list[str]:
@@ -97,7 +98,7 @@ class Job:
     @property
     def suffix(self) -> str:
         """What tells its files from those of other questions."""
-        return "".join(f"-{name}" for name in self.named_questions)
+        return "" if self.alone else "".join(f"-{name}" for name in self.named_questions)
 
     @property
     def description(self) -> str:
@@ -147,11 +148,12 @@ def draw_all(
     """
     figures = list(figures)
     jobs = [
-        Job(figure, section, questions)
+        Job(figure, section, questions, alone=len(chosen) == 1)
         for section in list_sections(everything)
         for figure in figures
         if figure.across == (section.heterogeneity is None)
-        for questions in choose_questions(figure, section.narrow(everything))
+        for chosen in [choose_questions(figure, section.narrow(everything))]
+        for questions in chosen
     ]
     renderer = Renderer(everything, out, tuple(formats), strict)
     workers = min(workers or os.cpu_count() or 1, len(jobs))

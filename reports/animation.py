@@ -10,6 +10,7 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 
 from reports.figures.overlay import lay_over
 from reports.files import make_slug, name_path_in_errors
+from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
 from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
 from reports.plotting.relief import VIEW, draw_colorbar, draw_solid, finish_axes, make_reliefs
@@ -23,7 +24,6 @@ from reports.plotting.surfaces import (
     name_axes,
     name_surfaces,
 )
-from reports.runs import Collection, Run
 
 FRAMES, DPI = 36, 80  # of one turn: ten degrees each, under two megabytes
 TURNING, PASSING = 12, 3  # frames in a second: of a turn, of rounds

@@ -15,8 +15,8 @@ from landscape.errors import choose
 from reports.catalog import FIGURES
 from reports.drawing import Outcome, draw_all
 from reports.figure import FORMATS, TOPICS, USUAL, Figure
+from reports.inputs.runs import Collection, read_runs
 from reports.page.page import pluralise, write_page
-from reports.runs import Collection, read_runs
 from reports.tables import catalog as tables
 from reports.tables.table import BOLD
 from training.console.messages import printable

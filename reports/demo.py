@@ -14,8 +14,8 @@ from rich.table import Table
 
 from analysis import summary
 from reports.command import report
-from reports.recipes import as_number, find_table
-from reports.runs import Run, read_runs
+from reports.inputs.recipes import as_number, find_table
+from reports.inputs.runs import Run, read_runs
 
 RECIPE = "digits_demo"
 QUESTION = "demo"  # what the answers are called

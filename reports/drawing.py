@@ -22,9 +22,9 @@ from matplotlib.figure import Figure as Canvas
 from analysis.store import DEFAULT
 from reports.figure import Drawing, Figure, save
 from reports.files import make_slug, make_slugs
+from reports.inputs.runs import Collection, Run
 from reports.plotting.style import STYLE, join_caption, mark
 from reports.plotting.svg import inline_svg
-from reports.runs import Collection, Run
 from reports.variants import find_variants, make_full_titles
 from training.executors.parent import end_with_parent, without_main
 

@@ -11,9 +11,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
 from reports.files import name_path_in_errors
+from reports.inputs.runs import Collection, Run
 from reports.plotting.style import STYLE
 from reports.rows import Row, to_csv
-from reports.runs import Collection, Run
 
 TOPICS = {
     "good": "How good is it?",

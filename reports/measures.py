@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from analysis import store, summary
 from analysis.summary import PREFIX
-from reports.personal import GLOBAL
-from reports.recipes import find_table, find_whole
-from reports.runs import Run
-from reports.subsets import Subset, find_subset
+from reports.inputs.personal import GLOBAL
+from reports.inputs.recipes import find_table, find_whole
+from reports.inputs.runs import Run
+from reports.inputs.subsets import Subset, find_subset
 
 NEVER = math.nan  # rounds and bytes to a target that was not reached
 

@@ -9,8 +9,8 @@ from matplotlib import rc_context
 
 from reports.catalog import FIGURES
 from reports.command import find_runs
+from reports.inputs.runs import read_runs
 from reports.plotting.style import STYLE
-from reports.runs import read_runs
 
 # figure -> part of the suffix of the drawing that is shown
 SHOWN = {

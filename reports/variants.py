@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from matplotlib.colors import to_hex, to_rgb
 
 from analysis.summary import differing
+from reports.inputs.progress import describe_progress, select_counted
+from reports.inputs.recipes import as_number, is_number
+from reports.inputs.runs import Collection, Run
 from reports.palette import LINES, Look, assign_looks
-from reports.progress import describe_progress, select_counted
-from reports.recipes import as_number, is_number
-from reports.runs import Collection, Run
 from training.storage import toml
 
 WORDS = {"rounds.count": "rounds"}  # settings whose last part says too little

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.lines import Series, draw_mean_line
 from reports.plotting.style import join_caption, label_axes, make_canvas
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import describe_seeds, find_variants
 
 PANELS = (("accuracy", "test accuracy (%)", 100.0), ("train_loss", "training loss", 1.0))

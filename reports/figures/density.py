@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from reports.figure import Drawing, Figure
 from reports.figures.eigenvalues import describe_models
+from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import select_finite
 from reports.plotting.heat import mark_empty
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
 from reports.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark, write_powers
 from reports.rows import Row, list_numbers
-from reports.runs import Collection, Run
 from reports.variants import find_variants
 
 POINTS = 400  # along the axis of eigenvalues

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.heat import make_panels
 from reports.plotting.measured import (
@@ -19,7 +20,6 @@ from reports.plotting.measured import (
 from reports.plotting.series import draw_panel, has_numbers
 from reports.plotting.style import join_caption
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import describe_seeds, find_variants
 
 PANELS = {  # title and label of the y axis

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import fit_axis, use_whole_rounds
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
 from reports.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import find_variants
 
 

@@ -13,12 +13,12 @@ from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.palette import OKABE_ITO
 from reports.plotting.heat import make_panels, mark_empty
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.style import MAGNITUDE, join_caption, label_axes, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import make_titles, sort_by_title
 
 SIZE = 8  # of a point, in all panels

@@ -11,6 +11,7 @@ from matplotlib.typing import FillStyleType
 from numpy.typing import NDArray
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.measures import MEASURES, Measure, find_final_accuracy
 from reports.palette import Look, assign_looks
 from reports.plotting.fitting import fit_axis
@@ -18,7 +19,6 @@ from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
 FILLS: tuple[FillStyleType, ...] = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis.summary import mean_known
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend, use_whole_rounds
 from reports.plotting.heat import mark_empty
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
@@ -16,7 +17,6 @@ from reports.plotting.measured import describe_measurement, describe_setting, fi
 from reports.plotting.series import has_numbers
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import Variant, describe_seeds, find_variants
 
 PANELS = {"forgetting": "classes", "client_forgetting": "clients"}  # variable -> what it is a mean over

@@ -9,12 +9,12 @@ from matplotlib.colors import LogNorm, Normalize
 from numpy.typing import NDArray
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import select_finite, spans_decades
 from reports.plotting.heat import draw_colour_bar, draw_heat, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import find_variants, make_titles
 
 SIDES = {"local": "own data", "global": "everyone's data"}

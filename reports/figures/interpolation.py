@@ -12,6 +12,7 @@ from matplotlib.ticker import MultipleLocator
 
 from analysis.store import Answer
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.palette import OKABE_ITO
 from reports.plotting.fitting import draw_shared_legend, select_finite
 from reports.plotting.heat import mark_empty
@@ -19,7 +20,6 @@ from reports.plotting.measured import describe_setting
 from reports.plotting.origins import Origin, read_origins
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import make_titles
 
 KINDS = {  # as the study calls them, and as captions do

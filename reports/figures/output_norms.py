@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import xarray as xr
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels
 from reports.plotting.measured import describe_measurement, find_answers
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import make_titles, sort_by_title
 
 MOST = 12  # panels; with more runs each method and partition is shown by its first seed

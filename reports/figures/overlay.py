@@ -12,13 +12,13 @@ from matplotlib.patches import Patch
 from mpl_toolkits.mplot3d import Axes3D
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
 from reports.plotting.relief import draw_colorbar, draw_net, draw_solid, finish_axes, make_norm, make_reliefs
 from reports.plotting.scales import Scale, share_scale
 from reports.plotting.scene import make_net_trace, make_scene, make_solid_trace
 from reports.plotting.style import MAGNITUDE, join_caption, mark
 from reports.plotting.surfaces import Surface, describe, find_comparison, name_surfaces
-from reports.runs import Collection, Run
 
 NAME = "training loss"
 

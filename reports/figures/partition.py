@@ -9,10 +9,10 @@ from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.palette import OKABE_ITO
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 
 SHOWN = 60  # clients, at most: more bubbles cannot be told apart
 BIGGEST = 0.9  # diameter of the largest bubble, in cells

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.measures import list_personal_strategies
 from reports.palette import Look
 from reports.plotting.fitting import select_finite
@@ -15,7 +16,6 @@ from reports.plotting.heat import make_panels, mark_empty
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row, list_numbers
-from reports.runs import Collection, Run
 from reports.variants import find_variants, make_titles
 
 GLOBAL = "global model"

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from analysis.store import Answer
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.plotting.maps import clip_to_levels, draw_bar, fill_contours
 from reports.plotting.origins import Origin, read_origins
 from reports.plotting.style import MAGNITUDE, join_caption, label_axes, make_canvas, mark
 from reports.plotting.surfaces import sort_runs
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import make_titles
 
 PANELS = (("train", "loss", "training loss", 1.0), ("test", "error", "test error (%)", 100.0))

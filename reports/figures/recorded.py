@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend, fit_axis, use_whole_rounds
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
 from reports.plotting.measured import describe_setting
 from reports.plotting.style import join_caption, label_axes, make_canvas
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import describe_seeds, find_variants
 
 NAMES = {  # labels; other quantities have the names of recipes

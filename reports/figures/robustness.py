@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from analysis.summary import mean_known
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import Variant, find_variants
 
 APART = 0.7  # share of a corruption's row that its dots spread over

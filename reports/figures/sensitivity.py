@@ -9,6 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.measures import find_last_participants
 from reports.palette import Look
 from reports.plotting.fitting import draw_shared_legend, fit_axis
@@ -23,7 +24,6 @@ from reports.plotting.measured import (
 )
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import find_variants
 
 PANELS = {  # title and label of the y axis

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 
 from analysis.summary import group
 from reports.figure import Drawing, Figure
+from reports.inputs.progress import select_counted
+from reports.inputs.runs import Collection, Run
 from reports.measures import MEASURES, Measure
 from reports.plotting.fitting import draw_shared_legend, fit_axis
 from reports.plotting.heat import make_panels
 from reports.plotting.style import join_caption, label_axes, mark
-from reports.progress import select_counted
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import Variant, find_numeric_settings, find_variants, flatten_settings, get_number
 
 SHOWN = ("accuracy", "lambda_1", "everyone", "incompatibility")

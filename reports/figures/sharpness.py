@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.measures import find_last_participants
 from reports.palette import Look
 from reports.plotting.fitting import draw_shared_legend, fit_axis
@@ -16,7 +17,6 @@ from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
-from reports.runs import Collection, Run
 from reports.variants import find_variants
 
 PANELS = {  # how names of variables begin: what was looked at

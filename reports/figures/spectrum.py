@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 
 from reports.figure import Drawing, Figure
 from reports.figures.eigenvalues import describe_models
+from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import draw_shared_legend, fit_axis
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row, list_numbers
-from reports.runs import Collection, Run
 from reports.variants import Variant, find_variants
 
 RATIO = 5  # the papers compare the first eigenvalue with this one

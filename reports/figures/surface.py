@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.figure import Drawing, Figure
+from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
 from reports.plotting.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
 from reports.plotting.scales import share_scale
 from reports.plotting.scene import make_scene, make_solid_trace
 from reports.plotting.style import join_caption
 from reports.plotting.surfaces import describe, find_global_surfaces, name_surfaces
-from reports.runs import Collection, Run
 
 NAME = "training loss"
 

@@ -17,12 +17,12 @@ from markupsafe import Markup
 from reports.drawing import Outcome, Picture, Section
 from reports.figure import TOPICS
 from reports.files import make_slug
+from reports.inputs.progress import CROSS, DAGGER, Progress
+from reports.inputs.reading import attempt
+from reports.inputs.runs import Collection, Run
 from reports.measures import find_final_accuracy
 from reports.page import provenance
 from reports.palette import assign_looks
-from reports.progress import CROSS, DAGGER, Progress
-from reports.reading import attempt
-from reports.runs import Collection, Run
 from reports.tables import numbers, typeset
 from reports.tables.table import BOLD, Table, rank_cells
 from training.storage.atomic_files import write_atomically

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from analysis.store import Answer
-from reports.runs import Collection, Run
+from reports.inputs.runs import Collection, Run
 
 
 def describe_run(run: Run) -> dict[str, object]:

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from analysis.summary import mean_known
+from reports.inputs.runs import Run
 from reports.plotting.style import mark
 from reports.rows import Row
-from reports.runs import Run
 from reports.variants import Variant
 
 Series = tuple[NDArray[Any], NDArray[Any]]  # places along the axis, and values there

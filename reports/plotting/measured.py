@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import xarray as xr
 
 from analysis.store import Answer
-from reports.runs import Run
-from reports.subsets import describe_subsets
+from reports.inputs.runs import Run
+from reports.inputs.subsets import describe_subsets
 
 
 def describe_setting(runs: Iterable[Run]) -> list[str]:

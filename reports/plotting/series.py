@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from reports.inputs.runs import Run
 from reports.plotting.fitting import fit_axis, select_finite, use_whole_rounds
 from reports.plotting.style import label_axes, mark
 from reports.rows import Row
-from reports.runs import Run
 from reports.variants import Variant
 
 Place = tuple[str, str]  # study and variable

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from analysis.store import Answer
 from reports import variants
+from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
 from reports.plotting.origins import Origin, read_origins
 from reports.plotting.scales import Scale
 from reports.rows import Row
-from reports.runs import Collection, Run
 
 MOST = 12  # panels; with more runs each method is shown by one seed
 ABOUT = {

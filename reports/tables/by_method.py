@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from reports.inputs.progress import CROSS
+from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.progress import CROSS
-from reports.runs import Collection, Run
 from reports.tables.cells import Found
 from reports.tables.table import Cell, Column, Line
 from reports.variants import Variant, find_variants

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from reports.inputs.progress import DAGGER, select_counted
+from reports.inputs.reading import attempt
+from reports.inputs.runs import Collection, Run
 from reports.measures import (
     MEASURES,
     count_bytes_per_round,
@@ -18,9 +21,6 @@ from reports.measures import (
     list_personal_strategies,
     list_targets,
 )
-from reports.progress import DAGGER, select_counted
-from reports.reading import attempt
-from reports.runs import Collection, Run
 from reports.tables.by_method import describe_seed_counts, list_sections, sort_variants, tabulate_methods
 from reports.tables.cells import Found, average_values, make_cell, make_column, mark_progress, write_footnotes
 from reports.tables.table import BOLD, Cell, Column, Line, Table

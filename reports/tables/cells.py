@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from analysis.summary import group
+from reports.inputs.progress import CROSS, DAGGER, select_counted
+from reports.inputs.runs import Collection, Run
 from reports.measures import Measure, find_final_accuracy
-from reports.progress import CROSS, DAGGER, select_counted
-from reports.runs import Collection, Run
 from reports.tables.table import GUESSING, Cell, Column
 from reports.variants import Variant, make_full_titles
 

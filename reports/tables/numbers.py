@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reports.inputs.progress import CROSS
+from reports.inputs.runs import Collection, Run
 from reports.measures import MEASURES
-from reports.progress import CROSS
-from reports.runs import Collection, Run
 from reports.tables.cells import make_column, write_footnotes
 from reports.tables.table import Cell, Column, Line, Table, format_numbers
 from reports.variants import find_variants

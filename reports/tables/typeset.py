@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from analysis.summary import harmless
 from reports.files import name_path_in_errors
-from reports.progress import CROSS, DAGGER
+from reports.inputs.progress import CROSS, DAGGER
 from reports.tables.table import Cell, Column, Table, format_cell, rank_cells
 
 SUFFIXES = {"latex": "tex", "markdown": "md", "csv": "csv"}  # of files

@@ -13,7 +13,7 @@ import pytest
 
 from analysis import store
 from analysis.store import Answer
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.results import (
     curvature,
     drift,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports.figure import Drawing, Figure
-from reports.runs import Collection, Run
+from reports.inputs.runs import Collection, Run
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:

@@ -17,7 +17,7 @@ from analysis.store import Answer
 from reports.catalog import FIGURES
 from reports.command import find_runs, report
 from reports.figures.personal import FIGURE
-from reports.runs import read_runs
+from reports.inputs.runs import read_runs
 from reports.tables.catalog import make_tables
 from reports.tables.table import format_cell
 from tests.reports.conftest import make_run

@@ -20,8 +20,8 @@ from analysis.store import Answer
 from reports.catalog import FIGURES
 from reports.command import report
 from reports.files import make_slug, make_slugs
+from reports.inputs.runs import read_runs
 from reports.rows import to_csv
-from reports.runs import read_runs
 from reports.tables.catalog import make_tables
 from reports.tables.typeset import render
 from tests.reports.conftest import RESULTS, make_run

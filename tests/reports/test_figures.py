@@ -10,7 +10,7 @@ import pytest
 
 from reports.catalog import FIGURES
 from reports.figure import TOPICS, save
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
 

@@ -10,6 +10,7 @@ import xarray as xr
 
 from analysis.store import Answer
 from analysis.study import variable
+from reports.inputs.runs import Collection, Run, read_runs
 from reports.measures import (
     MEASURES,
     count_bytes_per_round,
@@ -18,7 +19,6 @@ from reports.measures import (
     list_personal_scores,
     list_targets,
 )
-from reports.runs import Collection, Run, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import forgetting, personal, robustness, training
 from tests.reports.results.answers import make_answer, write_answer

@@ -8,9 +8,9 @@ import pytest
 
 from reports.catalog import FIGURES
 from reports.drawing import Job, Renderer, list_sections
+from reports.inputs.progress import CROSS, Progress, determine_progress, select_counted
+from reports.inputs.runs import Collection, read_runs
 from reports.page.page import render
-from reports.progress import CROSS, Progress, determine_progress, select_counted
-from reports.runs import Collection, read_runs
 from reports.tables.catalog import TABLES, make_tables
 from reports.tables.catalog import render as typeset
 from reports.tables.table import format_cell, rank_cells

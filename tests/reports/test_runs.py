@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from reports.inputs.runs import Collection, read_runs
 from reports.palette import FIXED, assign_looks
-from reports.runs import Collection, read_runs
 from tests.reports.conftest import RESULTS, make_run
 
 
@@ -80,5 +80,5 @@ def test_a_copy_of_a_run_is_no_further_seed(tmp_path: Path) -> None:
 
 
 def test_reports_leave_torch_alone() -> None:
-    code = "import sys, reports, reports.catalog, reports.runs; sys.exit('torch' in sys.modules)"
+    code = "import sys, reports, reports.catalog, reports.inputs.runs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reports.inputs.runs import Collection, read_runs
 from reports.palette import assign_looks
-from reports.runs import Collection, read_runs
 from reports.variants import describe_seeds, find_numeric_settings, find_variants, make_titles, sort_by_title
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import store
-from reports.runs import read_runs
+from reports.inputs.runs import read_runs
 from tests.fuzz.cases import RefusedError
 from training import verification
 from training.storage import run_directory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reports.figures.accuracy import FIGURE
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
 

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.store import Answer
 from reports.figures.communication import FIGURE
-from reports.runs import read_runs
+from reports.inputs.runs import read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import training
 from tests.reports.results.answers import write_answer

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from reports.figures.difference import FIGURE
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
 from tests.reports.results.answers import write_answer

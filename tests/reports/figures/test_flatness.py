@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from reports.figures.flatness import FIGURE
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import curvature
 from tests.reports.results.answers import write_answer

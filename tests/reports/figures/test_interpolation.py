@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis.store import Answer
 from reports.figures.interpolation import DRAWING, FIGURE
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import interpolation
 from tests.reports.results.answers import write_answer

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from reports.figures.output_norms import FIGURE
-from reports.runs import read_runs
+from reports.inputs.runs import read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
 

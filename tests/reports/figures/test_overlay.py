@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from reports.figures.overlay import FIGURE
+from reports.inputs.runs import Collection, read_runs
 from reports.palette import assign_looks
-from reports.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
 from tests.reports.results.answers import write_answer

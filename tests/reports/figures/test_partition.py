@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reports.figures.partition import FIGURE, SHOWN
-from reports.runs import read_runs
+from reports.inputs.runs import read_runs
 from tests.reports.conftest import make_run
 from training.data.partition import Partition, partition, save
 

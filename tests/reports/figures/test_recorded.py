@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from reports.figures.recorded import FIGURE
-from reports.runs import read_runs
+from reports.inputs.runs import read_runs
 from tests.reports.conftest import make_run
 from training.storage import metrics
 

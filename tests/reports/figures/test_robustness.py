@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reports.figures.robustness import FIGURE
-from reports.runs import read_runs
+from reports.inputs.runs import read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import robustness
 from tests.reports.results.answers import write_answer

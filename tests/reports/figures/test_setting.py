@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reports.figures.setting import FIGURE
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
 

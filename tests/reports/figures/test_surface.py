@@ -11,7 +11,7 @@ import pytest
 from mpl_toolkits.mplot3d import Axes3D
 
 from reports.figures.surface import FIGURE
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
 from tests.reports.results.answers import write_answer

@@ -10,8 +10,8 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from reports.figure import save
+from reports.inputs.runs import Collection
 from reports.plotting.svg import inline_svg
-from reports.runs import Collection
 from tests.reports.sample import draw_lines
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from analysis.store import Answer
-from reports.runs import Collection, read_runs
+from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.answers import write_answer
 

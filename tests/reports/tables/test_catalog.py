@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from reports.figure import TOPICS
+from reports.inputs.runs import Collection, read_runs
 from reports.plotting.measured import get_data
-from reports.runs import Collection, read_runs
 from reports.tables.catalog import TABLES, make_tables, render, save
 from reports.tables.table import Cell, Column, Line, Table, format_cell, rank_cells
 from tests.reports.conftest import make_run

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from analysis import store, summary
 from analysis.store import Answer
 from analysis.summary import SKEWS
-from reports.personal import Personal, name_apart, read_answer, read_json
-from reports.progress import Progress, determine_progress
-from reports.recipes import Settings, find_table
+from reports.inputs.personal import Personal, name_apart, read_answer, read_json
+from reports.inputs.progress import Progress, determine_progress
+from reports.inputs.recipes import Settings, find_table
 from training.storage import run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.npz import read_npz

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from analysis.store import DEFAULT, Answer, find_answers
 from analysis.summary import FOLDER, SKEWS
-from reports.personal import Personal
-from reports.progress import Progress
-from reports.reading import (
+from reports.inputs.personal import Personal
+from reports.inputs.progress import Progress
+from reports.inputs.reading import (
     attempt,
     read_answers,
     read_digest,
@@ -27,7 +27,7 @@ from reports.reading import (
     read_progress,
     read_settings,
 )
-from reports.recipes import Settings, as_number, find_table, find_whole
+from reports.inputs.recipes import Settings, as_number, find_table, find_whole
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
 

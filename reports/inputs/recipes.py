@@ -1,6 +1,6 @@
 """Typed access to the settings of a run, which lie in nested tables as in its config.toml.
 
-The kinds of the settings that reports read are checked once, in `reports.reading.read_settings`.
+The kinds of the settings that reports read are checked once, in `reports.inputs.reading.read_settings`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,38 @@
+"""What a cell of a paper's table can show: a number of each run, some of them against a reference run of the same seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from reports.inputs.runs import Run
+from reports.inputs.subsets import Subset
+from reports.measures import find_final_accuracy
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that cells show.
+
+    name: short, for CSV and tests. label: with its units, for captions.
+    find: the number of a run; NaN where it is not known. Its second argument is the reference run of the same seed
+    (`Grid.reference`, in the same column), or None.
+    better: "higher", "lower", or nothing where numbers are not compared.
+    decimals: as printed. unit: written behind every number. spread: what ± is over: "seeds", "clients" or nothing.
+    study: that measures it; none for metrics. error: standard error of a number from a subset. examples: that subset.
+    """
+
+    name: str
+    label: str
+    find: Callable[[Run, Run | None], float] = field(compare=False)
+    better: str = ""
+    decimals: int | None = None
+    unit: str = ""
+    spread: str = "seeds"
+    study: str = ""
+    error: Callable[[Run], float] = field(compare=False, default=lambda run: math.nan)
+    examples: Callable[[Run], Subset] = field(compare=False, default=lambda run: Subset())
+
+
+ACCURACY = Quantity("accuracy", "test accuracy (%)", lambda run, _: find_final_accuracy(run), "higher", 2)

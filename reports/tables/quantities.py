@@ -1,4 +1,4 @@
-"""What a cell of a paper's table can show: a number of each run, some of them against a reference run of the same seed."""
+"""What a cell of a paper's table shows: a number of each run, some against a reference run of the same seed."""
 
 from __future__ import annotations
 

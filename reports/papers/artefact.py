@@ -146,7 +146,7 @@ class Artefact:
     note: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Paper:
     """A paper and its artefacts.
 

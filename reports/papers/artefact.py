@@ -87,7 +87,8 @@ class Panel:
     kind: a key of `reports.panels.catalog.PANELS`: curves, bars, surface, ...
     series: what is drawn, in the order of the legend; each stands for one run per seed.
     title: above the axes. settings: of all its runs. options: of its kind. adjust: as in `Grid`, for the series.
-    question: a study that compares the first seeds of the series (plane, interpolation), if one is drawn.
+    question: a study that compares the runs of the series (plane, interpolation), if one is drawn: of the first seed,
+    or of every seed where `every_seed` says so.
     """
 
     kind: str
@@ -97,6 +98,7 @@ class Panel:
     options: Mapping[str, object] = field(default_factory=dict)
     adjust: Callable[[Entry], Settings] | None = None
     question: Question | None = None
+    every_seed: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ class Paper:
 
     key: as on the command line. name: of its method. title, where: as cited.
     settings: of all runs, as published. seeds: of all runs.
+    most_seeds: scale -> how many of the seeds are run there, where it is not what the scale says.
     """
 
     key: str
@@ -161,6 +164,7 @@ class Paper:
     settings: Settings
     seeds: tuple[int, ...]
     artefacts: tuple[Artefact, ...]
+    most_seeds: Mapping[str, int] = field(default_factory=dict)
 
     def find(self, name: str) -> Artefact:
         """Return the artefact of a name; ValueError with the nearest where there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reports.findings.experiments import PAPER as FINDINGS
 from reports.papers.artefact import Paper
 
-PAPERS: dict[str, Paper] = {paper.key: paper for paper in ()}
+PAPERS: dict[str, Paper] = {paper.key: paper for paper in (FINDINGS,)}

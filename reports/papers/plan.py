@@ -38,11 +38,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A question about several runs at once: those of a panel's series, the first seed of each.
+    """A question about several runs at once: those of a panel's series, of one seed.
 
-    name: of the answer. runs: keys of the runs, in the order of the series.
+    panel: its place in the figure. name: of the answer. runs: keys of the runs, in the order of the series.
     """
 
+    panel: int
     name: str
     question: Question
     runs: tuple[str, ...]
@@ -57,7 +58,7 @@ def read_keys(paper: Paper, cell: Cell, scale: Scale) -> list[str]:
 
 def list_seeds(paper: Paper, artefact: Artefact, scale: Scale) -> tuple[int, ...]:
     """List the seeds of an artefact's runs at a scale."""
-    return (artefact.seeds or paper.seeds)[: scale.seeds]
+    return (artefact.seeds or paper.seeds)[: paper.most_seeds.get(scale.name, scale.seeds)]
 
 
 @cache
@@ -91,18 +92,19 @@ def select_runs(paper: Paper, artefacts: Sequence[Artefact], scale: Scale) -> di
     return found
 
 
-def list_comparisons(paper: Paper, artefact: Artefact, scale: Scale) -> dict[int, Comparison]:
-    """List the questions of an artefact that compare runs, by the place of their panel."""
+def list_comparisons(paper: Paper, artefact: Artefact, scale: Scale) -> list[Comparison]:
+    """List the questions of an artefact that compare runs; of each panel the first seed comes first."""
     if not isinstance(artefact.shape, Layout):
-        return {}
-    found = {}
+        return []
+    found = []
     for place, panel in enumerate(artefact.shape.panels):
-        if panel.question is not None:
-            cells = [cell for cell in list_cells(paper, artefact) if cell.column is panel]
-            keys = [keys[0] for cell in cells if (keys := read_keys(paper, cell, scale))]
-            name = f"{paper.key}-{artefact.name}-{place + 1}"
-            if len(keys) == len(cells):
-                found[place] = Comparison(name, panel.question, tuple(keys))
+        if panel.question is None:
+            continue
+        keys = [read_keys(paper, cell, scale) for cell in list_cells(paper, artefact) if cell.column is panel]
+        by_seed = list(zip(*keys, strict=True)) if all(keys) else []
+        for number, runs in enumerate(by_seed if panel.every_seed else by_seed[:1]):
+            name = f"{paper.key}-{artefact.name}-{place + 1}" + (f"-{number + 1}" if panel.every_seed else "")
+            found.append(Comparison(place, name, panel.question, runs))
     return found
 
 

@@ -142,6 +142,6 @@ def train_and_measure(
     runs: dict[str, Wanted] = select_runs(paper, artefacts, scale)
     paths = experiments.train_runs(runs, folder, console=console, data_root=data_root, workers=workers)
     problems = experiments.measure_runs(runs, paths, scale, console=console, data_root=data_root, workers=workers)
-    compared = [one for artefact in artefacts for one in list_comparisons(paper, artefact, scale).values()]
+    compared = [one for artefact in artefacts for one in list_comparisons(paper, artefact, scale)]
     problems += experiments.compare_runs(compared, paths, scale, console=console, data_root=data_root)
     return Measured(paths, problems)

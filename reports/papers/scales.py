@@ -133,7 +133,7 @@ def _shrink_to_laptop(content: Content, usual_lr: float) -> Content:
     local["epochs"] = min(local.get("epochs", 1), 2)
     lr = local.get("lr", usual_lr)
     wanted = lr if local.get("momentum", 0.0) else max(SMALL_LR / usual_lr, 1.0) * lr
-    _shorten(content, min(rounds.get("count", 10), 300 if rounds.get("count", 10) > 1000 else 200), wanted)
+    _shorten(content, min(rounds.get("count", 10), 300), wanted)
     return content
 
 

@@ -131,13 +131,21 @@ class RunFinder:
         """Find the answer that compares the runs of a panel."""
         shape = self.artefact.shape
         assert isinstance(shape, Layout)
-        places = [place for place, one in enumerate(shape.panels) if one is panel]
-        compared = list_comparisons(self.paper, self.artefact, self.scale).get(places[0])
-        if compared is None or any(key not in self.paths for key in compared.runs):
-            return None
-        parent = self.paths[compared.runs[0]].parent
-        path = parent / "analysis" / compared.question.study / f"{compared.name}.h5"
-        return store.read(path) if path.exists() else None
+        place = next(place for place, one in enumerate(shape.panels) if one is panel)
+        return next(iter(self.read_answers(place)), None)
+
+    def read_answers(self, place: int) -> list[Answer]:
+        """Read the answers that compare the runs of a panel, one per seed, as far as they are there.
+
+        place: of the panel in its figure.
+        """
+        found = []
+        for compared in list_comparisons(self.paper, self.artefact, self.scale):
+            if compared.panel == place and all(key in self.paths for key in compared.runs):
+                folder = self.paths[compared.runs[0]].parent / "analysis" / compared.question.study
+                path = folder / f"{compared.name}.h5"
+                found += [store.read(path)] if path.exists() else []
+        return found
 
 
 def _draw(finder: RunFinder, layout: Layout, folder: Path, formats: Sequence[str], caption: str) -> Made:

@@ -14,7 +14,7 @@ from reports.findings.catalog import FINDINGS
 from reports.findings.experiments import PAPER
 from reports.findings.finding import Evidence, Finding, Place, Verdict
 from reports.inputs.runs import Run
-from reports.papers.artefact import Layout, list_cells
+from reports.papers.artefact import Panel, list_cells
 from reports.papers.plan import get_usual_lr
 from reports.papers.scales import Scale, describe_changes
 from reports.papers.typesetting import RunFinder
@@ -62,7 +62,7 @@ def gather(artefact: str, scale: Scale, paths: Mapping[str, Path]) -> Evidence:
     finder = RunFinder(PAPER, chosen, scale, paths)
     runs: dict[Place, list[Run]] = {}
     for cell in list_cells(PAPER, chosen):
-        column = cell.column.title if isinstance(chosen.shape, Layout) else getattr(cell.column, "label", "")
+        column = cell.column.title if isinstance(cell.column, Panel) else cell.column.label
         runs[cell.row.label, column] = finder.find(cell.row, cell.column)
     compared = {}
     if artefact in COMPARED:

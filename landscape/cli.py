@@ -194,6 +194,9 @@ def reproduce(
         str, typer.Option(help="Bold in tables: clear (best by more than its error) or plain (best, as in papers).")
     ] = "clear",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would take.")] = False,
+    typeset: Annotated[
+        bool, typer.Option("--typeset", help="Only typeset what is there; nothing is trained or measured.")
+    ] = False,
 ) -> None:
     """Train, measure and typeset tables and figures of the papers by name. Finished parts are kept."""
     from reports.figure import USUAL
@@ -209,6 +212,7 @@ def reproduce(
         formats=kind or USUAL,
         bold=bold,
         dry_run=dry_run,
+        typeset=typeset,
     )
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from rich.console import Console
 
 from reports.figure import USUAL
+from reports.findings.experiments import PAPER as FINDINGS
+from reports.findings.judging import judge_all, write_findings
 from reports.papers import experiments
 from reports.papers.artefact import Artefact, NotReproduced, Paper
 from reports.papers.catalog import PAPERS
@@ -54,6 +56,7 @@ def reproduce(
     formats: Sequence[str] = USUAL,
     bold: str = "clear",
     dry_run: bool = False,
+    typeset: bool = False,
 ) -> Outcome:
     """Make artefacts: train their runs, answer their questions, typeset them, and write a page for each paper.
 
@@ -61,6 +64,7 @@ def reproduce(
     out: folder for runs and results. console: where to print. data_root: folder of the data.
     workers: runs at a time; by default one a core. formats: of figures, some of png, pdf and svg.
     bold: what tables set bold, "clear" or "plain". dry_run: only tell what it would take.
+    typeset: only typeset what is there, from recipes, metrics and answers; checkpoints are not needed.
     """
     console = console or Console()
     size = find_scale(scale)
@@ -74,8 +78,12 @@ def reproduce(
     for paper, artefacts in chosen:
         possible = _leave_out(paper, artefacts, console)
         if possible:
-            made, told = _make_paper(paper, possible, size, folder, console, data_root, workers, formats, bold)
-            found, problems = [*found, *made], [*problems, *told]
+            if typeset:
+                done = Measured(experiments.find_runs(select_runs(paper, possible, size), folder), [])
+            else:
+                done = train_and_measure(paper, possible, size, folder, console, data_root, workers)
+            found += _typeset(paper, possible, size, folder, done.runs, console, formats, bold)
+            problems += done.problems
     for line in problems:
         print_line(console, f"not measured: {line}")
     return Outcome(found, problems)
@@ -92,30 +100,27 @@ def _leave_out(paper: Paper, artefacts: Sequence[Artefact], console: Console) ->
     return [one for one in artefacts if can_be_made(paper, one)]
 
 
-def _make_paper(
+def _typeset(
     paper: Paper,
     artefacts: Sequence[Artefact],
     scale: Scale,
     folder: Path,
+    paths: Mapping[str, Path],
     console: Console,
-    data_root: Path | None,
-    workers: int | None,
     formats: Sequence[str],
     bold: str,
-) -> tuple[list[Made], list[str]]:
-    runs = select_runs(paper, artefacts, scale)
-    if runs:
-        print_line(console, f"{paper.name}: {len(runs)} runs for {len(artefacts)} artefacts, {estimate(runs)}")
-    paths = train_and_measure(paper, artefacts, scale, folder, console, data_root, workers)
-    problems = paths.problems
+) -> list[Made]:
+    """Make the tables, figures and page of a paper from the runs that are there."""
     made = []
     for one in artefacts:
-        result = make_artefact(paper, one, scale, paths.runs, folder / paper.key, formats=formats, bold=bold)
+        result = make_artefact(paper, one, scale, paths, folder / paper.key, formats=formats, bold=bold)
         print_line(console, f"{paper.key}/{one.name}: {result.files[0]}")
         made.append(result)
-    page = write_paper_page(folder / paper.key, paper, scale)
-    print_line(console, str(page))
-    return made, problems
+    judged = judge_all(scale, paths) if paper is FINDINGS else []
+    if judged:
+        write_findings(judged, folder / paper.key)
+    print_line(console, str(write_paper_page(folder / paper.key, paper, scale, judged)))
+    return made
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,8 @@ def train_and_measure(
     folder: of the scale. The other arguments are those of `reproduce`.
     """
     runs: dict[str, Wanted] = select_runs(paper, artefacts, scale)
+    if runs:
+        print_line(console, f"{paper.name}: {len(runs)} runs for {len(artefacts)} artefacts, {estimate(runs)}")
     paths = experiments.train_runs(runs, folder, console=console, data_root=data_root, workers=workers)
     problems = experiments.measure_runs(runs, paths, scale, console=console, data_root=data_root, workers=workers)
     compared = [one for artefact in artefacts for one in list_comparisons(paper, artefact, scale)]

@@ -116,7 +116,7 @@ class Federation:
             record["recorded"] = aggregate.recorded | self._record_round(state, weights, executor, probe)
         finished = following.round
         if finished % recipe.evaluation.every == 0 or finished > recipe.rounds.count - recipe.evaluation.last:
-            record.update(evaluate_state(self.objective, following))
+            record.update(evaluate_state(self.objective, following, self.dataset.task))
             if not math.isfinite(record.get("test_loss", 0.0)):
                 raise DivergenceError(finished, None, None, report.lr)
         record["seconds"] = time.perf_counter() - began

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
@@ -155,12 +154,12 @@ class StackedGradient:
         def loss(
             own: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
         ) -> tuple[Tensor, Tensor]:
-            seen = self._compute_output(own, x, added is not None and added.features)
-            plain = functional.cross_entropy(seen.outputs, y, reduction="none")
+            output = self._compute_output(own, x, added is not None and added.features)
+            plain = trainer.dataset.task.loss(output.outputs, y, reduction="none")
             values = plain
             if added is not None:
                 values = added(
-                    seen, {name: ModelOutput(view[0], *view[1:] or (None,)) for name, view in views.items()}, y
+                    output, {name: ModelOutput(view[0], *view[1:] or (None,)) for name, view in views.items()}, y
                 )
                 values = values if loss_term is not None else values + plain
             return (values * weight).sum(), (plain * weight).sum().detach()
@@ -188,8 +187,8 @@ class StackedGradient:
             if name not in self._views:
 
                 def view(own: Vectors, x: Tensor) -> tuple[Tensor, ...]:
-                    seen = self._compute_output(own, x, term.features)
-                    return (seen.outputs,) if seen.features is None else (seen.outputs, seen.features)
+                    output = self._compute_output(own, x, term.features)
+                    return (output.outputs,) if output.features is None else (output.outputs, output.features)
 
                 tensors = self._split(points.expand(len(self.batch.counts), -1))
                 with torch.no_grad():

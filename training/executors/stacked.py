@@ -15,11 +15,11 @@ from torch import Tensor
 
 from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
+from training.clients.local_training import ClientResult, DivergenceError, local_step, select_half
+from training.clients.trainer import LocalTrainer
 from training.data.allocation import Ints
-from training.engine.local_training import ClientResult, DivergenceError, local_step, select_half
-from training.engine.recording import Recorder
-from training.engine.trainer import LocalTrainer
-from training.executors.base import Broadcast, Executor, Task
+from training.executors.base import Broadcast, Executor, Participant
+from training.recording import Recorder
 from training.rules.base import LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Correction
@@ -40,21 +40,21 @@ class Stacked(Executor):
         require_stackable(trainer)
         self.trainer = trainer
 
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
+    def run(self, broadcast: Broadcast, participants: Sequence[Participant]) -> Iterator[ClientResult]:
         size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
-        groups = [tasks[first : first + size] for first in range(0, len(tasks), size)]
+        groups = [participants[first : first + size] for first in range(0, len(participants), size)]
         # on one thread, as every client is trained, so that the bits do not depend on the number of cores
         for results in ordered_map(lambda group: self._train(broadcast, group), groups, workers=1):
             yield from results
 
-    def _train(self, broadcast: Broadcast, tasks: Sequence[Task]) -> list[ClientResult]:
-        trainer, clients = self.trainer, [task.client for task in tasks]
+    def _train(self, broadcast: Broadcast, participants: Sequence[Participant]) -> list[ClientResult]:
+        trainer, clients = self.trainer, [one.client for one in participants]
         steps = [trainer.count_steps(client) for client in clients]
         context = ClientContext(
             layout=trainer.layout,
             start=broadcast.start,
             message=broadcast.message,
-            state={name: torch.stack([task.state[name] for task in tasks]) for name in tasks[0].state},
+            state={name: torch.stack([one.state[name] for one in participants]) for name in participants[0].state},
             lr=broadcast.lr,
             momentum=trainer.recipe.local.momentum,
             steps=torch.tensor(steps, dtype=trainer.dtype)[:, None],
@@ -62,12 +62,12 @@ class Stacked(Executor):
             seed=trainer.recipe.seed,
             clients=tuple(clients),
         )
-        w = broadcast.start.expand(len(tasks), -1)
+        w = broadcast.start.expand(len(participants), -1)
         velocity: Tensor | None = None
         recorder = Recorder.create(trainer.recipe.record)
         orders = [trainer.draw_batches(client, broadcast.round) for client in clients]
-        totals = torch.zeros(len(tasks), dtype=torch.float64)
-        evaluations = torch.zeros(len(tasks), dtype=torch.int64)
+        totals = torch.zeros(len(participants), dtype=torch.float64)
+        evaluations = torch.zeros(len(participants), dtype=torch.int64)
         for step in range(max(steps)):
             batch = self._load_batch(orders, clients, broadcast.round, step)
             gradient_at = StackedGradient(trainer, context, batch)

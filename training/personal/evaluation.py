@@ -17,7 +17,7 @@ from pydantic import Field
 
 from landscape.errors import choose
 from landscape.runtime.workers import ordered_map
-from training.engine.local_training import DivergenceError
+from training.clients.local_training import DivergenceError
 from training.personal.client_evaluation import Subject, draw_test_examples, read_test_examples, sample_clients
 from training.personal.scores import ClientScore, PersonalResult, load, save
 from training.personal.strategies import STRATEGIES as STRATEGIES  # part of what this file offers

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from landscape.rng import key, numpy_generator
 from landscape.runtime.replica import Replica
+from training.clients.trainer import LocalTrainer
 from training.config import Recipe
-from training.engine.recording import Recorder
-from training.engine.trainer import LocalTrainer
 from training.methods.method import Method
+from training.recording import Recorder
 from training.rules.base import GradientFunction, LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.vectors import Vectors, norm

@@ -11,9 +11,8 @@ from typing import Any
 from pydantic import model_validator
 
 from landscape.errors import choose
-from training import recipe_tables, run_names, sweep_expansion
+from training import recipe_tables, recording, run_names, sweep_expansion
 from training.data import datasets, partition
-from training.engine import recording
 from training.methods import catalog
 from training.models import networks
 from training.recipe_tables import RecipeTables, Swa

@@ -21,7 +21,7 @@ from training.storage import metrics
 
 Floats = NDArray[np.float64]
 Record = Mapping[str, object]  # of one round, as metrics.jsonl has it
-QUANTITIES = {  # of training.engine.recording -> what it is
+QUANTITIES = {  # of training.recording -> what it is
     "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
     "proximal_norm": "||grad L_p(w)||",
     "gradient_norm": "||grad L(w)||",

@@ -17,11 +17,10 @@ from landscape.errors import choose, whole
 from landscape.rng import numpy_generator
 from training.data import allocation
 from training.data.allocation import Ints
-from training.settings import Settings, build, fields, settings_of, values
+from training.settings import MOST_CLASSES, Settings, build, fields, settings_of, values
 from training.storage.atomic_files import replace_file
 from training.storage.npz import read_npz
 
-MOST_CLASSES = 1_000_000  # a larger label is not the number of a class, and would take memory in proportion
 MOST_CELLS = 2**30  # clients times classes
 Setting = float | int | bool | tuple[int, ...]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from landscape import rng
-from landscape.objectives.batches import choose_stratified
+from landscape.losses.batches import choose_stratified
 from training.data.matlab import read_arrays
 
 DIGITS_TEST = 360  # a fifth of the 1797 digits

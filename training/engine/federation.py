@@ -14,18 +14,18 @@ from torch import Tensor
 
 from landscape.layout import running_statistics
 from landscape.rng import numpy_generator
+from training.clients.local_training import DivergenceError
+from training.clients.trainer import ClientIndices, LocalTrainer
 from training.config import Recipe
 from training.data import datasets, partition
 from training.engine import swa
 from training.engine.aggregation import RoundAggregate
 from training.engine.evaluation import choose_batchnorm, evaluate_state, make_test_objective
-from training.engine.local_training import DivergenceError
-from training.engine.recording import compute_perturbation_error
 from training.engine.state import State
-from training.engine.trainer import ClientIndices, LocalTrainer
-from training.executors.base import Broadcast, Executor, Task
+from training.executors.base import Broadcast, Executor, Participant
 from training.methods import catalog
 from training.models import networks
+from training.recording import compute_perturbation_error
 from training.rules.context import RoundReport
 from training.rules.vectors import Vectors
 from training.storage.metrics import Record
@@ -116,7 +116,7 @@ class Federation:
             record["recorded"] = aggregate.recorded | self._record_round(state, weights, executor, probe)
         finished = following.round
         if finished % recipe.evaluation.every == 0 or finished > recipe.rounds.count - recipe.evaluation.last:
-            record.update(evaluate_state(self.objective, following))
+            record.update(evaluate_state(self.objective, following, self.dataset.task))
             if not math.isfinite(record.get("test_loss", 0.0)):
                 raise DivergenceError(finished, None, None, report.lr)
         record["seconds"] = time.perf_counter() - began
@@ -140,7 +140,7 @@ class Federation:
         broadcast = Broadcast(start, message, state.statistics, self.compute_lr(state.round), state.round)
         aggregate = RoundAggregate(broadcast, self.recipe.local.momentum, weights)
         local_models, clients = {}, dict(state.clients)
-        for result in executor.run(broadcast, [Task(k, remembered[k]) for k in weights]):
+        for result in executor.run(broadcast, [Participant(k, remembered[k]) for k in weights]):
             aggregate.add(result, remembered[result.client])
             if method.client_vectors:
                 clients[result.client] = result.state

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from training.clients.local_training import DivergenceError
 from training.config import Recipe
 from training.data import partition
 from training.engine import opening
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError
 from training.engine.saving import check_fit, restore_state, save_state
 from training.engine.state import State
 from training.executors.base import Executor

@@ -17,13 +17,13 @@ from landscape.errors import choose, whole
 from landscape.layout import Layout
 from landscape.rng import key, numpy_generator
 from training import config
+from training.clients.local_training import DivergenceError, StepGradient, local_step
+from training.clients.trainer import LocalTrainer
 from training.data import datasets, partition
 from training.data.allocation import Ints
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError, StepGradient, local_step
 from training.engine.saving import restore_state
 from training.engine.state import State
-from training.engine.trainer import LocalTrainer
 from training.methods import catalog
 from training.rules.base import GradientFunction, ModelOutput
 from training.rules.context import ClientContext

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from landscape.errors import choose
 from landscape.runtime.workers import ordered_map
-from training.engine.local_training import DivergenceError
+from training.clients.local_training import DivergenceError
 from training.personal.client_evaluation import Subject, draw_test_examples, read_test_examples, sample_clients
 from training.personal.scores import ClientScore, PersonalResult, load, save
 from training.personal.strategies import STRATEGIES as STRATEGIES  # part of what this file offers
@@ -85,14 +85,14 @@ def _score_clients(
     on_progress: Callable[[int, int], object],
 ) -> Iterator[ClientScore | None]:
     """Yield the clients' scores in order; None for one that has no test examples, or no model."""
-    federation = subject.federation
+    federation, task = subject.federation, subject.federation.dataset.task
     draw, own = options.get("draw", 0), {key: value for key, value in options.items() if key != "draw"}
     before, after = use_global_model(subject), STRATEGIES[strategy](subject, **own)
     for done, client in enumerate(clients, start=1):
         inputs, labels = read_test_examples(federation, draw_test_examples(federation, client, draw=draw))
-        found = [predict(client, inputs) for predict in (before, after)] if len(labels) else [None]
-        right = [int((logits.argmax(dim=1) == labels).sum()) / len(labels) for logits in found if logits is not None]
-        yield ClientScore(client, len(labels), *right) if len(right) == 2 else None
+        outputs = [predict(client, inputs) for predict in (before, after)] if len(labels) else [None]
+        accuracies = [task.count_correct(one, labels) / len(labels) for one in outputs if one is not None]
+        yield ClientScore(client, len(labels), *accuracies) if len(accuracies) == 2 else None
         on_progress(done, len(clients))
 
 

@@ -22,9 +22,9 @@ from torch.nn import functional
 from landscape.errors import positive, whole
 from landscape.layout import running_statistics
 from landscape.rng import key, normal
+from training.clients.local_training import DivergenceError
+from training.clients.trainer import LocalTrainer
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError
-from training.engine.trainer import LocalTrainer
 from training.personal.client_evaluation import (
     HeadOnly,
     make_plain_trainer,

@@ -22,7 +22,7 @@ from tests.training.federations import (
     loss,
     play,
 )
-from training.engine import local_training
+from training.clients import local_training
 from training.engine.federation import Federation
 from training.executors.serial import Serial
 from training.methods import catalog

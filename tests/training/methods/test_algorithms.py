@@ -21,9 +21,9 @@ from tests.training.federations import (
 )
 from tests.training.papers import global_models
 from training import settings
+from training.clients.local_training import local_step
 from training.config import Recipe
 from training.engine.federation import Federation
-from training.engine.local_training import local_step
 from training.methods import catalog
 from training.methods.method import Method
 from training.rules.context import ClientContext

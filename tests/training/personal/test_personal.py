@@ -24,10 +24,10 @@ from landscape.layout import running_statistics
 from landscape.rng import normal
 from tests.training.federations import SIZES, batches, examples, federation, hidden, play, scores
 from training import config
+from training.clients.local_training import DivergenceError
 from training.console import personal_results
 from training.data.partition import Partition
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError
 from training.engine.run import train
 from training.personal import client_evaluation, evaluation, strategies
 from training.personal import scores as kept

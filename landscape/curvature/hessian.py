@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from landscape.curvature import CurvatureOperator, Graph, make_contiguous, unscale
-from landscape.objectives.batches import Batch
-from landscape.objectives.exact_losses import ExactLosses
+from landscape.curvature.products import ChunkedObjective, CurvatureOperator, Graph, make_contiguous, unscale
+from landscape.losses.batches import Batch
+from landscape.losses.exact_losses import ExactLosses
 from landscape.runtime.replica import Replica
-
-if TYPE_CHECKING:
-    from landscape.objectives.objective import Objective
 
 
 class HessianOperator(CurvatureOperator):
@@ -22,10 +18,10 @@ class HessianOperator(CurvatureOperator):
 
     objective: the loss.
     theta: a vector that nothing else changes.
-    engine: how products are computed; see `landscape.curvature`.
+    engine: how products are computed; see `landscape.curvature.products`.
     """
 
-    def __init__(self, objective: Objective, theta: Tensor, engine: str = "auto"):
+    def __init__(self, objective: ChunkedObjective, theta: Tensor, engine: str = "auto"):
         super().__init__(objective, theta, engine)
 
     def _build(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> Graph:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from landscape.objectives.nests import Nest, describe, tensors
+from landscape.losses.nests import Nest, describe, tensors
 
 Choice = str | int | Callable[[Nest], Nest] | None
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from landscape import Objective, eigenpairs, line, plane, power_iteration, spectral_density, trace
-from landscape.curvature import ENGINES
+from landscape.curvature.products import ENGINES
 from landscape.operators import MatrixOperator, RescaledOperator, ShiftedOperator, SumOperator
 from tests.landscape.cases import CASES, make
 

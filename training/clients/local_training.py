@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from landscape.rng import key, numpy_generator
 from landscape.runtime.replica import Replica
+from training.clients.trainer import LocalTrainer
 from training.config import Recipe
-from training.engine.recording import Recorder
-from training.engine.trainer import LocalTrainer
 from training.methods.method import Method
+from training.recording import Recorder
 from training.rules.base import GradientFunction, LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.vectors import Vectors, norm
@@ -96,7 +95,7 @@ class StepGradient:
         rest = self.at_rest or self.evaluations > 0
         with _statistics_at_rest(trainer.replica) if rest else nullcontext():
             output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
-        plain = functional.cross_entropy(output.outputs, targets)
+        plain = trainer.dataset.task.loss(output.outputs, targets)
         loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
         gradients = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
         if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from landscape import Objective, eigenpairs, plane
-from landscape.objectives.nests import describe
+from landscape.losses.nests import describe
 
 COUNT, LENGTH, WORDS = 14, 5, 7
 GENERATOR = torch.Generator().manual_seed(0)

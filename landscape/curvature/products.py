@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -30,17 +30,15 @@ from landscape.kernels.convolutions import wants_channels_last
 from landscape.kernels.derivatives import CheapSecondDerivatives
 from landscape.kernels.selection import enable_second_derivatives, explain_missing_derivatives
 from landscape.layout import Layout
-from landscape.objectives import nests
-from landscape.objectives.batches import Batch, examples
-from landscape.objectives.exact_losses import ExactLosses
-from landscape.objectives.losses import Sums
+from landscape.losses import nests
+from landscape.losses.batches import Batch, examples
+from landscape.losses.chunk_loss import ChunkLoss
+from landscape.losses.exact_losses import ExactLosses
+from landscape.losses.summed_loss import Sums
 from landscape.operators import Operator
 from landscape.runtime.memory import LEDGER, count_saved
-from landscape.runtime.replica import Replica
+from landscape.runtime.replica import Replica, Replicas
 from landscape.runtime.workers import ordered_map
-
-if TYPE_CHECKING:
-    from landscape.objectives.objective import Objective
 
 ENGINES = ("auto", "retained", "recompute", "forward")
 BLOCK = 8  # vectors multiplied per visit to a chunk: bounds the memory of results in flight
@@ -68,6 +66,38 @@ class Graph:
         return cls(multiply, unscale(flat, scale), sums.count, sums.value, scale)
 
 
+class ChunkedObjective(Protocol):
+    """What curvature needs to know about an objective; `landscape.Objective` is one.
+
+    layout, dtype, device: of its vectors.
+    weight_decay: the factor of the penalty that it adds to the loss.
+    memory: bytes that kept graphs may take; None leaves it to the free memory.
+    workers: chunks computed at once.
+    replicas: copies of its model.
+    chunk_loss: the loss of one chunk.
+    """
+
+    layout: Layout
+    dtype: torch.dtype
+    device: torch.device
+    weight_decay: float
+    memory: int | None
+    workers: int
+    replicas: Replicas
+    chunk_loss: ChunkLoss
+
+    @property
+    def size(self) -> int:
+        """Number of entries of theta."""
+
+    @property
+    def chunks(self) -> Sequence[Batch]:
+        """The examples, as batches that are computed one at a time."""
+
+    def statistics(self, theta: Tensor) -> list[Tensor] | None:
+        """BatchNorm statistics estimated anew at theta; None unless the policy is "recomputed"."""
+
+
 class CurvatureOperator(Operator):
     """Products at a fixed theta, chunk by chunk; a subclass says how the graph of one chunk is built.
 
@@ -78,7 +108,7 @@ class CurvatureOperator(Operator):
 
     _linear = False  # whether products need no second derivative of the network itself
 
-    def __init__(self, objective: Objective, theta: Tensor, engine: str):
+    def __init__(self, objective: ChunkedObjective, theta: Tensor, engine: str):
         objective.chunk_loss.check_differentiable()
         if torch.finfo(objective.dtype).bits < 32:
             name = str(objective.dtype).removeprefix("torch.")

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from landscape.objectives.batches import move
-from landscape.objectives.nests import Nest
+from landscape.losses.batches import move
+from landscape.losses.nests import Nest
 
 Loss = Callable[..., Tensor]
 CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from tests.training.federations import NAMES, batches, derivative, federation, gradient, play, scores
-from training import config
-from training.engine import recording
-from training.engine.local_training import DivergenceError, StepGradient
-from training.engine.recording import QUANTITIES, list_quantities
+from training import config, recording
+from training.clients.local_training import DivergenceError, StepGradient
 from training.engine.run import train
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.methods import catalog
+from training.recording import QUANTITIES, list_quantities
 from training.rules.context import ClientContext
 from training.storage import metrics
 

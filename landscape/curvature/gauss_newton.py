@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from landscape.curvature import CurvatureOperator, Graph
-from landscape.objectives.batches import Batch
-from landscape.objectives.outputs import advise, describe_returned
+from landscape.curvature.products import ChunkedObjective, CurvatureOperator, Graph
+from landscape.losses.batches import Batch
+from landscape.losses.outputs import advise, describe_returned
 from landscape.runtime.replica import Replica
-
-if TYPE_CHECKING:
-    from landscape.objectives.objective import Objective
 
 
 class GaussNewtonOperator(CurvatureOperator):
@@ -26,7 +22,7 @@ class GaussNewtonOperator(CurvatureOperator):
 
     _linear = True
 
-    def __init__(self, objective: Objective, theta: Tensor):
+    def __init__(self, objective: ChunkedObjective, theta: Tensor):
         sample = objective.chunk_loss.sample
         if objective.chunk_loss.batch_loss is not None:
             raise ValueError("gauss_newton needs model outputs and a loss of them: use loss=, not batch_loss=")

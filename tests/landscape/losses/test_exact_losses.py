@@ -10,7 +10,7 @@ from torch.autograd.functional import hessian
 from torch.nn import functional
 
 from landscape import Objective, eigenpairs
-from landscape.objectives.exact_losses import ExactLosses
+from landscape.losses.exact_losses import ExactLosses
 
 
 def draw(*shape):

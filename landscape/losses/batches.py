@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from landscape.objectives import nests
-from landscape.objectives.nests import Nest
+from landscape.losses import nests
+from landscape.losses.nests import Nest
 
 Batch = Nest  # (inputs, targets), a mapping with "labels", or anything that a batch_loss accepts
 LABELS = "labels"  # the key of a mapping that holds the targets, as language models have it

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from landscape.objectives import nests, outputs
-from landscape.objectives.batches import Batch, check_pair, examples, split_pair
-from landscape.objectives.losses import SummedLoss, Sums, check_labels, read_batch_loss
-from landscape.objectives.nests import Nest
-from landscape.objectives.predictions import ErrorCounter, find_error_counter
+from landscape.losses import nests, outputs
+from landscape.losses.batches import Batch, check_pair, examples, split_pair
+from landscape.losses.nests import Nest
+from landscape.losses.predictions import ErrorCounter, find_error_counter
+from landscape.losses.summed_loss import SummedLoss, Sums, check_labels, read_batch_loss
 from landscape.runtime.replica import Replica
 
 BatchLoss = Callable[[nn.Module, Batch], tuple[Tensor | float, ...]]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from landscape.objectives.losses import SummedLoss
-from landscape.objectives.nests import Nest
+from landscape.losses.nests import Nest
+from landscape.losses.summed_loss import SummedLoss
 
 THRESHOLDS = (0.0, 0.5)  # of logits, of probabilities
 COUNT_THEM = "count them yourself: batch_loss=(model, batch) -> (sum, count, errors)"

@@ -200,7 +200,7 @@ def reproduce(
 ) -> None:
     """Train, measure and typeset tables and figures of the papers by name. Finished parts are kept."""
     from reports.figure import USUAL
-    from reports.papers.reproduce import reproduce
+    from reports.reproduce import reproduce
 
     reproduce(
         artefacts,
@@ -277,9 +277,8 @@ def list_(
 
         table = list_figures()
     elif kind == "artefacts":
-        from reports.papers.catalog import PAPERS
-        from reports.papers.costs import list_artefacts
-        from reports.papers.reproduce import OUT
+        from reports.artefacts.costs import list_artefacts
+        from reports.reproduce import OUT, PAPERS
 
         table = list_artefacts(PAPERS, OUT)
     else:

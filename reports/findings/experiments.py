@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from reports.artefacts.artefact import Artefact, Entry, Grid, Layout, Panel, Paper, Question
 from reports.findings.catalog import HETEROGENEOUS, HOMOGENEOUS
-from reports.papers.artefact import Artefact, Entry, Grid, Layout, Panel, Paper, Question
 from reports.tables.quantities import ACCURACY
 
 RADIUS = 0.1

@@ -8,16 +8,17 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
+from reports.artefacts.artefact import Panel, list_cells
+from reports.artefacts.plan import get_usual_lr
+from reports.artefacts.scales import Scale, describe_changes
+from reports.artefacts.typesetting import RunFinder
 from reports.findings.catalog import FINDINGS
 from reports.findings.experiments import PAPER
 from reports.findings.finding import Evidence, Finding, Place, Verdict
 from reports.inputs.runs import Run
-from reports.papers.artefact import Panel, list_cells
-from reports.papers.plan import get_usual_lr
-from reports.papers.scales import Scale, describe_changes
-from reports.papers.typesetting import RunFinder
 from training.storage.atomic_files import write_atomically
 
 # the experiments of a data set: name of a finding's experiment -> artefact of the findings; the first is `methods`
@@ -25,6 +26,11 @@ SETTINGS: dict[str, Mapping[str, str]] = {
     "main": {name: name for name in ("methods", "admm", "ablation", "selection", "personal")},
     "CIFAR-10": {"methods": "cifar10"},
 }
+HEADS = ("claim", "where", "data", "verdict", "effect", "what was compared")
+READING = (
+    "An effect is positive where it goes the way of the claim; in brackets stands its 95 % interval over seeds. "
+    "Confirmed and refuted: the whole interval lies on one side of zero."
+)
 COMPARED = {"methods": "basin"}  # experiment -> artefact whose panels compare its runs
 
 
@@ -41,7 +47,7 @@ class Judged:
 def judge_all(scale: Scale, paths: Mapping[str, Path]) -> list[Judged]:
     """Judge every finding on every data set of a scale.
 
-    paths: directories of runs by key, as `reports.papers.experiments.find_runs` gives them.
+    paths: directories of runs by key, as `reports.artefacts.experiments.find_runs` gives them.
     """
     found = []
     for setting, experiments in SETTINGS.items():
@@ -113,6 +119,21 @@ def to_markdown(judged: list[Judged]) -> str:
         ]
         lines.append(f"| {finding.claim} | {finding.paper}, {finding.where} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
+
+
+def to_html(judged: list[Judged]) -> str:
+    """Write the verdicts as a section of a page."""
+    heads = "".join(f'<th scope="col">{head}</th>' for head in HEADS)
+    rows = []
+    for one in judged:
+        finding, verdict = one.finding, one.verdict
+        cells = (f"{finding.paper}, {finding.where}", one.data, verdict.outcome, describe_effect(verdict))
+        about = f"{verdict.detail}. {one.scaled}"
+        texts = "".join(f"<td>{escape(text)}</td>" for text in (*cells, about))
+        rows.append(f'<tr><th scope="row">{escape(finding.claim)}</th>{texts}</tr>')
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    head = f'<h2>What holds</h2><p class="note">{READING}</p>'
+    return f'<section id="findings">{head}<div class="scroll">{table}</div></section>'
 
 
 def to_csv(judged: list[Judged]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reports.findings.experiments import PAPER as FINDINGS
-from reports.papers.artefact import Paper
+from reports.artefacts.artefact import Paper
 
-PAPERS: dict[str, Paper] = {paper.key: paper for paper in (FINDINGS,)}
+PAPERS: dict[str, Paper] = {paper.key: paper for paper in tuple[Paper, ...]()}

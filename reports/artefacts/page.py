@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports.findings.judging import Judged, describe_effect
+from reports.artefacts.artefact import Artefact, NotReproduced, Paper
+from reports.artefacts.plan import can_be_made, list_unreadable
+from reports.artefacts.scales import Scale
+from reports.artefacts.typesetting import FRAGMENTS, Made
 from reports.page.page import HERE as STYLES
-from reports.papers.artefact import Artefact, NotReproduced, Paper
-from reports.papers.plan import can_be_made, list_unreadable
-from reports.papers.scales import Scale
-from reports.papers.typesetting import FRAGMENTS, Made
 from training.storage.atomic_files import write_atomically
 
 HERE = Path(__file__).parent
 PAGE = "index.html"
 
 
-def write_paper_page(folder: Path, paper: Paper, scale: Scale, judged: Sequence[Judged] = ()) -> Path:
+def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "") -> Path:
     """Write the page of a paper from the artefacts that were made so far.
 
-    folder: of the paper's artefacts. scale: at which they were made. judged: findings to show before them.
+    folder: of the paper's artefacts. scale: at which they were made. before: HTML to show before them.
     """
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     made = {one.name: part for one in paper.artefacts if (part := read_part(folder, one)) is not None}
@@ -48,7 +46,7 @@ def write_paper_page(folder: Path, paper: Paper, scale: Scale, judged: Sequence[
             for one in paper.artefacts
         ],
         done=len(made),
-        judged=[(one, describe_effect(one.verdict)) for one in judged],
+        before=Markup(before),
     )
     path = folder / PAGE
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from reports.papers.artefact import Artefact, Grid, Layout, Panel, Question
-from reports.papers.plan import (
+from reports.artefacts.artefact import Artefact, Grid, Layout, Panel, Question
+from reports.artefacts.plan import (
     can_be_made,
     list_comparisons,
     list_unreadable,
@@ -16,9 +16,9 @@ from reports.papers.plan import (
     select_runs,
     unite_keeps,
 )
-from reports.papers.scales import SCALES
+from reports.artefacts.scales import SCALES
 from reports.tables.quantities import ACCURACY
-from tests.reports.papers.sample import ACCURACIES, COLUMNS, DRAWING, LAMBDA, ONLY_LANDMARKS, PAPER, ROWS, SHARPNESS
+from tests.reports.artefacts.sample import ACCURACIES, COLUMNS, DRAWING, LAMBDA, ONLY_LANDMARKS, PAPER, ROWS, SHARPNESS
 
 DIGITS, FULL = SCALES["digits"], SCALES["full"]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from analysis import store
 from analysis.store import Answer
+from reports.artefacts.artefact import Artefact, Cell, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
+from reports.artefacts.plan import get_usual_lr, list_comparisons, read_keys
+from reports.artefacts.published import read_printed
+from reports.artefacts.scales import Scale, describe_changes, find_unreadable
 from reports.figure import Drawing
 from reports.figure import save as save_drawing
 from reports.inputs.runs import Run, read_runs
 from reports.panels.layout import draw_layout
-from reports.papers.artefact import Artefact, Cell, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
-from reports.papers.plan import get_usual_lr, list_comparisons, read_keys
-from reports.papers.published import read_printed
-from reports.papers.scales import Scale, describe_changes, find_unreadable
 from reports.plotting.svg import inline_svg
 from reports.tables import table as tables
 from reports.tables import typeset

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reports.papers.artefact import get_key, list_cells, merge
-from tests.reports.papers.sample import ACCURACIES, COLUMNS, DRAWING, PAPER, ROWS
+from reports.artefacts.artefact import get_key, list_cells, merge
+from tests.reports.artefacts.sample import ACCURACIES, COLUMNS, DRAWING, PAPER, ROWS
 
 
 def test_a_cell_has_the_settings_of_its_row_and_column() -> None:

@@ -13,15 +13,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from reports.figure import USUAL
-from reports.findings.experiments import PAPER as FINDINGS
-from reports.findings.judging import judge_all, write_findings
-from reports.papers import experiments
-from reports.papers.artefact import Artefact, NotReproduced, Paper
-from reports.papers.catalog import PAPERS
-from reports.papers.costs import estimate, list_costs
-from reports.papers.page import write_paper_page
-from reports.papers.plan import (
+from reports.artefacts import experiments
+from reports.artefacts.artefact import Artefact, NotReproduced, Paper
+from reports.artefacts.costs import estimate, list_costs
+from reports.artefacts.page import write_paper_page
+from reports.artefacts.plan import (
     Wanted,
     can_be_made,
     group_by_paper,
@@ -30,11 +26,16 @@ from reports.papers.plan import (
     select_artefacts,
     select_runs,
 )
-from reports.papers.scales import Scale, find_scale
-from reports.papers.typesetting import Made, make_artefact
+from reports.artefacts.scales import Scale, find_scale
+from reports.artefacts.typesetting import Made, make_artefact
+from reports.figure import USUAL
+from reports.findings.experiments import PAPER as FINDINGS
+from reports.findings.judging import judge_all, to_html, write_findings
+from reports.papers.catalog import PAPERS as PUBLISHED
 from training.console.tables import print_line
 
 OUT = Path("papers")  # default folder
+PAPERS = {**PUBLISHED, FINDINGS.key: FINDINGS}  # everything that can be asked for by name
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ def _typeset(
     judged = judge_all(scale, paths) if paper is FINDINGS else []
     if judged:
         write_findings(judged, folder / paper.key)
-    print_line(console, str(write_paper_page(folder / paper.key, paper, scale, judged)))
+    page = write_paper_page(folder / paper.key, paper, scale, to_html(judged) if judged else "")
+    print_line(console, str(page))
     return made
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from rich.console import Console
 
-from reports.papers.artefact import Question
-from reports.papers.plan import Comparison, Wanted
-from reports.papers.scales import Content, Scale
+from reports.artefacts.artefact import Question
+from reports.artefacts.plan import Comparison, Wanted
+from reports.artefacts.scales import Content, Scale
 from training.console.tables import print_line
 from training.executors.parent import end_with_parent, without_main
 from training.storage.run_directory import read_status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.papers.scales import SCALES, describe_changes, find_scale, find_unreadable, scale_settings
+from reports.artefacts.scales import SCALES, describe_changes, find_scale, find_unreadable, scale_settings
 from training.config import validate
 
 PUBLISHED = {

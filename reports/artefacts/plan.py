@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from landscape.errors import choose
-from reports.papers.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
-from reports.papers.scales import Content, Scale, find_unreadable, scale_settings
+from reports.artefacts.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
+from reports.artefacts.scales import Content, Scale, find_unreadable, scale_settings
 from training.storage import toml
 
 KEPT = ("none", "last", "all")  # how much of local models or clients' vectors is kept, rising

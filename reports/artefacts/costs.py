@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from reports.papers.artefact import Artefact, NotReproduced, Paper
-from reports.papers.page import read_part
-from reports.papers.plan import Wanted, can_be_made, list_unreadable, select_runs
-from reports.papers.scales import SCALES, Content, Scale
+from reports.artefacts.artefact import Artefact, NotReproduced, Paper
+from reports.artefacts.page import read_part
+from reports.artefacts.plan import Wanted, can_be_made, list_unreadable, select_runs
+from reports.artefacts.scales import SCALES, Content, Scale
 from training.console.tables import make_table
 
 STEP = 4e-3  # seconds of a local step beside its arithmetic

@@ -1,6 +1,6 @@
 """What an artefact is: a table or figure of a paper, declared as runs, questions and a shape. Imports no torch.
 
-Settings are those of recipes, by dotted keys ("local.lr"), always as published; `reports.papers.scales` makes them
+Settings are those of recipes, by dotted keys ("local.lr"), always as published; `reports.artefacts.scales` makes them
 smaller. The settings of a run are laid over each other in this order: the paper's, the artefact's, those of the column
 (or panel), those of the row (or series), and what `Grid.adjust` (or `Panel.adjust`) adds for the pair.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -74,8 +76,20 @@ def draw_shared_legend(figure: Figure, columns: int = 4) -> None:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(name, handle)
     if named:
-        longest = LETTER * max(map(len, named)) + HANDLE
-        columns = max(1, min(columns, int(figure.get_figwidth() / longest)))
-        figure.legend(
-            list(named.values()), list(named), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
-        )
+        _place_legend(figure, named, "outside lower center", columns)
+
+
+def draw_notes(figure: Figure, notes: Mapping[str, Artist]) -> None:
+    """Draw a legend above all panels with what must be known before they are read.
+
+    notes: lines, and what stands before them.
+    """
+    if notes:
+        _place_legend(figure, notes, "outside upper center", 2)
+
+
+def _place_legend(figure: Figure, named: Mapping[str, Artist], where: str, columns: int) -> None:
+    """As many columns as fit, `columns` at most."""
+    longest = LETTER * max(map(len, named)) + HANDLE
+    columns = max(1, min(columns, int(figure.get_figwidth() / longest)))
+    figure.legend(list(named.values()), list(named), loc=where, ncols=columns, frameon=False, fontsize=8)

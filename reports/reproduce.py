@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from reports.artefact import Artefact, NotReproduced, Paper
 from reports.artefacts import experiments
-from reports.artefacts.artefact import Artefact, NotReproduced, Paper
 from reports.artefacts.costs import estimate, list_costs
 from reports.artefacts.page import write_paper_page
 from reports.artefacts.plan import (

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from reports.artefacts.artefact import Artefact, NotReproduced, Paper
+from reports.artefact import Artefact, NotReproduced, Paper
 from reports.artefacts.page import read_part
 from reports.artefacts.plan import Wanted, can_be_made, list_unreadable, select_runs
 from reports.artefacts.scales import SCALES, Content, Scale

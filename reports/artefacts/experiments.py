@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from reports.artefacts.artefact import Question
+from reports.artefact import Question
 from reports.artefacts.plan import Comparison, Wanted
 from reports.artefacts.scales import Content, Scale
 from training.console.tables import print_line

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from reports.artefact import Entry, Grid, get_key
+from reports.artefacts.beside import compare_with_printed, describe_brackets
+from reports.artefacts.published import Printed
 from reports.inputs.progress import select_counted
 from reports.inputs.runs import Run
-from reports.papers.artefact import Entry, Grid, get_key
-from reports.papers.published import Printed
-from reports.tables.beside import compare_with_printed, describe_brackets
 from reports.tables.cells import NEVER, fill_cell
 from reports.tables.footnotes import Footnotes
 from reports.tables.quantities import Quantity

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports.artefacts.artefact import Artefact, NotReproduced, Paper
+from reports.artefact import Artefact, NotReproduced, Paper
 from reports.artefacts.plan import can_be_made, list_unreadable
 from reports.artefacts.scales import Scale
 from reports.artefacts.typesetting import FRAGMENTS, Made

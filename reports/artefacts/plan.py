@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from landscape.errors import choose
-from reports.artefacts.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
+from reports.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
 from reports.artefacts.scales import Content, Scale, find_unreadable, scale_settings
 from training.storage import toml
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from landscape.errors import choose
-from reports.artefacts.artefact import Settings
+from reports.artefact import Settings
 from training.storage import toml
 
 Content = dict[str, Any]  # the nested settings of a recipe

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reports.artefacts.artefact import Artefact, Entry, Grid, Layout, Panel, Paper, Question
+from reports.artefact import Artefact, Entry, Grid, Layout, Panel, Paper, Question
 from reports.findings.catalog import HETEROGENEOUS, HOMOGENEOUS
 from reports.tables.quantities import ACCURACY
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from reports.artefacts.artefact import Panel, list_cells
+from reports.artefact import Panel, list_cells
 from reports.artefacts.plan import get_usual_lr
 from reports.artefacts.scales import Scale, describe_changes
 from reports.artefacts.typesetting import RunFinder

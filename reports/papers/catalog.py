@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from reports.artefacts.artefact import Paper
+from reports.artefact import Paper
 
 PAPERS: dict[str, Paper] = {paper.key: paper for paper in tuple[Paper, ...]()}

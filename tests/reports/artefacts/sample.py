@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.artefacts.artefact import Artefact, Entry, Grid, NotReproduced, Paper, Question
+from reports.artefact import Artefact, Entry, Grid, NotReproduced, Paper, Question
 from reports.tables.quantities import ACCURACY
 
 LAMBDA = Question("curvature", "lambda", {"rounds": "last", "top": 2}, digits={"top": 1})

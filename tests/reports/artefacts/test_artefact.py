@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.artefacts.artefact import get_key, list_cells, merge
+from reports.artefact import get_key, list_cells, merge
 from tests.reports.artefacts.sample import ACCURACIES, COLUMNS, DRAWING, PAPER, ROWS
 
 

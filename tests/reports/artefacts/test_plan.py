@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reports.artefacts.artefact import Artefact, Grid, Layout, Panel, Question
+from reports.artefact import Artefact, Grid, Layout, Panel, Question
 from reports.artefacts.plan import (
     can_be_made,
     list_comparisons,

@@ -135,7 +135,7 @@ class NotReproduced:
 Shape = Grid | Layout | Facts | NotReproduced
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Artefact:
     """A numbered table or figure of a paper.
 

@@ -185,7 +185,11 @@ def describe_changes(settings: Settings, scale: Scale, usual_lr: float) -> list[
     }
     old, new = dict(toml.flatten(published)), dict(toml.flatten(after))
     return [
-        f"{word} {old[key]} → {new[key]}"
+        f"{word} {_format(old[key])} → {_format(new[key])}"
         for key, word in watched.items()
         if key in old and key in new and old[key] != new[key]
     ]
+
+
+def _format(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

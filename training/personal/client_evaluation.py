@@ -20,7 +20,7 @@ from training import config
 from training.clients.local_training import DivergenceError, StepGradient, local_step
 from training.clients.trainer import LocalTrainer
 from training.data import datasets, partition
-from training.data.allocation import Ints
+from training.data.dealing import Ints
 from training.engine.federation import Federation
 from training.engine.saving import restore_state
 from training.engine.state import State

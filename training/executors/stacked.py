@@ -17,7 +17,7 @@ from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
 from training.clients.local_training import ClientResult, DivergenceError, local_step, select_half
 from training.clients.trainer import LocalTrainer
-from training.data.allocation import Ints
+from training.data.dealing import Ints
 from training.executors.base import Broadcast, Executor, Participant
 from training.recording import Recorder
 from training.rules.base import LossTerm, ModelOutput

@@ -13,7 +13,7 @@ from reports.inputs.progress import select_counted
 from reports.inputs.runs import Run
 from reports.tables.cells import NEVER, fill_cell
 from reports.tables.footnotes import Footnotes
-from reports.tables.quantities import Quantity
+from reports.tables.quantity import Quantity
 from reports.tables.table import BOLD, Cell, Column, Line, Table
 
 Find = Callable[[Entry, Entry], Sequence[Run]]

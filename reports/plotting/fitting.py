@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -17,6 +18,7 @@ from reports.plotting.style import write_plain_numbers, write_powers
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it
 LETTER, HANDLE = 0.062, 0.5  # inches: of a small letter, and of what stands before a name in a legend
+Where = Literal["outside lower center", "outside upper center"]  # of legends
 TINY = 1e-3  # below, plain numbers are mostly zeros
 
 
@@ -88,7 +90,7 @@ def draw_notes(figure: Figure, notes: Mapping[str, Artist]) -> None:
         _place_legend(figure, notes, "outside upper center", 2)
 
 
-def _place_legend(figure: Figure, named: Mapping[str, Artist], where: str, columns: int) -> None:
+def _place_legend(figure: Figure, named: Mapping[str, Artist], where: Where, columns: int) -> None:
     """As many columns as fit, `columns` at most."""
     longest = LETTER * max(map(len, named)) + HANDLE
     columns = max(1, min(columns, int(figure.get_figwidth() / longest)))

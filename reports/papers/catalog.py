@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from reports.artefact import Paper
+from reports.papers import fedfsa, fedgloss, fedvssam
 
-PAPERS: dict[str, Paper] = {paper.key: paper for paper in tuple[Paper, ...]()}
+PAPERS: dict[str, Paper] = {paper.key: paper for paper in (fedfsa.PAPER, fedvssam.PAPER, fedgloss.PAPER)}

@@ -58,26 +58,32 @@ class Entry:
 class Grid:
     """A table: rows by columns; a cell shows one quantity of the runs with the settings of its row and column.
 
-    quantity: what cells show; a column's or row's own quantity goes before it, the row's first.
+    quantity: what cells show, or a function of row and column that says so; a column's or row's own quantity goes
+    before it, the row's first.
     adjust: further settings of a pair (row, column), for example a radius tuned for each data set.
     absent: pairs of keys (row, column) that the paper leaves empty.
     printed: what published.csv calls the row and the column of a cell, where it is not the keys of the two.
-    reference: label of the row that quantities are compared with, such as "FedAvg".
+    reference: label or key of the row that quantities are compared with, such as "FedAvg"; of several with that label,
+    the one in the same group; or an entry that the table does not show.
     stub: heading above the row labels.
     note: what readers must know, for the caption.
     blocks: whether the best is marked within each group of rows, not in the whole column.
+    across: whether it is marked within each row, among columns with the same label in different groups.
+    arrows: whether every number gets an arrow, up or down, against that of the reference.
     """
 
     rows: tuple[Entry, ...]
     columns: tuple[Entry, ...]
-    quantity: Quantity | None = None
+    quantity: Quantity | Callable[[Entry, Entry], Quantity] | None = None
     adjust: Callable[[Entry, Entry], Settings] | None = None
     absent: frozenset[tuple[str, str]] = frozenset()
     printed: Callable[[Entry, Entry], tuple[str, str]] | None = None
-    reference: str = ""
+    reference: str | Entry = ""
     stub: str = "method"
     note: str = ""
     blocks: bool = False
+    across: bool = False
+    arrows: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,8 @@ def list_cells(paper: Paper, artefact: Artefact) -> Iterator[Cell]:
     """List the cells of a table, or the series of a figure, with the settings of their runs."""
     shape = artefact.shape
     if isinstance(shape, Grid):
-        for row in shape.rows:
+        hidden = (shape.reference,) if isinstance(shape.reference, Entry) else ()
+        for row in (*shape.rows, *hidden):
             for column in shape.columns:
                 if (get_key(row), get_key(column)) not in shape.absent:
                     extra = {} if shape.adjust is None else shape.adjust(row, column)

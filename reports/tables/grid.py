@@ -13,7 +13,7 @@ from reports.papers.published import Printed
 from reports.tables.beside import compare_with_printed, describe_brackets
 from reports.tables.cells import NEVER, fill_cell
 from reports.tables.footnotes import Footnotes
-from reports.tables.quantities import Quantity
+from reports.tables.quantity import Quantity
 from reports.tables.table import BOLD, Cell, Column, Line, Table
 
 Find = Callable[[Entry, Entry], Sequence[Run]]

@@ -8,12 +8,11 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter, writers
 
-from reports.figures.overlay import lay_over
 from reports.files import make_slug, name_path_in_errors
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
 from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
-from reports.plotting.relief import VIEW, draw_colorbar, draw_solid, finish_axes, make_reliefs
+from reports.plotting.relief import VIEW, Net, draw_colorbar, draw_solid, finish_axes, lay_over, make_reliefs
 from reports.plotting.scales import share_scale
 from reports.plotting.style import MAGNITUDE, STYLE, label_axes
 from reports.plotting.surfaces import (
@@ -98,7 +97,7 @@ def animate_turn(base: Surface, one: Surface | None, path: Path, color: str, eve
         draw_solid(axes, base, scale)
         finish_axes(axes, base, scale, first)
     else:
-        lay_over(axes, base, one, scale, color, (first, others[0]))
+        lay_over(axes, base, [Net(one, color, others[0])], scale, first)
     draw_colorbar(figure, axes, scale, NAME)
     with rc_context(STYLE), name_path_in_errors(path):
         figure.draw_without_rendering()

@@ -40,8 +40,13 @@ class Variant:
 
     @property
     def shown(self) -> list[Run]:
-        """The seeds whose mean is drawn: see `counted`; where all diverged, as far as they came."""
-        return select_counted(self.runs) or list(self.runs)
+        """The seeds whose mean is drawn: those that count; where all diverged, as far as they came."""
+        return self.counted or list(self.runs)
+
+    @property
+    def counted(self) -> list[Run]:
+        """The seeds whose numbers may stand in a mean: see `select_counted`; none where all diverged."""
+        return select_counted(self.runs)
 
     @property
     def names(self) -> list[str]:
@@ -67,7 +72,7 @@ def find_variants(runs: Sequence[Run], everything: Collection, *, apart: Sequenc
             sorted(groups.values(), key=lambda group: _make_sort_key(flatten_settings(group[0]), keys))
         ):
             name = ", ".join([algorithm, *_describe_settings(flatten_settings(members[0]), keys)])
-            look = _shade(chosen[algorithm], place, len(groups))
+            look = shade(chosen[algorithm], place, len(groups))
             found.append(Variant(name, tuple(members), look))
     return found
 
@@ -162,8 +167,11 @@ def _format_value(value: object) -> str:
     return f"{value:g}" if is_number(value) else str(value)
 
 
-def _shade(look: Look, place: int, count: int) -> Look:
-    """Make the method's colour paler from one variant to the next, with another kind of line."""
+def shade(look: Look, place: int, count: int) -> Look:
+    """Make the method's colour paler from one variant to the next, with another kind of line.
+
+    look: the method's. place: of the variant among `count`; the first keeps the look.
+    """
     if place == 0:
         return look
     white = PALEST * place / (count - 1)

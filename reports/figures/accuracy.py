@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend
-from reports.plotting.lines import Series, draw_mean_line
+from reports.plotting.lines import draw_mean_line
+from reports.plotting.over_rounds import find_best
 from reports.plotting.style import join_caption, label_axes, make_canvas
 from reports.rows import Row
 from reports.variants import describe_seeds, find_variants
@@ -35,15 +34,6 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     if any("swa" in run.settings for run in runs):
         said.append("of the SWA model once there is one")
     return [Drawing(figure, rows, join_caption([*said, band]))]
-
-
-def find_best(run: Run, key: str = "accuracy", factor: float = 1.0) -> Series:
-    """A metric over rounds; as accuracy that of the SWA model once there is one, the server's before."""
-    rounds, values = run.series(key)
-    if key == "accuracy":
-        averaged = dict(zip(*run.series("swa_accuracy"), strict=True))
-        values = np.asarray([averaged.get(round, value) for round, value in zip(rounds, values, strict=True)])
-    return rounds, factor * values
 
 
 FIGURE = Figure(

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
-from analysis.store import Answer
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import OKABE_ITO
+from reports.plotting.between import Line, draw_curves, list_rows, read_lines
 from reports.plotting.fitting import draw_shared_legend, select_finite
 from reports.plotting.heat import mark_empty
 from reports.plotting.measured import describe_setting
-from reports.plotting.origins import Origin, read_origins
+from reports.plotting.origins import Origin
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.variants import make_titles
@@ -30,44 +28,6 @@ KINDS = {  # as the study calls them, and as captions do
 }
 PANEL, DRAWING = 6, len(OKABE_ITO)  # most lines in one panel, and colours for a drawing
 SMALL = 0.005  # of the height of a panel: barriers that would not be seen are not written
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """The line between two models.
-
-    data: what was measured of it, with norm layers treated in one way.
-    start, end: the models.
-    runs: the runs at its ends.
-    """
-
-    data: xr.Dataset
-    start: Origin
-    end: Origin
-    runs: tuple[str, ...]
-
-    @property
-    def kind(self) -> str:
-        """Key of KINDS."""
-        return str(self.data["kind"].item())
-
-    @property
-    def barrier(self) -> float:
-        """Of the loss of the first split, above the chord."""
-        return float(self.data["loss_barrier"].isel(split=0).sel(definition="linear"))
-
-    def name(self, words: Mapping[str, str]) -> str:
-        """The ends in a few words; the round where it does not tell them apart.
-
-        words: what to call runs.
-        """
-        ends = (self.start, self.end)
-        after = f", round {self.start.round}" if self.start.round == self.end.round else ""
-        if self.kind == "round-round":
-            return " to ".join(f"round {one.round}" for one in ends)
-        if self.kind == "run-run":
-            return " to ".join(words[one.run] for one in ends) + after
-        return " to ".join("global" if one.client is None else f"client {one.client}" for one in ends) + after
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
@@ -91,7 +51,7 @@ def _find_own(run: Run) -> Iterator[Line]:
     """Lines of a study that looked at this run alone."""
     answer = run.answer("interpolation")
     if answer is not None:
-        for data, start, end in _read_lines(answer):
+        for data, start, end in read_lines(answer):
             yield Line(data, start, end, (run.name,))
 
 
@@ -99,18 +59,9 @@ def _find_compared(runs: Sequence[Run], everything: Collection) -> Iterator[Line
     """Lines of studies that looked at several runs, the first end in this section."""
     names, known = {run.name for run in runs}, {run.name for run in everything.runs}
     for answer in everything.together.get("interpolation", []):
-        for data, start, end in _read_lines(answer):
+        for data, start, end in read_lines(answer):
             if start.run in names and end.run in known:
                 yield Line(data, start, end, tuple(dict.fromkeys((start.run, end.run))))
-
-
-def _read_lines(answer: Answer) -> Iterator[tuple[xr.Dataset, Origin, Origin]]:
-    """Every pair once: of several treatments of norm layers the one stored first."""
-    data = answer.data
-    for number, ends in enumerate(zip(read_origins(data, "start"), read_origins(data, "end"), strict=True)):
-        pair = data.isel(pair=number)
-        measured = pair["examples"].notnull().any("split").values
-        yield pair.isel(batchnorm=int(np.argmax(measured))), *ends
 
 
 def _drop_repeated(lines: Sequence[Line]) -> list[Line]:
@@ -146,26 +97,19 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
         pair, shades = axes[2 * place : 2 * place + 2], [next(colours) for _ in some]
         for panel, field in zip(pair, ("loss", "error"), strict=True):
             for line, color in zip(some, shades, strict=True):
-                _draw_curves(panel, line, field, color, line.name(words))
+                draw_curves(panel, line, field, color, line.name(words))
             for model in (0, 1):
                 panel.axvline(model, color="0.7", linewidth=0.8)
             title = KINDS[kind] if len(runs) > 1 else f"{words[runs[0].name]}, {KINDS[kind]}"
             label_axes(panel, "from the first model (0) to the second (1)", field, title)
             panel.xaxis.set_major_locator(MultipleLocator(0.5))
             _draw_barriers(panel, some, field, shades)
-        rows += [row for line in some for row in _list_rows(line)]
+        rows += [row for line in some for row in list_rows(line)]
     draw_shared_legend(figure, 3)
     counts = [f"{len(some)} of {sum(one.kind == kind for one in lines)} {kind}" for kind, some in groups.items()]
     less = ", highest barriers first" if sum(map(len, groups.values())) < len(lines) else ""
     said = ["solid: train, dashed: test", f"lines shown: {', '.join(counts)}{less}", *_describe(lines)]
     return Drawing(figure, rows, join_caption([*describe_setting(runs), *said]), suffix)
-
-
-def _draw_curves(axes: Axes, line: Line, field: str, color: str, name: str) -> None:
-    for place, split in enumerate(line.data["split"].values):
-        style, said = "-" if split == "train" else "--", "_" if place else name
-        curve = axes.plot(line.data["x"], line.data[field].sel(split=split), style, color=color, label=said)
-        mark(curve, line.runs)
 
 
 def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[str]) -> None:
@@ -194,16 +138,6 @@ def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Seque
             f"{height:.2g}", (where, place), (0, 4), textcoords="offset points", color=color, ha="center", fontsize=8
         )
         mark([bar, text], line.runs)
-
-
-def _list_rows(line: Line) -> Iterator[Row]:
-    ends = {"kind": line.kind, "start": line.start.label, "end": line.end.label}
-    for split in line.data["split"].values.tolist():
-        data = line.data.sel(split=split)
-        height = float(data["loss_barrier"].sel(definition="linear"))
-        for g, loss, error in zip(data["x"].values, data["loss"].values, data["error"].values, strict=True):
-            numbers = {"gamma": float(g), "loss": float(loss), "error": float(error), "loss_barrier": height}
-            yield {**ends, "split": split, **numbers}
 
 
 def _describe(lines: Sequence[Line]) -> list[str]:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from mpl_toolkits.mplot3d import Axes3D
-
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.relief import draw_colorbar, draw_net, draw_solid, finish_axes, make_norm, make_reliefs
-from reports.plotting.scales import Scale, share_scale
+from reports.plotting.relief import Net, draw_colorbar, lay_over, make_reliefs
+from reports.plotting.scales import share_scale
 from reports.plotting.scene import make_net_trace, make_scene, make_solid_trace
-from reports.plotting.style import MAGNITUDE, join_caption, mark
-from reports.plotting.surfaces import Surface, describe, find_comparison, name_surfaces
+from reports.plotting.style import join_caption
+from reports.plotting.surfaces import describe, find_comparison, name_surfaces
 
 NAME = "training loss"
 
@@ -36,7 +29,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     for one, title in zip(others, names, strict=True):
         color = chosen[one.run.algorithm].color
         figure, (axes,) = make_reliefs(1, size=4.6)
-        lay_over(axes, base, one, scale, color, (reference, title))
+        lay_over(axes, base, [Net(one, color, title)], scale, reference)
         draw_colorbar(figure, axes, scale, NAME)
         traces = [
             make_solid_trace(base, scale, reference, chosen[base.run.algorithm].color, opacity=0.9),
@@ -53,22 +46,6 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
             )
         )
     return drawn
-
-
-def lay_over(axes: Axes3D, base: Surface, one: Surface, scale: Scale, color: str, names: tuple[str, str]) -> None:
-    """Both surfaces, and a legend."""
-    draw_solid(axes, base, scale, alpha=0.6)
-    draw_net(axes, one, base, scale, color)
-    finish_axes(axes, base, scale, "")
-    heights = scale.heights(base.loss[np.isfinite(base.loss)])
-    middle = to_hex(colormaps[MAGNITUDE](make_norm(scale)(np.median(heights) if len(heights) else 0.0)))
-    keys = [
-        Patch(facecolor=middle, alpha=0.6, label=f"{names[0]} (solid)"),
-        Line2D([], [], color=color, label=f"{names[1]} (net)"),
-    ]
-    shown = axes.legend(handles=keys, loc="upper left", fontsize=9, frameon=False)
-    for text, surface in zip(shown.get_texts(), (base, one), strict=True):
-        mark(text, [surface.run.name])
 
 
 FIGURE = Figure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend, fit_axis, use_whole_rounds
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
 from reports.plotting.measured import describe_setting
+from reports.plotting.over_rounds import find_recorded, list_records
 from reports.plotting.style import join_caption, label_axes, make_canvas
 from reports.rows import Row
 from reports.variants import describe_seeds, find_variants
@@ -24,10 +26,10 @@ NAMES = {  # labels; other quantities have the names of recipes
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a row of panels for each quantity: over rounds, and along the steps of the last round."""
-    names = list(dict.fromkeys(name for run in runs for _, record in _list_records(run) for name in record))
-    known = [run for run in runs if any(_list_records(run))]
+    names = list(dict.fromkeys(name for run in runs for _, record in list_records(run) for name in record))
+    known = [run for run in runs if any(list_records(run))]
     stepwise = [name for name in names if any(len(_make_step_finder(name)(run)[0]) for run in known)]
-    if not any(len(_make_round_finder(name)(run)[0]) for name in names for run in known):
+    if not any(len(find_recorded(run, name)[0]) for name in names for run in known):
         return []
     found = find_variants(known, everything)
     figure, axes = make_canvas(
@@ -36,7 +38,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     rows: list[Row] = []
     for place, name in enumerate(names):
         across = axes[(1 + bool(stepwise)) * place :]
-        some = [row for one in found for row in draw_mean_line(across[0], one, _make_round_finder(name), name)]
+        some = [row for one in found for row in draw_mean_line(across[0], one, partial(find_recorded, name=name), name)]
         label_axes(
             across[0], "communication round", NAMES.get(name, name.replace("_", " ")), "mean over the local steps"
         )
@@ -55,7 +57,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
             fit_axis(across[1], "y", [row["mean"] for row in more])
             rows += more
     draw_shared_legend(figure)
-    last = sorted({records[-1][0] for run in known if (records := _list_records(run))})
+    last = sorted({records[-1][0] for run in known if (records := list_records(run))})
     said = [
         "recorded in training, means over the participants of a round",
         f"last round: {', '.join(map(str, last))}",
@@ -64,34 +66,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     return [Drawing(figure, rows, join_caption([*describe_setting(known), *said]))]
 
 
-def _list_records(run: Run) -> list[tuple[int, Mapping[str, object]]]:
-    """Rounds with what was recorded in them."""
-    found = [(record["round"], record.get("recorded")) for record in run.metrics]
-    return [(round, some) for round, some in found if isinstance(some, Mapping)]
-
-
-def _make_round_finder(name: str) -> Callable[[Run], Series]:
-    def find(run: Run) -> Series:
-        known = [
-            (round, value) for round, some in _list_records(run) if (value := _find_mean(some.get(name))) is not None
-        ]
-        rounds, values = zip(*known, strict=True) if known else NOTHING
-        return np.asarray(rounds, dtype=np.float64), np.asarray(values, dtype=np.float64)
-
-    return find
-
-
-def _find_mean(some: object) -> float | None:
-    """The mean over steps, or the number itself for what is recorded once a round; None where it was not defined."""
-    value = some.get("mean") if isinstance(some, Mapping) else some
-    return float(value) if isinstance(value, (int, float)) and np.isfinite(value) else None
-
-
 def _make_step_finder(name: str) -> Callable[[Run], Series]:
     """Of the last recorded round, steps counted from 1."""
 
     def find(run: Run) -> Series:
-        records = _list_records(run)
+        records = list_records(run)
         some = records[-1][1].get(name) if records else None
         steps = some.get("by_step") if isinstance(some, Mapping) else None
         known = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -15,6 +18,7 @@ from reports.plotting.style import write_plain_numbers, write_powers
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it
 LETTER, HANDLE = 0.062, 0.5  # inches: of a small letter, and of what stands before a name in a legend
+Where = Literal["outside lower center", "outside upper center"]  # of legends
 TINY = 1e-3  # below, plain numbers are mostly zeros
 
 
@@ -74,8 +78,20 @@ def draw_shared_legend(figure: Figure, columns: int = 4) -> None:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             named.setdefault(name, handle)
     if named:
-        longest = LETTER * max(map(len, named)) + HANDLE
-        columns = max(1, min(columns, int(figure.get_figwidth() / longest)))
-        figure.legend(
-            list(named.values()), list(named), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
-        )
+        _place_legend(figure, named, "outside lower center", columns)
+
+
+def draw_notes(figure: Figure, notes: Mapping[str, Artist]) -> None:
+    """Draw a legend above all panels with what must be known before they are read.
+
+    notes: lines, and what stands before them.
+    """
+    if notes:
+        _place_legend(figure, notes, "outside upper center", 2)
+
+
+def _place_legend(figure: Figure, named: Mapping[str, Artist], where: Where, columns: int) -> None:
+    """As many columns as fit, `columns` at most."""
+    longest = LETTER * max(map(len, named)) + HANDLE
+    columns = max(1, min(columns, int(figure.get_figwidth() / longest)))
+    figure.legend(list(named.values()), list(named), loc=where, ncols=columns, frameon=False, fontsize=8)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import colormaps, rc_context
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from numpy.typing import NDArray
@@ -68,6 +73,42 @@ def draw_net(axes: Axes3D, surface: Surface, base: Surface, scale: Scale, color:
             drawn.append(axes.add_collection3d(lines))
     mark(drawn, [surface.run.name])
     return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Net:
+    """A surface that is drawn as a net over another: its colour and its name."""
+
+    surface: Surface
+    color: str
+    name: str
+
+
+def lay_over(axes: Axes3D, base: Surface, nets: Sequence[Net], scale: Scale, name: str, size: float = 9) -> None:
+    """Draw a solid surface with others as nets over it, and a legend.
+
+    base: the solid one. name: what the legend calls it. size: of the legend's letters, in points.
+    """
+    draw_solid(axes, base, scale, alpha=0.6 if nets else 1.0)
+    for net in nets:
+        draw_net(axes, net.surface, base, scale, net.color)
+    finish_axes(axes, base, scale, "")
+    keys: list[Artist] = [Patch(facecolor=find_middle_color(base, scale), alpha=0.6, label=f"{name} (solid)")]
+    keys += [Line2D([], [], color=net.color, label=f"{net.name} (net)") for net in nets]
+    draw_keys(axes, keys, [base, *(net.surface for net in nets)], size)
+
+
+def draw_keys(axes: Axes3D, keys: Sequence[Artist], surfaces: Sequence[Surface], size: float) -> None:
+    """Draw a legend whose lines are marked as the runs of surfaces."""
+    shown = axes.legend(handles=keys, loc="upper left", fontsize=size, frameon=False)
+    for text, surface in zip(shown.get_texts(), surfaces, strict=True):
+        mark(text, [surface.run.name])
+
+
+def find_middle_color(surface: Surface, scale: Scale) -> str:
+    """Find the colour at the middle of a surface's heights, for its key in a legend."""
+    heights = scale.heights(surface.loss[np.isfinite(surface.loss)])
+    return to_hex(colormaps[MAGNITUDE](make_norm(scale)(np.median(heights) if len(heights) else 0.0)))
 
 
 def _cut_lines(lines: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,6 +15,8 @@ from training.settings import Count, Decay, NonNegative, Positive, Settings, Sha
 from training.storage import toml
 from training.storage.run_directory import CONFIG, read_settings
 
+MOST_TESTED = 100_000  # clients whose accuracies fit into a line of metrics.jsonl
+
 
 class OpenSettings(Settings):
     """A name, and the settings of whatever has that name."""
@@ -96,6 +98,12 @@ class Rounds(Settings):
     participants: Count = Field(5, description="clients of a round")
     sampling: Literal["fixed", "bernoulli"] = Field("fixed", description="exactly that many, or that many on average")
     aggregation: Literal["size", "uniform"] = Field("size", description="weights of the mean")
+    # either way the server's model is tested with the mean of the last participants' statistics; with "own" nobody is
+    # sent that mean: a client goes on with the statistics that it ended its last local training with
+    statistics: Literal["averaged", "own"] = Field(
+        "averaged",
+        description="running statistics of norm layers: averaged like the weights, or every client keeps its own",
+    )
 
 
 class Swa(Settings):
@@ -116,10 +124,17 @@ class Swa(Settings):
 
 
 class Evaluation(Settings):
-    """When the global models are tested."""
+    """When the global models are tested, and what else is."""
 
     every: Count = Field(1, description="rounds between evaluations, up to the last rounds")
     last: Count = Field(10, description="last rounds: each is evaluated, and their mean is the result")
+    personal: bool = Field(
+        False, description="every round, test each client's own latest model on its own test examples (FedFSA)"
+    )
+    clients: bool = Field(False, description="test the server's model on every client's own test examples as well")
+    draw: Count = Field(
+        1000, description="test examples of a client, drawn by its class shares; pooled data have their own"
+    )
 
 
 class Checkpoints(Settings):
@@ -168,6 +183,11 @@ class RecipeTables(Settings):
             raise ValueError(
                 f"rounds.participants ({self.rounds.participants}) must not exceed "
                 f"partition.clients ({self.partition.clients})"
+            )
+        if self.evaluation.clients and self.partition.clients > MOST_TESTED:
+            raise ValueError(
+                f"evaluation.clients is for {MOST_TESTED:,} clients at most, whose accuracies are one line of metrics; "
+                f"there are {self.partition.clients:,}"
             )
         return self
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from landscape.runtime.workers import ordered_map
 from training.engine.local_training import ClientResult, train_client
+from training.engine.state import OWN_STATISTICS
 from training.engine.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Task
 from training.rules.context import ClientContext
@@ -45,4 +47,7 @@ def train_task(trainer: LocalTrainer, broadcast: Broadcast, task: Task) -> Clien
         seed=trainer.recipe.seed,
         clients=(task.client,),
     )
-    return train_client(trainer, context, task.client, broadcast.statistics)
+    if OWN_STATISTICS not in task.state:
+        return train_client(trainer, context, task.client, broadcast.statistics)
+    result = train_client(trainer, context, task.client, task.state[OWN_STATISTICS])
+    return replace(result, state={**result.state, OWN_STATISTICS: result.statistics})

@@ -19,6 +19,7 @@ from landscape.rng import key, numpy_generator
 from training import config
 from training.data import datasets, partition
 from training.data.allocation import Ints
+from training.engine.client_tests import draw_by_class_shares
 from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError, StepGradient, local_step
 from training.engine.saving import restore_state
@@ -125,20 +126,12 @@ def sample_clients(federation: Federation, sample: int | None) -> list[int]:
 def draw_test_examples(federation: Federation, client: int, *, draw: int = 1000) -> Ints:
     """Draw the indices of a client's own test examples: into the training images of pooled data, else the test images.
 
-    Pooled data: the client's own split. Else int(draw p_c) examples of every class c without replacement, p_c the
-    share of c in the client's training data (FedSoL); all of a class where there are fewer.
+    Pooled data: the client's own split. Else by class shares: see `training.engine.client_tests`.
     """
     if federation.tests is not None:
         return federation.tests[client]
-    dataset, own = federation.dataset, federation.client_indices[client]
-    known = dataset.test_labels.numpy()
-    counts = np.bincount(dataset.train_labels.numpy()[own], minlength=dataset.classes)
-    drawn = []
-    for c in np.flatnonzero(counts):
-        wanted = draw * int(counts[c]) // len(own)  # whole numbers: 100 * 0.57 would come to 56
-        generator = numpy_generator(federation.recipe.seed, "client test", client, int(c))
-        drawn.append(generator.permutation(np.flatnonzero(known == c))[:wanted])
-    return np.sort(np.concatenate(drawn))
+    own, seed = federation.client_indices[client], federation.recipe.seed
+    return draw_by_class_shares(federation.dataset, own, client=client, seed=seed, draw=draw)
 
 
 def find_largest_draw(federation: Federation, clients: Sequence[int]) -> int:

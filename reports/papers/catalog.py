@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reports.papers import fedsam, fedsol
 from reports.papers.artefact import Paper
 
-PAPERS: dict[str, Paper] = {paper.key: paper for paper in ()}
+PAPERS: dict[str, Paper] = {paper.key: paper for paper in (fedsam.PAPER, fedsol.PAPER)}

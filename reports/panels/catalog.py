@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from reports.panels import bars, curves, sweep
+from reports.panels import (
+    bars,
+    corruptions,
+    curves,
+    each_over_rounds,
+    eigen_surface,
+    features,
+    heat,
+    interpolation,
+    layers,
+    local_accuracy,
+    local_surfaces,
+    partition,
+    plane,
+    spectrum,
+    surface,
+    sweep,
+)
 from reports.panels.kind import Kind
 
 PANELS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
+        # over rounds
         curves.KIND,
+        each_over_rounds.CLIENTS,
+        each_over_rounds.CLASSES,
+        local_accuracy.KIND,
+        heat.KIND,
+        # one number per series
         bars.KIND,
+        corruptions.KIND,
         sweep.KIND,
+        # what the loss looks like
+        surface.KIND,
+        local_surfaces.KIND,
+        eigen_surface.KIND,
+        plane.KIND,
+        interpolation.KIND,
+        spectrum.KIND,
+        # what is inside
+        features.KIND,
+        layers.KIND,
+        partition.KIND,
     )
 }

@@ -69,7 +69,9 @@ class Kind:
     studies: those it reads, by its options; none for metrics.
     relief: whether its axes have three dimensions.
     lines: whether series of one group are one line, called after the group.
-    keyed: whether its series are told apart by colours, which a legend below the figure explains.
+    most: how many series a panel can have; None: any number.
+    together: whether one picture shows all its series, which then have no numbers of their own.
+    heading: whether the title that it gives its axes stands below the panel's; else only where a panel has none.
     values: numbers for which the panels of a figure with the same `options.scale` share one scale.
     bar: what the colour bar of a shared scale is called; no bar where it is empty.
     describe: what captions must say of it.
@@ -83,7 +85,9 @@ class Kind:
     studies: Callable[[Any], tuple[str, ...]] = field(compare=False, default=lambda options: ())
     relief: bool = False
     lines: bool = False
-    keyed: bool = True
+    most: int | None = None
+    together: bool = False
+    heading: bool = False
     values: Callable[[Sequence[Shown], Any, Given], list[Array]] | None = field(compare=False, default=None)
     bar: Callable[[Any], str] = field(compare=False, default=lambda options: "")
     describe: Callable[[Sequence[Shown], Any, Given], list[str]] = field(

@@ -58,7 +58,7 @@ def draw_layout(
             rows += [{"figure": name, "panel": one.panel.title, **row} for row in drawn]
             if drawn:
                 notes |= _list_notes(one, drawn, len(found))
-            axes.set_title(one.panel.title, fontsize=9, y=1.0)
+            _set_title(axes, one)
         _drop_repeated_labels(places, layout.across)
         _draw_bars(figure, places, found)
         draw_shared_legend(figure)
@@ -103,6 +103,13 @@ def _draw_panel(axes: Any, one: Prepared) -> list[Row]:
     return rows
 
 
+def _set_title(axes: Any, one: Prepared) -> None:
+    """The panel's title; where it has none, or where the kind adds a heading, what the kind gave it."""
+    own = axes.get_title()
+    both = [one.panel.title, own] if one.kind.heading else [one.panel.title or own]
+    axes.set_title("\n".join(text for text in both if text), fontsize=9, y=1.0)
+
+
 def _say_unmeasured(one: Prepared) -> str:
     """That runs are there but not their numbers, and which study has them."""
     studies = one.kind.studies(one.options)
@@ -122,7 +129,7 @@ def _list_notes(one: Prepared, rows: Sequence[Row], panels: int) -> dict[str, Ar
     drawn = {(row.get("group"), row["series"]) for row in rows}
     found: dict[str, Artist] = {}
     for shown in one.shown:
-        there = (shown.group, shown.name) in drawn or (None, shown.name) in drawn
+        there = one.kind.together or (shown.group, shown.name) in drawn or (None, shown.name) in drawn
         said = describe_progress(shown.runs) or ("" if there else shown.lacks or "not measured")
         if said:
             found[f"{_name(shown)}: {said}{where}"] = _make_key(shown)

@@ -44,7 +44,7 @@ def prepare_panels(layout: Layout, find_runs: Runs, find_answer: Answers, lackin
 
     find_runs, find_answer, lacking: as in `reports.panels.layout.draw_layout`.
     """
-    kinds = [PANELS[choose("kind of panel", panel.kind, PANELS)] for panel in layout.panels]
+    kinds = [_find_kind(panel) for panel in layout.panels]
     runs = [[tuple(find_runs(panel, entry)) for entry in panel.series] for panel in layout.panels]
     looks = _choose_looks(layout, kinds, runs)
     found = []
@@ -62,6 +62,17 @@ def prepare_panels(layout: Layout, find_runs: Runs, find_answer: Answers, lackin
         )
         found.append(Prepared(panel, kind, kind.read_options(panel.options), shown, Given(find_answer(panel))))
     return _share_scales(found)
+
+
+def _find_kind(panel: Panel) -> Kind:
+    """The kind of a panel; ValueError where there is none, or where it cannot show so many series."""
+    kind = PANELS[choose("kind of panel", panel.kind, PANELS)]
+    if not panel.series or (kind.most is not None and len(panel.series) > kind.most):
+        wanted = "at least one" if kind.most is None else f"1 to {kind.most}" if kind.most > 1 else "one"
+        raise ValueError(
+            f"panel {panel.title!r} of kind {kind.name}: expected {wanted} series, got {len(panel.series)}"
+        )
+    return kind
 
 
 def _name_line(kind: Kind, entry: Entry) -> str:

@@ -21,11 +21,11 @@ SIZE = 8  # of a point, in all panels
 NAMED = 30  # classes that get their number written; more would cover the points
 
 
-def draw_embedding(axes: Axes, data: xr.Dataset, names: Sequence[str] = ()) -> list[Row]:
+def draw_embedding(axes: Axes, data: xr.Dataset, names: Sequence[str] = (), letters: float = 11) -> list[Row]:
     """Draw the points of one round and model, a class at a time; its name where most of them are.
 
     data: of the study `features`, one round and model.
-    names: of classes; none: their numbers.
+    names: of classes; none: their numbers. letters: their size in points.
     """
     points, predicted, labels = (data[name].values for name in ("tsne", "predicted", "label"))
     classes, (x, y) = np.unique(labels), points.T
@@ -43,7 +43,8 @@ def draw_embedding(axes: Axes, data: xr.Dataset, names: Sequence[str] = ()) -> l
     if len(classes) <= NAMED and np.isfinite(points).any():
         for name in classes:  # after all points, so that none hides them
             own = points[labels == name]
-            _write_name(axes, own[np.isfinite(own).all(axis=1)], names[name] if name < len(names) else str(name))
+            text = names[name] if name < len(names) else str(name)
+            _write_name(axes, own[np.isfinite(own).all(axis=1)], text, letters)
     return [
         {
             "example": int(example),
@@ -56,14 +57,14 @@ def draw_embedding(axes: Axes, data: xr.Dataset, names: Sequence[str] = ()) -> l
     ]
 
 
-def _write_name(axes: Axes, points: NDArray[np.float64], text: str) -> None:
+def _write_name(axes: Axes, points: NDArray[np.float64], text: str, letters: float) -> None:
     """At the point that is nearest to the middle of the class: between two clusters there may be another class."""
     if not len(points):
         return
     middle = np.median(points, axis=0)
     x, y = points[np.argmin(np.linalg.norm(points - middle, axis=1))]
     outline = [withStroke(linewidth=2.5, foreground="white")]
-    axes.text(x, y, text, fontsize=11, fontweight="bold", ha="center", va="center", path_effects=outline)
+    axes.text(x, y, text, fontsize=letters, fontweight="bold", ha="center", va="center", path_effects=outline)
 
 
 def _choose_color(place: int, count: int) -> tuple[ColorType, bool]:

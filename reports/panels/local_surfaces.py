@@ -1,0 +1,149 @@
+"""A participant's model on its own data and on everyone's, with another method's as a net."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from mpl_toolkits.mplot3d import Axes3D
+
+from reports.panels.clients import name_client
+from reports.panels.kind import Array, Given, Kind, Shown
+from reports.panels.surface import LETTERS, check_ranges, describe_axes, find_all
+from reports.plotting.relief import draw_keys, draw_net, draw_solid, find_middle_color, finish_axes
+from reports.plotting.scales import Scale
+from reports.plotting.style import mark
+from reports.plotting.surfaces import Surface
+from reports.rows import Row
+
+
+@dataclass(frozen=True)
+class Options:
+    """Whose surfaces are drawn.
+
+    client: place of the client among those of the last round that were measured, from 0.
+    above: drawn over the client's own data: its model on everyone's data, or the global model there.
+    classes: names of classes, by which clients are named.
+    scale: panels with the same word share heights and colours.
+    """
+
+    client: int = 0
+    above: Literal["everyone", "global"] = "everyone"
+    classes: tuple[str, ...] = ()
+    scale: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The surfaces of a panel: of the first series on the client's data and above it, and nets of the others."""
+
+    own: Surface
+    above: Surface
+    nets: list[tuple[Shown, Surface]]
+
+    @property
+    def surfaces(self) -> list[Surface]:
+        return [self.own, self.above, *(one for _, one in self.nets)]
+
+
+def _choose(shown: Sequence[Shown], options: Options, given: Given) -> Chosen | None:
+    """None where the first series lacks its surfaces."""
+    own, wide = (find_all(shown, given, split, local=True) for split in ("own", "train"))
+    whole = find_all(shown, given, "train")
+    above = whole if options.above == "global" else wide
+    first = shown[0].name if shown else ""
+    if first not in own or first not in above:
+        return None
+    mine = _pick(own[first], options.client)
+    if mine is None:
+        return None
+    beside = above[first][-1] if options.above == "global" else _pick(wide[first], options.client)
+    nets = [(one, net) for one in shown[1:] if (net := _find_client(wide.get(one.name, []), mine)) is not None]
+    assert beside is not None
+    return Chosen(mine, beside, nets)
+
+
+def _pick(surfaces: Sequence[Surface], place: int) -> Surface | None:
+    """The surface of a client of the last round, by its place; None where fewer were measured."""
+    last = [one for one in surfaces if one.round == surfaces[-1].round]
+    return last[place] if place < len(last) else None
+
+
+def _find_client(surfaces: Sequence[Surface], like: Surface) -> Surface | None:
+    """Another method's surface of the same client in its last round; None where it took no part."""
+    return next((one for one in reversed(surfaces) if one.client == like.client), None)
+
+
+def draw(axes: Axes3D, shown: Sequence[Shown], options: Options, given: Given) -> list[Row]:
+    """Draw the local loss solid, the global loss above it in the method's colour, and nets of the other series."""
+    chosen = _choose(shown, options, given)
+    if chosen is None or given.scale is None:
+        return []
+    check_ranges(chosen.own, chosen.surfaces[1:])
+    color = shown[0].look.color
+    draw_solid(axes, chosen.own, given.scale)
+    _draw_sheet(axes, chosen.above, given.scale, color)
+    for one, net in chosen.nets:
+        draw_net(axes, net, chosen.above, given.scale, one.look.color)
+    whose = name_client(chosen.own.run, chosen.own.client or 0, options.classes)
+    finish_axes(axes, chosen.own, given.scale, whose)
+    words = "global model" if options.above == "global" else "global loss"
+    keys: list[Artist] = [
+        Patch(facecolor=find_middle_color(chosen.own, given.scale), label=f"{shown[0].name}, local loss"),
+        Patch(facecolor=color, alpha=0.5, label=f"{shown[0].name}, {words}"),
+        *(Line2D([], [], color=one.look.color, label=f"{one.name}, global loss") for one, _ in chosen.nets),
+    ]
+    draw_keys(axes, keys, chosen.surfaces, LETTERS)
+    named = [shown[0].name] * 2 + [one.name for one, _ in chosen.nets]
+    return [
+        {"series": name, "named": whose, **row}
+        for name, surface in zip(named, chosen.surfaces, strict=True)
+        for row in surface.rows(given.scale)
+    ]
+
+
+def _draw_sheet(axes: Axes3D, surface: Surface, scale: Scale, color: str) -> None:
+    """A surface of one colour that lets what lies below it be seen."""
+    x, y = np.meshgrid(surface.x, surface.y, indexing="ij")
+    sheet = axes.plot_surface(x, y, scale.heights(surface.loss), color=color, alpha=0.4, linewidth=0, zorder=2.5)
+    mark(sheet, [surface.run.name])
+
+
+def list_losses(shown: Sequence[Shown], options: Options, given: Given) -> list[Array]:
+    """List the losses that share a scale."""
+    chosen = _choose(shown, options, given)
+    return [] if chosen is None else [one.loss for one in chosen.surfaces]
+
+
+def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str]:
+    """Say what is local and what is global."""
+    chosen = _choose(shown, options, given)
+    if chosen is None:
+        return []
+    above = "the global model" if options.above == "global" else "the same model"
+    return [
+        f"local loss: a participant's model on its own data; above it {above} on everyone's training data",
+        f"round {chosen.own.round}",
+        *describe_axes(chosen.surfaces, "loss", given),
+        "every surface has its own model in the middle",
+    ]
+
+
+KIND = Kind(
+    name="local_surfaces",
+    shows="a participant's model on its own data and on everyone's",
+    draw=draw,
+    options=Options,
+    studies=lambda options: ("surface",),
+    relief=True,
+    heading=True,
+    values=list_losses,
+    bar=lambda options: "loss",
+    describe=describe,
+    size=(3.4, 3.2),
+)

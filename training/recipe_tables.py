@@ -104,6 +104,12 @@ class Rounds(Settings):
     participants: Count = Field(5, description="clients of a round")
     sampling: Literal["fixed", "bernoulli"] = Field("fixed", description="exactly that many, or that many on average")
     aggregation: Literal["size", "uniform"] = Field("size", description="weights of the mean")
+    # either way the server's model is tested with the mean of the last participants' statistics; with "own" nobody is
+    # sent that mean: a client goes on with the statistics that it ended its last local training with
+    statistics: Literal["averaged", "own"] = Field(
+        "averaged",
+        description="running statistics of norm layers: averaged like the weights, or every client keeps its own",
+    )
 
 
 class Swa(Settings):

@@ -84,7 +84,7 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     content["model"] = _choose_digits_model(content.get("model", {}))
     if partition.get("clients", 1) > 1:
         partition["clients"] = max(partition["clients"] // 5, 10)
-        rounds["participants"] = min(max(round(0.4 * rounds.get("participants", 5)), 2), partition["clients"])
+        rounds["participants"] = min(max(round(0.4 * rounds.get("participants", 5)), 3), partition["clients"])
     if "classes_per_client" in partition and classes > 10:
         partition["classes_per_client"] = max(round(partition["classes_per_client"] * 20 / classes), 1)
     if partition.get("name") == "dirichlet_by_class":

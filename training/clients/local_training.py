@@ -21,6 +21,8 @@ from training.rules.base import GradientFunction, LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.vectors import Part, Vectors, list_inside, norm
 
+OWN_STATISTICS = "own_statistics"  # the name of a client's running statistics among its vectors, where it keeps them
+
 
 class DivergenceError(RuntimeError):
     """A loss or model is not finite any more.

@@ -101,7 +101,7 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     local["batch_size"] = min(local.get("batch_size", 64), 16)
     local["epochs"] = math.ceil(math.log2(local.get("epochs", 1) + 1))  # 1, 2, 5, 10 -> 1, 2, 3, 4
     wanted = DIGITS_LR * (1 - local.get("momentum", 0.0)) * local.get("lr", usual_lr) / usual_lr
-    _shorten(content, max(round(15 * math.log10(rounds.get("count", 10))), 10), wanted)
+    _shorten(content, max(round(10 * math.log10(rounds.get("count", 10))), 10), wanted)
     return content
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.plotting.heat import draw_colour_bar, draw_heat, make_panels
+from reports.plotting.heat import draw_colour_bar, draw_heat, list_class_names, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
@@ -25,7 +25,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     rows: list[Row] = []
     for axes, (run, data) in zip(places, found, strict=True):
         cells = 100 * data["accuracy"].transpose("class", "round")
-        image = draw_heat(axes, cells, cells["round"].values, cells["class"].values, (0, 100))
+        image = draw_heat(
+            axes, cells, cells["round"].values, list_class_names(run.data, cells["class"].values), (0, 100)
+        )
         label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
         rows += _list_rows(run, data)

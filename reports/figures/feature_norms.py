@@ -8,7 +8,7 @@ import xarray as xr
 
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels
+from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, list_class_names, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
@@ -26,7 +26,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     rows: list[Row] = []
     for axes, (run, norms) in zip(places, found, strict=True):
         cells = norms.transpose("class", "round")
-        image = draw_heat(axes, cells, norms["round"].values, norms["class"].values, limits)
+        image = draw_heat(axes, cells, norms["round"].values, list_class_names(run.data, norms["class"].values), limits)
         label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
         rows += [

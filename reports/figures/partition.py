@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import OKABE_ITO
+from reports.plotting.heat import list_class_names
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 
@@ -45,7 +46,8 @@ def _draw_one(runs: Sequence[Run], suffix: str) -> Drawing:
     axes.set_xlim(-0.6, clients - 0.4)
     axes.set_ylim(-0.6, classes - 0.4)
     axes.set_xticks(range(0, clients, -(-clients // 15)))
-    axes.set_yticks(range(0, classes, -(-classes // 20)))
+    shown = range(0, classes, -(-classes // 20))
+    axes.set_yticks(shown, list_class_names(runs[0].data, shown))
     label_axes(axes, "client", "class")
     _draw_sizes(figure, counts, cell)
     seeds = sorted({run.seed for run in runs})

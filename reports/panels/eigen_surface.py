@@ -40,8 +40,8 @@ def draw(axes: Axes3D, shown: Sequence[Shown], options: Options, given: Given) -
     finish_axes(axes, surface, given.scale, shown[0].name)
     mark_panel(axes, surface.run.name)
     largest, ratio = _find_eigenvalues(shown)
-    known = [f"$\\lambda_1$ = {largest:.3g}"] * np.isfinite(largest)
-    known += [f"$\\lambda_1/\\lambda_{RATIO}$ = {ratio:.2f}"] * np.isfinite(ratio)
+    texts = ((largest, f"$\\lambda_1$ = {largest:.3g}"), (ratio, f"$\\lambda_1/\\lambda_{RATIO}$ = {ratio:.2f}"))
+    known = [text for number, text in texts if np.isfinite(number)]
     axes.text2D(
         0.02, 0.96, "\n".join(known) or "eigenvalues not measured", transform=axes.transAxes, va="top", fontsize=LETTERS
     )

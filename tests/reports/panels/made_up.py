@@ -32,9 +32,8 @@ def make_run(
     answers: Mapping[str, Answer] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Run:
-    """A run of four rounds whose accuracy is 0.1, 0.2, 0.3 and 0.4 times its scale."""
-    found = {study: (RESULTS[study](name, scale),) for study in studies if study not in ("plane", "surface")}
-    found |= {study: (RESULTS[study](name, scale),) for study in studies if study in ("plane", "surface")}
+    """A run of ten rounds, four of them on record, whose accuracy is 0.1, 0.2, 0.3 and 0.4 times its scale."""
+    found = {study: (RESULTS[study](name, scale),) for study in studies}
     found |= {study: (answer,) for study, answer in (answers or {}).items()}
     return Run(
         Path(name),
@@ -42,7 +41,7 @@ def make_run(
             "seed": seed,
             "algorithm": {"name": algorithm},
             "evaluation": {"last": 2},
-            "rounds": {"count": 4},
+            "rounds": {"count": 10},
             **(settings or {}),
         },
         [
@@ -56,7 +55,7 @@ def make_run(
         ],
         found,
         COUNTS,
-        Progress(state, 4 if state == "finished" else 2, 4),
+        Progress(state, 4 if state == "finished" else 2, 10),
     )
 
 
@@ -99,7 +98,7 @@ def draw_panels(
 
 def diverge(run: Run, last: int = 2) -> Run:
     """The same run, diverged after a round."""
-    return replace(run, progress=Progress("diverged", last, 4), metrics=run.metrics[:last])
+    return replace(run, progress=Progress("diverged", last, 10), metrics=run.metrics[:last])
 
 
 def list_legend(drawn: Drawing) -> list[str]:

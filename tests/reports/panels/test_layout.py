@@ -43,7 +43,7 @@ def test_notes_name_what_is_not_final_and_in_which_panel() -> None:
     notes = [text for text in list_legend(draw_panels(panels, series)) if ":" in text]
     assert notes == [
         "FedGloSS: diverged in round 3 [left]",
-        "FedAvg E=2: unfinished: 2 of 4 rounds [left]",
+        "FedAvg E=2: unfinished: 2 of 10 rounds [left]",
         "FedDyn: not run [left]",
     ]
 

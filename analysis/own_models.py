@@ -21,12 +21,12 @@ from landscape.rng import key
 from training.data import datasets
 from training.models import networks
 from training.plugins import call, import_function
+from training.settings import MOST_CLASSES
 from training.storage.npz import read_npz
 
 Pair = tuple[Tensor, Tensor]
 HOLDERS = ("state_dict", "model", "model_state_dict")  # keys under which training scripts keep the weights
 PREFIXES = ("module.", "_orig_mod.")  # DataParallel's and torch.compile's
-MOST_CLASSES = 1_000_000  # more are no classes: identifiers, perhaps
 NPZ = ("x_train", "y_train", "x_test", "y_test")
 
 

@@ -23,6 +23,8 @@ from training.console.messages import printable
 from training.data import datasets, partition
 from training.engine.federation import Federation
 from training.storage import checkpoint, run_directory
+from training.tasks.classification import CLASSIFICATION
+from training.tasks.task import Task
 
 MODELS = ("server", "mean", "swa")  # those of a checkpoint
 # "final" is what a run is judged by: the average of rounds where there is one by then, the server's model elsewhere
@@ -67,6 +69,7 @@ class Subject(ABC):
     model: nn.Module
     policy: str  # for norm layers
     classes: int
+    task: Task = CLASSIFICATION
     rounds: list[int]  # those that can be looked at
     limits: Limits
 
@@ -117,6 +120,7 @@ class Subject(ABC):
             patterns[limits, self.policy] = Objective(
                 self.model,
                 (inputs[:count], labels[:count]),
+                loss=self.task.loss,
                 dtype=limits.dtype,
                 batchnorm=self.policy,
                 memory=limits.memory,
@@ -167,7 +171,7 @@ class Run(Subject):
         self.name = printable(self.path.name)
         self.federation = Federation(recipe, partition.load(self.path / "partition.npz"))
         self.model, self.classes = self.federation.trainer.model, self.federation.dataset.classes
-        self.policy = self.federation.policy
+        self.policy, self.task = self.federation.policy, self.federation.dataset.task
         self.rounds = run_directory.checkpoint_rounds(self.path)
         if not self.rounds:
             raise ValueError(f"{self.path}: has no checkpoint yet")

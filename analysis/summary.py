@@ -30,8 +30,8 @@ from training.storage.verified_files import read_sealed
 Row = dict[str, Any]
 FOLDER = "analysis"  # of results, in a run directory
 SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how partitions call their skew
-UNTOLD = {"seed", "data.root", "data.download", "evaluation.every", "evaluation.last"}  # not what makes runs differ
-UNTOLD_TABLES = ("checkpoints.",)
+UNTOLD = {"seed", "data.root", "data.download"}  # not what makes runs differ
+UNTOLD_TABLES = ("checkpoints.", "evaluation.")
 PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how a model's metrics are called in metrics.jsonl
 ERROR = "_standard_error"  # how studies name what a number from a subset of the data may be off by
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a text for a formula

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from analysis import store, summary
 from analysis.summary import PREFIX
 from reports.inputs.personal import GLOBAL
-from reports.inputs.recipes import find_table, find_whole
+from reports.inputs.reading import read_provenance
+from reports.inputs.recipes import find_table, find_whole, is_number
 from reports.inputs.runs import Run
 from reports.inputs.subsets import Subset, find_subset
 
@@ -199,6 +200,23 @@ def count_bytes_per_round(run: Run) -> float:
     sent = [(record.get("bytes_down"), record.get("bytes_up")) for record in run.metrics]
     known = [down + up for down, up in sent if down is not None and up is not None]
     return float(np.mean(known)) if known else math.nan
+
+
+def count_gradients_per_round(run: Run) -> float:
+    """Count the gradient evaluations of all participants, mean over rounds."""
+    values = run.series("gradients")[1]
+    return float(values.mean()) if len(values) else math.nan
+
+
+def find_flops(run: Run) -> float:
+    """Find the floating-point operations of a local step, which training puts on record; NaN where it has not."""
+    found = read_provenance(run.path).get("flops_per_step")
+    return float(found) if is_number(found) else math.nan
+
+
+def count_classes(run: Run) -> float:
+    """Count the classes of which a client has examples, mean over clients."""
+    return math.nan if run.class_counts is None else float((run.class_counts > 0).sum(axis=1).mean())
 
 
 def find_last_participants(data: xr.Dataset, name: str) -> xr.Dataset:

@@ -29,6 +29,7 @@ from landscape.errors import choose
 from training.storage import toml
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+MOST_CLASSES = 1_000_000  # a larger label is not the number of a class, and would take memory in proportion
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list"}
 EXPECTED = {  # pydantic's kind of mistake -> what was expected
     "int_type": WORDS[int],

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from landscape import Objective
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from landscape.rng import numpy_generator
 
 PARTS = 20  # of a sub-sample: 19 degrees of freedom, so that two standard errors hold 94 % of the time

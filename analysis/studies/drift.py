@@ -28,7 +28,7 @@ from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective
 from landscape.layout import Layout
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from landscape.results import standard_error
 from training.rules.loss_terms import divergence
 from training.settings import Positive, settings

@@ -27,7 +27,7 @@ from analysis.shared.search import find_search, find_server_rule, measure_delta_
 from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape import Objective, sharpness
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from landscape.rng import numpy_generator
 from training.settings import Count, Positive, Whole, settings
 

@@ -5,7 +5,7 @@ Records after the newest checkpoint are left out: they may still change, and che
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -21,7 +21,7 @@ from training.storage import metrics
 
 Floats = NDArray[np.float64]
 Record = Mapping[str, object]  # of one round, as metrics.jsonl has it
-QUANTITIES = {  # of training.engine.recording -> what it is
+QUANTITIES = {  # of training.recording -> what it is
     "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
     "proximal_norm": "||grad L_p(w)||",
     "gradient_norm": "||grad L(w)||",
@@ -47,6 +47,11 @@ ABOUT = {  # metric -> what it is, its units
     "bytes_down": ("bytes sent to the participants", "bytes"),
     "bytes_up": ("bytes sent to the server", "bytes"),
     "seconds": ("duration", "s"),
+    "personal_accuracy": ("mean over all clients of the accuracy of their own latest models on their own tests", "1"),
+}
+OF_CLIENTS = {  # metric with a value for each client -> name of the variable, what it is
+    "own_accuracies": ("own_accuracy", "accuracy of the client's own model after the round; NaN: did not take part"),
+    "client_accuracies": ("client_accuracy", "accuracy of the server's model on the client's own test examples"),
 }
 
 
@@ -94,7 +99,9 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earli
     (subject,) = subjects
     assert isinstance(subject, Run)
     records = read_records(subject)
-    names = dict.fromkeys(name for one in records for name, value in one.items() if not isinstance(value, (str, dict)))
+    names = dict.fromkeys(
+        name for one in records for name, value in one.items() if not isinstance(value, (str, dict, list))
+    )
     found = {name: variable("round", _column(records, name), *describe_metric(name)) for name in names}
     rounds = found.pop("round").astype(np.int64)
     for name in ("bytes_down", "bytes_up"):
@@ -104,6 +111,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earli
     whole = xr.Dataset(found | _describe_recorded(quantities), {"round": rounds})
     if "step" in whole.sizes:
         whole = whole.assign_coords(step=variable("step", np.arange(1, whole.sizes["step"] + 1), "local step"))
+    whole = _add_clients(whole, records)
     models = [model for model in MODELS if f"{PREFIX[model]}accuracy" in whole]
     return _add_summaries(whole, models, settings.targets, settings.last or subject.recipe.evaluation.last)
 
@@ -134,6 +142,35 @@ def _describe_recorded(quantities: Sequence[Record]) -> dict[str, xr.Variable]:
             values = np.asarray(padded, dtype=np.float64)  # None becomes NaN
             found[f"{name}_by_step"] = variable(("round", "step"), values, f"{about}, mean over participants")
     return found
+
+
+def _add_clients(whole: xr.Dataset, records: Sequence[Record]) -> xr.Dataset:
+    """Accuracies of clients over rounds, and the best round of their mean (FedFSA)."""
+    found: dict[str, xr.Variable] = {}
+    tables = {
+        metric: [dict(_by_client(record[metric])) if metric in record else {} for record in records]
+        for metric in OF_CLIENTS
+    }
+    clients = sorted({client for rows in tables.values() for row in rows for client in row})
+    for metric, rows in tables.items():
+        if any(rows):
+            name, about = OF_CLIENTS[metric]
+            values = np.asarray([[row.get(client) for client in clients] for row in rows], dtype=np.float64)
+            found[name] = variable(("round", "client"), values, about)
+    if "personal_accuracy" in whole and not np.isnan(whole["personal_accuracy"]).all():
+        best = int(np.nanargmax(whole["personal_accuracy"]))
+        about = ABOUT["personal_accuracy"][0]
+        found["best_personal_accuracy"] = variable((), whole["personal_accuracy"].values[best], f"highest {about}")
+        found["best_personal_round"] = variable((), whole["round"].values[best], "the first round that has it")
+    coords = {"client": variable("client", clients, "client")} if clients else {}
+    return whole.assign(found).assign_coords(coords)
+
+
+def _by_client(given: object) -> Iterable[tuple[int, object]]:
+    """Clients and their values, from {"<client>": value} or [value of client 0, ...]."""
+    if isinstance(given, dict):
+        return ((int(client), value) for client, value in given.items())
+    return enumerate(given) if isinstance(given, list) else ()
 
 
 def _add_summaries(whole: xr.Dataset, models: Sequence[str], targets: Sequence[float], last: int) -> xr.Dataset:

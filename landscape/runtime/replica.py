@@ -6,13 +6,15 @@ import copy
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from landscape.errors import choose
 from landscape.layout import Layout, running_statistics
-from landscape.objectives.batches import Batch
+
+Batch = TypeVar("Batch")  # whatever the caller's function takes
 
 BATCHNORM = ("frozen", "recomputed", "interpolated", "batch")
 NORM = nn.modules.batchnorm._NormBase

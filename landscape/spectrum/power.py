@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from landscape.curvature.hessian import HessianOperator
 from landscape.errors import finite, positive, whole
-from landscape.hessian import HessianOperator
 from landscape.objectives.objective import Objective
 from landscape.operators import Operator, ScaledOperator, check_operator
 from landscape.results import Eigenpairs, Outcome, Progress

@@ -139,9 +139,14 @@ def _read_score(path: Path) -> Personal:
     return read_json(read_sealed(path))
 
 
+def read_provenance(run: Path) -> Mapping[str, object]:
+    """Read what a run was made with, as its provenance.json says; empty where that is missing or damaged."""
+    try:
+        return parse_object(read_small(run / PROVENANCE)) or {}
+    except DamagedError:
+        return {}
+
+
 def read_digest(run: Path) -> str:
     """Read the digest of a run's recipe; empty where it is not on record."""
-    try:
-        return str((parse_object(read_small(run / PROVENANCE)) or {}).get("digest", ""))
-    except DamagedError:
-        return ""
+    return str(read_provenance(run).get("digest", ""))

@@ -29,10 +29,26 @@ class Column:
     runs: tuple[str, ...] = ()  # that the column shows, where it is not all of them
     chance: float = math.nan  # what guessing gives: a number no better than that is never the best
     kept: bool = False  # shown even where no run has a number, only a cross
+    divisor: float = 1.0  # numbers are written divided by it: 1000 for "7.6k"
+    signed: bool = False  # written with + or -
 
     @property
     def heading(self) -> str:
         return f"{self.title}{ARROWS[self.better]}"
+
+
+@dataclass(frozen=True)
+class PrintedCell:
+    """What a paper prints in a cell.
+
+    value, spread: NaN where it prints none. sign: what it prints instead of a number, a dash or a cross.
+    difference: of our number from it, in standard errors; NaN where there is none, or no error is known.
+    """
+
+    value: float = math.nan
+    spread: float = math.nan
+    sign: str = ""
+    difference: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,8 @@ class Cell:
     error: standard error that comes from looking at a subset of the data. examples, population: its size, and that of
     the whole. mark: set behind the number, explained in a footnote. ranked: whether it can be the best.
     seed_error: standard error over seeds, where the spread that is shown is not over seeds.
+    printed: what a paper has in this place, to stand beside it.
+    like: how its numbers are written, where that is not as in the rest of its column.
     """
 
     mean: float = math.nan
@@ -55,14 +73,20 @@ class Cell:
     mark: str = ""
     ranked: bool = True
     seed_error: float | None = None
+    printed: PrintedCell | None = None
+    like: Column | None = None
+
+    @property
+    def over_seeds(self) -> float:
+        """Standard error of the mean over seeds; NaN where there is one seed."""
+        if self.seed_error is not None:
+            return self.seed_error
+        return self.spread / math.sqrt(self.seeds) if self.seeds > 1 else math.nan
 
     @property
     def doubt(self) -> float:
         """Standard error of the mean, over seeds and from the subset; NaN where neither is known."""
-        over_seeds = self.seed_error
-        if over_seeds is None:
-            over_seeds = self.spread / math.sqrt(self.seeds) if self.seeds > 1 else math.nan
-        known = [one for one in (over_seeds, self.error) if math.isfinite(one)]
+        known = [one for one in (self.over_seeds, self.error) if math.isfinite(one)]
         return math.hypot(*known) if known else math.nan
 
 
@@ -78,7 +102,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; the best of a column is bold, or of a row among columns of one title."""
+    """Rows of cells; the best of a column is bold, or of each group of rows, or of a row among columns of one title."""
 
     name: str
     topic: str  # key of reports.figure.TOPICS
@@ -91,6 +115,7 @@ class Table:
     across: bool = False  # compare along rows
     footnotes: tuple[str, ...] = ()
     bold: str = "clear"  # key of BOLD
+    blocks: bool = False  # compare within each group of rows
 
 
 def rank_cells(table: Table) -> dict[tuple[int, int], int]:
@@ -100,6 +125,9 @@ def rank_cells(table: Table) -> dict[tuple[int, int], int]:
     if table.across:
         titles = dict.fromkeys(column.title for column in table.columns)
         sets = [[(i, j) for j in columns if table.columns[j].title == title] for i in rows for title in titles]
+    elif table.blocks:
+        groups = dict.fromkeys(line.group for line in table.lines)
+        sets = [[(i, j) for i in rows if table.lines[i].group == one] for one in groups for j in columns]
     else:
         sets = [[(i, j) for i in rows] for j in columns]
     for members in sets:
@@ -154,13 +182,18 @@ def count_decimals(cell: Cell, column: Column) -> int:
     """Count the decimals of a cell: those of its column, or as many as give the mean three significant digits."""
     if column.decimals is not None:
         return column.decimals
-    size = abs(cell.mean)
+    return _count_significant(cell.mean)
+
+
+def _count_significant(value: float) -> int:
+    size = abs(value)
     power = math.floor(math.log10(size)) if math.isfinite(size) and size > 0 else 0
     return min(max(DIGITS - 1 - power, 0), MOST)
 
 
 def format_cell(cell: Cell, column: Column) -> str:
     """Format a cell as plain text."""
+    column = cell.like or column
     places = count_decimals(cell, column)
     return format_numbers(cell, column, f".{places}f", f".{places}f")
 
@@ -172,13 +205,26 @@ def format_numbers(cell: Cell, column: Column, mean: str, spread: str) -> str:
     """
     if not math.isfinite(cell.mean):
         return cell.missing
-    text = f"{cell.mean:{mean}}{column.unit}{cell.mark}"
+    text = f"{cell.mean / column.divisor:{'+' if column.signed else ''}{mean}}{column.unit}{cell.mark}"
     if math.isfinite(cell.spread):
-        text += f" ± {cell.spread:{spread}}"
+        text += f" ± {cell.spread / column.divisor:{spread}}"
     said = [
         f"n = {cell.examples}" if cell.examples is not None else "",
-        f"SE {cell.error:.2g}" if cell.error > 0 else "",
+        f"SE {cell.error / column.divisor:.2g}" if cell.error > 0 else "",
         cell.note,
     ]
     inside = ", ".join(one for one in said if one)
     return f"{text} ({inside})" if inside else text
+
+
+def format_printed(cell: Cell, column: Column) -> str:
+    """Format what a paper prints in a cell, and how far ours is from it: "[59.9 ± 0.3; -0.7]"; empty without one."""
+    printed = cell.printed
+    if printed is None:
+        return ""
+    column = cell.like or column
+    if printed.sign:
+        return f"[{printed.sign}]"
+    places = column.decimals if column.decimals is not None else _count_significant(printed.value)
+    text = format_numbers(Cell(printed.value, printed.spread), column, f".{places}f", f".{places}f")
+    return f"[{text}; {printed.difference:+.1f}]" if math.isfinite(printed.difference) else f"[{text}]"

@@ -14,9 +14,13 @@ from urllib.parse import quote
 from analysis.summary import harmless
 from reports.files import name_path_in_errors
 from reports.inputs.progress import CROSS, DAGGER
-from reports.tables.table import Cell, Column, Table, format_cell, rank_cells
+from reports.tables.cells import NEVER
+from reports.tables.table import Cell, Column, PrintedCell, Table, format_cell, format_printed, rank_cells
 
+PARTS = ("", " spread", " seeds", " standard error", " examples", " note")  # of a cell, in CSV
+BESIDE = (" printed", " printed spread", " difference in standard errors")
 SUFFIXES = {"latex": "tex", "markdown": "md", "csv": "csv"}  # of files
+GREEK = ("alpha", "beta", "gamma", "delta", "varepsilon", "rho", "lambda", "eta", "mu")
 TEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -31,7 +35,8 @@ TEX = {
         "↑": r"$\uparrow$",
         "↓": r"$\downarrow$",
     },
-    **{"λ": r"$\lambda$", "₁": "$_1$", "₅": "$_5$", "—": "---", "†": r"$\dagger$"},
+    **{sign: rf"$\{name}$" for sign, name in zip("αβγδερλημ", GREEK, strict=True)},
+    **{"₁": "$_1$", "₅": "$_5$", "—": "---", "\N{EN DASH}": "--", "†": r"$\dagger$", "√": r"$\surd$"},
 }
 
 
@@ -45,9 +50,9 @@ def _format_cells(table: Table, plain: Callable[[str], str], marks: Sequence[str
     rows = []
     for i, line in enumerate(table.lines):
         texts = [plain(format_cell(cell, table.columns[j])) for j, cell in enumerate(line.cells)]
-        rows.append(
-            [marks[best[i, j] - 1].replace("{}", text) if (i, j) in best else text for j, text in enumerate(texts)]
-        )
+        texts = [marks[best[i, j] - 1].replace("{}", text) if (i, j) in best else text for j, text in enumerate(texts)]
+        beside = [plain(format_printed(cell, table.columns[j])) for j, cell in enumerate(line.cells)]
+        rows.append([f"{text} {other}".strip() for text, other in zip(texts, beside, strict=True)])
     return rows
 
 
@@ -147,32 +152,40 @@ def _tag_runs(names: Sequence[str]) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Write a table as CSV, to the last digit: mean, spread, seeds, standard error, examples and note of each cell."""
+    """Write a table as CSV, to the last digit: mean, spread, seeds, standard error, examples and note of each cell.
+
+    Where a paper's numbers stand beside ours: these too, with their spread, and the difference in standard errors.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    parts = ("", " spread", " seeds", " standard error", " examples", " note")
+    beside = any(cell.printed is not None for line in table.lines for cell in line.cells)
+    parts = (*PARTS, *(BESIDE if beside else ()))
     heads = [f"{column.group}: {column.title}" if column.group else column.title for column in table.columns]
     writer.writerow([harmless(one) for one in ("group", table.stub, *(f"{h}{part}" for h in heads for part in parts))])
     for line in table.lines:
-        cells: list[str] = []
-        for cell in line.cells:
-            cells += [
-                _format_digits(cell.mean),
-                _format_digits(cell.spread),
-                str(cell.seeds),
-                _format_digits(cell.error),
-            ]
-            cells += ["" if cell.examples is None else str(cell.examples), harmless(_explain_marks(cell))]
+        cells = [one for cell in line.cells for one in _list_parts(cell, beside)]
         writer.writerow([harmless(line.group), harmless(line.label), *cells])
     return text.getvalue()
 
 
+def _list_parts(cell: Cell, beside: bool) -> list[str]:
+    """What CSV says of a cell: see PARTS and BESIDE."""
+    numbers = [_format_digits(cell.mean), _format_digits(cell.spread), str(cell.seeds), _format_digits(cell.error)]
+    found = [*numbers, "" if cell.examples is None else str(cell.examples), harmless(_explain_marks(cell))]
+    printed = cell.printed or PrintedCell()
+    if beside:
+        found += [printed.sign or _format_digits(printed.value), _format_digits(printed.spread)]
+        found.append(_format_digits(printed.difference))
+    return found
+
+
 def _explain_marks(cell: Cell) -> str:
     """Spell out the mark of a cell: a CSV file has no footnotes."""
-    known = {CROSS: "diverged", DAGGER: "unfinished"}
+    known = {CROSS: "diverged", DAGGER: "unfinished", NEVER: "not reached"}
     if not math.isfinite(cell.mean):
-        return known.get(cell.missing, cell.missing)
-    return "; ".join(one for one in (known.get(cell.mark, ""), cell.note) if one)
+        return cell.note or known.get(cell.missing, cell.missing)
+    marks = [said for mark, said in known.items() if mark in cell.mark]
+    return "; ".join(one for one in (*marks, cell.note) if one)
 
 
 def _format_digits(value: float) -> str:

@@ -19,8 +19,8 @@ from analysis import catalog, runner, store
 from analysis.subjects import Limits, Run
 from tests.golden.groups import SPLIT
 from training import config
-from training.engine.recording import OF_ROUNDS, QUANTITIES
 from training.engine.run import train
+from training.recording import OF_ROUNDS, QUANTITIES
 
 BATCHNORM = {"name": "tests.golden.networks:batchnorm_cnn"}
 COMMON: dict[str, Any] = {

@@ -30,6 +30,7 @@ from training.storage.metrics import Record
 SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
 NAMES = sorted(catalog.ALGORITHMS)
 COMPOSED = [f"{name}+{perturbation}" for name in NAMES for perturbation in ("sam", "asam")]
+COMPOSED += [f"{name}+previous_sam" for name in ("fedavg", "scaffold", "fedspeed", "naivefedgloss", "moon")]
 PIXELS, HIDDEN, CLASSES = 4, 5, 3
 
 

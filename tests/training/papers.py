@@ -35,6 +35,7 @@ PERTURBED = {
     "fedgamma": "sam",
     "fedgloss": "sam",
     "naivefedgloss": "sam",
+    "fedsam-previous": "previous_sam",
     "fedasam": "asam",
     "fedspeed": "speed",
     "fedsmoo": "smoo",
@@ -46,6 +47,7 @@ PERTURBED = {
     "fedfsa": "fsa",
     "fedvssam": "vssam",
     "fedsol": "sol",
+    "fedsol-nova": "sol",
     "perfedavg": "meta",
 }
 BOUNDS = [0, PIXELS * HIDDEN, PIXELS * HIDDEN + HIDDEN, PIXELS * HIDDEN + HIDDEN + HIDDEN * CLASSES]  # W1 b1 W2 b2
@@ -87,7 +89,17 @@ class Paper:
     def remembered(self, k: int, sent: Tensor) -> dict[str, Any]:
         """What client k remembers; at first nothing, which is zeros, or the model it is sent now."""
         zero = self.zero
-        fresh = {"c": zero, "l": zero, "mu": zero, "h": zero, "last": -1, "old": sent, "previous": sent, "top": ()}
+        fresh = {
+            "c": zero,
+            "l": zero,
+            "mu": zero,
+            "h": zero,
+            "g": zero,
+            "last": -1,
+            "old": sent,
+            "previous": sent,
+            "top": (),
+        }
         return dict(self.memory.get(k, {**fresh, "personal": sent, "M": torch.ones(CLASSES * (HIDDEN + 1)).double()}))
 
     @property
@@ -95,6 +107,12 @@ class Paper:
         """The strength of the duals under whichever name."""
         inverse = {"fedsmoo": "beta", "fedspeed": "lam", "fedgmt": "beta", "fedgloss": "beta", "naivefedgloss": "beta"}
         return 1 / self.p[inverse[self.name]] if self.name in inverse else self.p["alpha"]
+
+    @property
+    def rho(self) -> float:
+        """The radius of this round, which may grow at first; the paper counts rounds from one."""
+        p, t = self.p, self.t + 1
+        return p["rho_start"] + (p["rho"] - p["rho_start"]) / p["warmup"] * t if t <= p["warmup"] else p["rho"]
 
     def objective(self, x: Tensor, X: Tensor, y: Tensor, sent: Tensor, mine: dict[str, Any]) -> Tensor:
         """The local loss."""
@@ -126,10 +144,10 @@ class Paper:
         if kind == "none":
             return g(x)
         if kind == "sam":
-            rho = p["rho"]
-            if self.t + 1 <= p["warmup"]:  # the paper counts rounds from one
-                rho = p["rho_start"] + (rho - p["rho_start"]) / p["warmup"] * (self.t + 1)
-            return g(x + rho * unit(g(x)))
+            return g(x + self.rho * unit(g(x)))
+        if kind == "previous_sam":
+            mine["g"] = g(x + self.rho * unit(mine["g"]))
+            return mine["g"]
         if kind == "asam":
             T = torch.where(named_weight(len(x)), x.abs() + p["eta"], 1.0)
             gradient_at = g(x)
@@ -138,7 +156,7 @@ class Paper:
             gradient_at = g(x)
             return g(x + p["rho"] * (unit(gradient_at) if p["normalised"] else gradient_at))
         if kind == "smoo":
-            e = p["rho"] * unit(g(x) - mine["mu"] - self.s)
+            e = self.rho * unit(g(x) - mine["mu"] - self.s)
             mine["mu"], mine["e"] = mine["mu"] + e - self.s, e
             return g(x + e)
         if kind == "lesam":
@@ -340,7 +358,7 @@ class Paper:
         elif name == "fedadagrad":
             self.v = self.v + mean**2
             w = w + p["eta_g"] * mean / (self.v.sqrt() + p["tau"])
-        elif name == "fednova":
+        elif name in ("fednova", "fedsol-nova"):
             w = w + K * sum(share[k] * D[k] / a[k] for k in cohort)
         elif name == "fedacg":
             self.m = p["lam"] * self.m + mean
@@ -373,7 +391,7 @@ class Paper:
             votes = (
                 share[k] * (after[k]["mu"] - (after[k]["e"] if p["exchange"] == "difference" else 0)) for k in cohort
             )
-            self.s = p["rho"] * unit(sum(votes, self.zero))
+            self.s = self.rho * unit(sum(votes, self.zero))
         if name == "fedgmt":
             self.ema = p["ema"] * self.ema + (1 - p["ema"]) * self.w
         self.w, self.G, self.t = w, G, self.t + 1

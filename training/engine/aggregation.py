@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.engine.local_training import ClientResult, DivergenceError
-from training.engine.recording import summarise
+from training.clients.local_training import ClientResult, DivergenceError
 from training.executors.base import Broadcast
+from training.recording import summarise
 from training.rules.context import RoundReport
 from training.rules.vectors import Vectors, effective_steps
 

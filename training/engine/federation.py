@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,21 +15,32 @@ from torch import Tensor
 
 from landscape.layout import running_statistics
 from landscape.rng import numpy_generator
+from training.clients.local_training import OWN_STATISTICS, DivergenceError
+from training.clients.trainer import ClientIndices, LocalTrainer
 from training.config import Recipe
 from training.data import datasets, partition
 from training.engine import swa
 from training.engine.aggregation import RoundAggregate
+from training.engine.client_tests import Accuracy, ClientTests, average
 from training.engine.evaluation import choose_batchnorm, evaluate_state, make_test_objective
-from training.engine.local_training import DivergenceError
-from training.engine.recording import compute_perturbation_error
 from training.engine.state import State
-from training.engine.trainer import ClientIndices, LocalTrainer
-from training.executors.base import Broadcast, Executor, Task
+from training.executors.base import Broadcast, Executor, Participant
 from training.methods import catalog
 from training.models import networks
+from training.recording import compute_perturbation_error
 from training.rules.context import RoundReport
 from training.rules.vectors import Vectors
 from training.storage.metrics import Record
+
+
+@dataclass
+class Exchange:
+    """What a cohort's local training brought back, and what is known of the clients afterwards."""
+
+    aggregate: RoundAggregate
+    clients: dict[int, Vectors]  # vectors of all clients that ever took part
+    local_models: dict[int, Tensor] = field(default_factory=dict)  # participant -> weights and running statistics
+    accuracies: dict[int, Accuracy] = field(default_factory=dict)  # participant -> of its model on its own tests
 
 
 class Federation:
@@ -60,6 +72,32 @@ class Federation:
         )
         self.trainer = LocalTrainer(recipe, self.dataset, self.client_indices, self.method, model)
         self.objective = make_test_objective(self.trainer, self.tests)
+        self.client_tests = self._make_client_tests()
+
+    def _make_client_tests(self) -> ClientTests | None:
+        """The test examples of every client, where the recipe asks for accuracies of clients."""
+        wanted, seed = self.recipe.evaluation, self.recipe.seed
+        if not (wanted.personal or wanted.clients):
+            return None
+        if self.objective is None:
+            key = "personal" if wanted.personal else "clients"
+            raise ValueError(f"evaluation.{key}: data set '{self.dataset.name}' has no test examples; leave it out")
+        return ClientTests(self.objective, self.dataset, self.client_indices, self.tests, seed, wanted.draw)
+
+    @functools.cached_property
+    def initial_accuracies(self) -> list[Accuracy]:
+        """The accuracy of the initial model on every client's test examples: what a client has before its first round.
+
+        Computed once, where it is asked for.
+        """
+        assert self.client_tests is not None
+        begun = self.begin()
+        return self.client_tests.score_all(begun.w, begun.statistics)
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether every client keeps the running statistics of its norm layers to itself."""
+        return self.recipe.rounds.statistics == "own" and self.trainer.read_statistics().numel() > 0
 
     @property
     def policy(self) -> str:
@@ -108,19 +146,24 @@ class Federation:
         weights = self.weigh(self.draw_cohort(state.round))
         probe = self._probe(state, weights, executor) if self.method.server.probes else None
         start = self._choose_sent_point(state, probe)
-        aggregate, clients, local_models = self._exchange(state, start, weights, executor, keep_locals)
+        exchange = self._exchange(state, start, weights, executor, keep_locals, tested=recipe.evaluation.personal)
+        aggregate = exchange.aggregate
         report = aggregate.report(state.w, len(self.client_indices))
-        following = self._make_next_state(state, report, aggregate.statistics, clients)
+        following = self._make_next_state(state, report, exchange)
         record = self._measure(state, following, aggregate, report, probe)
         if recipe.record:
             record["recorded"] = aggregate.recorded | self._record_round(state, weights, executor, probe)
+        if recipe.evaluation.personal:
+            record.update(self._measure_personal(following, exchange.accuracies))
         finished = following.round
         if finished % recipe.evaluation.every == 0 or finished > recipe.rounds.count - recipe.evaluation.last:
-            record.update(evaluate_state(self.objective, following))
+            record.update(evaluate_state(self.objective, following, self.dataset.task))
+            if recipe.evaluation.clients and self.client_tests is not None:
+                record["client_accuracies"] = self.client_tests.score_all(following.w, following.statistics)
             if not math.isfinite(record.get("test_loss", 0.0)):
                 raise DivergenceError(finished, None, None, report.lr)
         record["seconds"] = time.perf_counter() - began
-        return following, record, local_models
+        return following, record, exchange.local_models
 
     def _choose_sent_point(self, state: State, probe: RoundAggregate | None) -> Tensor:
         server = self.method.server
@@ -130,31 +173,45 @@ class Federation:
         return server.choose_sent_point_after(state.w, state.server, report)
 
     def _exchange(
-        self, state: State, start: Tensor, weights: Mapping[int, float], executor: Executor, keep_locals: bool
-    ) -> tuple[RoundAggregate, dict[int, Vectors], dict[int, Tensor]]:
-        """Let the cohort train from `start`: what it sent back, all clients' vectors afterwards, and its models."""
+        self,
+        state: State,
+        start: Tensor,
+        weights: Mapping[int, float],
+        executor: Executor,
+        keep_locals: bool = False,
+        tested: bool = False,
+    ) -> Exchange:
+        """Let the cohort train from `start`.
+
+        state: before the round. weights: p_k of the participants. executor: trains them.
+        keep_locals: whether their models are wanted. tested: whether each is tested on its own test examples.
+        """
         method = self.method
         fresh = method.init_client(self.trainer.layout, start)
+        if self.keeps_statistics:
+            fresh[OWN_STATISTICS] = self.begin().statistics
         remembered = {k: state.clients.get(k, fresh) for k in weights}
         message = method.make_message(state.w, state.server)
         broadcast = Broadcast(start, message, state.statistics, self.compute_lr(state.round), state.round)
-        aggregate = RoundAggregate(broadcast, self.recipe.local.momentum, weights)
-        local_models, clients = {}, dict(state.clients)
-        for result in executor.run(broadcast, [Task(k, remembered[k]) for k in weights]):
-            aggregate.add(result, remembered[result.client])
-            if method.client_vectors:
-                clients[result.client] = result.state
+        exchange = Exchange(RoundAggregate(broadcast, self.recipe.local.momentum, weights), dict(state.clients))
+        for result in executor.run(broadcast, [Participant(k, remembered[k]) for k in weights]):
+            exchange.aggregate.add(result, remembered[result.client])
+            if result.state:
+                exchange.clients[result.client] = result.state
             if keep_locals:
-                local_models[result.client] = torch.cat([result.w, result.statistics])
-        return aggregate, clients, local_models
+                exchange.local_models[result.client] = torch.cat([result.w, result.statistics])
+            if tested and self.client_tests is not None:
+                if not bool(torch.isfinite(result.statistics).all()):
+                    raise DivergenceError(state.round + 1, result.client, result.steps, broadcast.lr)
+                accuracy = self.client_tests.score(result.client, result.w, result.statistics)
+                exchange.accuracies[result.client] = accuracy
+        return exchange
 
     def _probe(self, state: State, weights: Mapping[int, float], executor: Executor) -> RoundAggregate:
         """What the cohort would send back if it trained from the server's model; no client's vectors change."""
-        return self._exchange(state, state.w, weights, executor, keep_locals=False)[0]
+        return self._exchange(state, state.w, weights, executor).aggregate
 
-    def _make_next_state(
-        self, state: State, report: RoundReport, statistics: Tensor, clients: dict[int, Vectors]
-    ) -> State:
+    def _make_next_state(self, state: State, report: RoundReport, exchange: Exchange) -> State:
         w, server = self.method.advance(state.w, state.server, report)
         if not bool(torch.isfinite(w).all()):
             raise DivergenceError(state.round + 1, None, None, report.lr)
@@ -162,9 +219,10 @@ class Federation:
             swa.start_average(state, self.recipe),
             round=state.round + 1,
             w=w,
-            statistics=statistics.to(w.dtype),
+            statistics=exchange.aggregate.statistics.to(w.dtype),
             server=server,
-            clients=clients,
+            clients=exchange.clients,
+            own_accuracies={**state.own_accuracies, **exchange.accuracies},
             mean=report.mean_model,
             sent=report.start,
             sent_statistics=state.statistics,
@@ -181,7 +239,8 @@ class Federation:
     ) -> Record:
         """The metrics of a round that need no further computation on data."""
         participants, start = report.participants, report.start
-        down, up = (vectors * start.numel() + state.statistics.numel() for vectors in self.method.traffic)
+        travelling = 0 if self.keeps_statistics else state.statistics.numel()
+        down, up = (vectors * start.numel() + travelling for vectors in self.method.traffic)
         return {
             "round": following.round,
             "lr": report.lr,
@@ -194,6 +253,14 @@ class Federation:
             "gradients": aggregate.gradients + (0 if probe is None else probe.gradients),
             "bytes_down": down * start.element_size() * participants,
             "bytes_up": up * start.element_size() * participants,
+        }
+
+    def _measure_personal(self, following: State, accuracies: Mapping[int, Accuracy]) -> Record:
+        """FedFSA's measure, the mean over all clients of each one's own latest model, and its new summands."""
+        latest, initial = following.own_accuracies, self.initial_accuracies
+        return {
+            "personal_accuracy": average(latest.get(client, known) for client, known in enumerate(initial)),
+            "own_accuracies": {str(client): accuracy for client, accuracy in accuracies.items()},
         }
 
     def _record_round(

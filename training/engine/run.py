@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from training.clients.local_training import DivergenceError
 from training.config import Recipe
 from training.data import partition
 from training.engine import opening
+from training.engine.client_tests import collect_latest
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError
 from training.engine.saving import check_fit, restore_state, save_state
 from training.engine.state import State
 from training.executors.base import Executor
@@ -107,6 +109,8 @@ def _open(recipe: Recipe, path: Path, on_message: MessageCallback) -> tuple[Fede
         state = restore_state(found)
         check_fit(path, federation, state)
     metrics.rewind(path, state.round)
+    if recipe.evaluation.personal:
+        state = replace(state, own_accuracies=collect_latest(metrics.read(path)))
     if recipe.checkpoints.keep_clients == "last":
         checkpoint.forget_clients(path)  # an interrupted run may have kept some
     return federation, state

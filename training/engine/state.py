@@ -24,3 +24,6 @@ class State:
     swa: Tensor | None = None  # (d,) the average of the captured models
     swa_statistics: Tensor | None = None  # (b,) averaged like the models
     captured: int = 0  # models in the SWA average
+    # accuracy of each client's latest own model, of those that ever took part, where evaluation.personal asks for it;
+    # no checkpoint holds it, since the metrics do: see `client_tests.collect_latest`
+    own_accuracies: dict[int, float | None] = field(default_factory=dict)

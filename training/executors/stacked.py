@@ -12,19 +12,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
-from training.data.allocation import Ints
-from training.engine.local_training import ClientResult, DivergenceError, local_step, select_half
-from training.engine.recording import Recorder
-from training.engine.trainer import LocalTrainer
-from training.executors.base import Broadcast, Executor, Task
+from training.clients.local_training import ClientResult, DivergenceError, local_step, select_half
+from training.clients.trainer import LocalTrainer
+from training.data.dealing import Ints
+from training.executors.base import Broadcast, Executor, Participant
+from training.recording import Recorder
 from training.rules.base import LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Correction
-from training.rules.vectors import Vectors
+from training.rules.vectors import Part, Vectors, list_inside
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that Python's share of the time is small, and memory matters
 
@@ -41,21 +40,21 @@ class Stacked(Executor):
         require_stackable(trainer)
         self.trainer = trainer
 
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
+    def run(self, broadcast: Broadcast, participants: Sequence[Participant]) -> Iterator[ClientResult]:
         size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
-        groups = [tasks[first : first + size] for first in range(0, len(tasks), size)]
+        groups = [participants[first : first + size] for first in range(0, len(participants), size)]
         # on one thread, as every client is trained, so that the bits do not depend on the number of cores
         for results in ordered_map(lambda group: self._train(broadcast, group), groups, workers=1):
             yield from results
 
-    def _train(self, broadcast: Broadcast, tasks: Sequence[Task]) -> list[ClientResult]:
-        trainer, clients = self.trainer, [task.client for task in tasks]
+    def _train(self, broadcast: Broadcast, participants: Sequence[Participant]) -> list[ClientResult]:
+        trainer, clients = self.trainer, [one.client for one in participants]
         steps = [trainer.count_steps(client) for client in clients]
         context = ClientContext(
             layout=trainer.layout,
             start=broadcast.start,
             message=broadcast.message,
-            state={name: torch.stack([task.state[name] for task in tasks]) for name in tasks[0].state},
+            state={name: torch.stack([one.state[name] for one in participants]) for name in participants[0].state},
             lr=broadcast.lr,
             momentum=trainer.recipe.local.momentum,
             steps=torch.tensor(steps, dtype=trainer.dtype)[:, None],
@@ -63,12 +62,12 @@ class Stacked(Executor):
             seed=trainer.recipe.seed,
             clients=tuple(clients),
         )
-        w = broadcast.start.expand(len(tasks), -1)
+        w = broadcast.start.expand(len(participants), -1)
         velocity: Tensor | None = None
         recorder = Recorder.create(trainer.recipe.record)
         orders = [trainer.draw_batches(client, broadcast.round) for client in clients]
-        totals = torch.zeros(len(tasks), dtype=torch.float64)
-        evaluations = torch.zeros(len(tasks), dtype=torch.int64)
+        totals = torch.zeros(len(participants), dtype=torch.float64)
+        evaluations = torch.zeros(len(participants), dtype=torch.int64)
         for step in range(max(steps)):
             batch = self._load_batch(orders, clients, broadcast.round, step)
             gradient_at = StackedGradient(trainer, context, batch)
@@ -148,31 +147,37 @@ class StackedGradient:
         self.losses = torch.zeros(len(batch.counts), dtype=torch.float64)
         self._views: dict[str, tuple[Tensor, ...]] = {}  # outputs, and features where they are asked for
 
-    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+    def __call__(
+        self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None, part: Part = "all"
+    ) -> Tensor:
         trainer, added = self.trainer, loss_term or self.trainer.method.loss_term
         others = {} if added is None else self._compute_references(added)
 
         def loss(
-            own: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
+            inside: Vectors, fixed: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
         ) -> tuple[Tensor, Tensor]:
-            seen = self._compute_output(own, x, added is not None and added.features)
-            plain = functional.cross_entropy(seen.outputs, y, reduction="none")
+            output = self._compute_output({**inside, **fixed}, x, added is not None and added.features)
+            plain = trainer.dataset.task.loss(output.outputs, y, reduction="none")
             values = plain
             if added is not None:
                 values = added(
-                    seen, {name: ModelOutput(view[0], *view[1:] or (None,)) for name, view in views.items()}, y
+                    output, {name: ModelOutput(view[0], *view[1:] or (None,)) for name, view in views.items()}, y
                 )
                 values = values if loss_term is not None else values + plain
             return (values * weight).sum(), (plain * weight).sum().detach()
 
         weights = self.batch.compute_weights(half, trainer.dtype)
         function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
-        slopes, (values, plain) = function(self._split(point), self.batch.inputs, self.batch.targets, weights, others)
+        fixed = self._split(point)
+        wanted = zip(list(fixed), list_inside(trainer.layout, part), strict=True)
+        inside = {name: fixed.pop(name) for name, chosen in wanted if chosen}
+        slopes, (values, plain) = function(inside, fixed, self.batch.inputs, self.batch.targets, weights, others)
         if self.strict:
             self._check(values.detach(), plain)
         if self.evaluations == 0:
             self.losses = plain.double()
         self.evaluations += 1
+        slopes |= {name: torch.zeros_like(tensor) for name, tensor in fixed.items()}
         return torch.cat([slopes[entry.name].flatten(1) for entry in trainer.layout.entries], dim=1).detach()
 
     def make_silent_copy(self) -> StackedGradient:
@@ -188,8 +193,8 @@ class StackedGradient:
             if name not in self._views:
 
                 def view(own: Vectors, x: Tensor) -> tuple[Tensor, ...]:
-                    seen = self._compute_output(own, x, term.features)
-                    return (seen.outputs,) if seen.features is None else (seen.outputs, seen.features)
+                    output = self._compute_output(own, x, term.features)
+                    return (output.outputs,) if output.features is None else (output.outputs, output.features)
 
                 tensors = self._split(points.expand(len(self.batch.counts), -1))
                 with torch.no_grad():

@@ -24,7 +24,15 @@ from training.methods.method import Method
 from training.rules.base import Rule
 from training.rules.corrections import BodyOnly, ClientMomentum, ControlVariate, Dual, Lagrangian, Plain, Proximal
 from training.rules.loss_terms import Contrast, NotTrue
-from training.rules.perturbations import ASAM, PERTURBATIONS, SAM, MetaStep, NoPerturbation, Perturbation
+from training.rules.perturbations import (
+    ASAM,
+    PERTURBATIONS,
+    SAM,
+    MetaStep,
+    NoPerturbation,
+    Perturbation,
+    PreviousSAM,
+)
 from training.rules.servers import Adagrad, Adam, LookAhead, Mean, Momentum, Normalised, SubtractDual
 
 NONE, PLAIN = NoPerturbation(), Plain()
@@ -49,6 +57,7 @@ ALGORITHMS: dict[str, Method] = {
         Method("moon", NONE, PLAIN, Mean(), "Li et al. 2021", Contrast(mu=0.1, tau=0.5)),
         # what is flat for whom
         Method("fedsam", SAM(rho=0.05), PLAIN, Mean(), "Caldarola et al. 2022; Qu et al. 2022"),
+        Method("fedsam-previous", PreviousSAM(rho=0.05), PLAIN, Mean(), "Caldarola et al. 2025"),
         Method("fedasam", ASAM(rho=0.5, eta=0.2), PLAIN, Mean(), "Caldarola et al. 2022"),
         Method("mofedsam", SAM(rho=0.1), ClientMomentum(a=0.1), Mean(), "Qu et al. 2022"),
         Method("fedgamma", SAM(rho=0.01), ControlVariate(), Mean(), "Dai et al. 2023"),
@@ -72,6 +81,7 @@ ALGORITHMS: dict[str, Method] = {
         Method("fedfsa", LayerRadii(rho=0.05, rho_larger=0.9), ClientMomentum(a=0.1), Mean(), "Xing et al. 2025"),
         Method("fedvssam", MixedSAM(rho=0.05), MixedDescent(), Direction(), "FedVSSAM"),
         Method("fedsol", ProximalSAM(rho=2.0), PLAIN, Mean(), "Lee et al. 2024"),
+        Method("fedsol-nova", ProximalSAM(rho=2.0), PLAIN, Normalised(), "Lee et al. 2024"),
         # made to be personalised afterwards
         Method("fedbabu", NONE, BodyOnly(), Mean(), "Oh et al. 2022"),
         Method("fedala", NONE, AdaptiveStart(), Mean(), "Zhang et al. 2023"),

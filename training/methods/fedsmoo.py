@@ -9,22 +9,23 @@ from pydantic import Field
 from torch import Tensor
 
 from training.rules.context import ClientContext, RoundReport
-from training.rules.perturbations import Perturbation
+from training.rules.perturbations import SAM
 from training.rules.vectors import Vectors, unit
 from training.settings import NonNegative, settings
 
 
 @settings
-class SharedSAM(Perturbation):
+class SharedSAM(SAM):
     """Clients agree on one perturbation s by ADMM (FedSMOO).
 
     v = g - mu_k - s, e = rho v / ||v||, mu_k <- mu_k + e - s; the server sets s = rho unit(mean of mu_k - e_k).
+    With warmup (FedGloSS, Figures 15 to 17, "+wp") rho is SAM's rho(t), on the clients and for the s that the server
+    makes of round t's votes; FedGloSS does not say which rho its s has.
     """
 
     client_vectors: ClassVar[tuple[str, ...]] = ("perturbation_dual",)
     down: ClassVar[int] = 1
     up: ClassVar[int] = 1
-    gradients: ClassVar[int] = 1
     rho: NonNegative = Field(default=0.1, description="radius of the perturbation")
     exchange: Literal["difference", "dual"] = Field(
         default="difference",
@@ -42,7 +43,7 @@ class SharedSAM(Perturbation):
             return None
         assert gradient is not None
         mu, s = context.state["perturbation_dual"], context.message["shared_perturbation"]
-        e = self.rho * unit(gradient - mu - s)
+        e = self.radius(context) * unit(gradient - mu - s)
         context.state["perturbation_dual"], context.scratch["perturbation"] = mu + e - s, e
         return e
 
@@ -52,4 +53,4 @@ class SharedSAM(Perturbation):
         return {"perturbation_vote": mu - last}
 
     def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
-        return {"shared_perturbation": self.rho * unit(report.uploads["perturbation_vote"])}
+        return {"shared_perturbation": self.radius(report) * unit(report.uploads["perturbation_vote"])}

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from training.rules.base import GradientFunction, Rule
-from training.rules.context import ClientContext
+from training.rules.context import ClientContext, RoundReport
 from training.rules.vectors import norm, unit
 from training.settings import NonNegative, Whole, settings
 
@@ -63,9 +63,9 @@ class SAM(Perturbation):
     warmup: Whole = Field(default=0, description="rounds T_s in which the radius grows from rho_start to rho")
     rho_start: NonNegative = Field(default=0.001, description="radius at the start of the warmup")
 
-    def radius(self, context: ClientContext) -> float:
-        """The radius of the context's round."""
-        t = context.round + 1  # contexts count rounds from 0
+    def radius(self, when: ClientContext | RoundReport) -> float:
+        """The radius of a round, as a client or the server knows it."""
+        t = when.round + 1  # both count rounds from 0
         return self.rho if t >= self.warmup else self.rho_start + (self.rho - self.rho_start) * t / self.warmup
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
@@ -77,6 +77,30 @@ class SAM(Perturbation):
     def direction(self, gradient: Tensor, context: ClientContext) -> Tensor:
         """The direction of ascent, of any length: the gradient itself, unless a method replaces it."""
         return gradient
+
+
+@settings
+class PreviousSAM(SAM):
+    """e = rho g~' / ||g~'||, g~' the descent gradient of the step before; one gradient per step (FedGloSS, Table 6).
+
+    It is FedGloSS's estimate of the sharpness within local training, called SAM with a tilde in the paper, which runs
+    it on one client that holds all data. g~' was taken on the mini-batch of the step before, at its perturbed point,
+    before any correction. It is the client's own and stays with it from one round to its next, so that with one client
+    the first step of a round follows the last step of the round before. The very first step is not perturbed.
+    """
+
+    gradients: ClassVar[int] = 0
+    client_vectors: ClassVar[tuple[str, ...]] = ("previous_gradient",)
+
+    def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
+        return super().__call__(w, context.state["previous_gradient"], context)
+
+    def descend(
+        self, w: Tensor, gradient_at: GradientFunction, context: ClientContext, plain: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        descent, gradient = super().descend(w, gradient_at, context, plain)
+        context.state["previous_gradient"] = descent
+        return descent, gradient
 
 
 @settings
@@ -123,4 +147,9 @@ class MetaStep(Perturbation):
         return gradient_at(w - self.adapt * first, half=1), first
 
 
-PERTURBATIONS: dict[str, type[Perturbation]] = {"none": NoPerturbation, "sam": SAM, "asam": ASAM}
+PERTURBATIONS: dict[str, type[Perturbation]] = {
+    "none": NoPerturbation,
+    "sam": SAM,
+    "asam": ASAM,
+    "previous_sam": PreviousSAM,
+}

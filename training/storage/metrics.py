@@ -2,6 +2,14 @@
 
     {"round": 1, "train_loss": 2.1, "accuracy": 0.31, ..., "seal": "<32 hexadecimal digits>"}
 
+Where the recipe asks for them, a record also holds
+
+    personal_accuracy   mean over all clients of the accuracy of each one's own latest model on its own test examples
+    own_accuracies      {"<client>": accuracy} of the round's participants, from which that mean is made
+    client_accuracies   [accuracy, ...] of the server's model on the test examples of client 0, 1, ...
+
+where null stands for a client without test examples.
+
 A seal is a hash of the previous seal and of its own line, so a line that was changed, removed, moved or inserted is
 detected. A last line that was cut short when the process was killed is ignored; its round is trained again.
 """
@@ -114,10 +122,17 @@ def _opened(path: Path, number: int, line: bytes, before: str) -> tuple[Record, 
 
 
 def _plausible(record: Mapping[str, Any], number: int) -> bool:
-    measured = (value for key, value in record.items() if key.endswith(NUMBERS))
-    right = all(value is None or type(value) in (int, float) for value in measured)
+    measured = [value for key, value in record.items() if key.endswith(NUMBERS)]
+    own, clients = record.get("own_accuracies", {}), record.get("client_accuracies", [])
+    if not isinstance(own, dict) or not isinstance(clients, list) or not all(map(_is_client, own)):
+        return False
+    right = all(value is None or type(value) in (int, float) for value in (*measured, *own.values(), *clients))
     right = right and all(abs(value) < 2**63 for value in record.values() if type(value) is int)
     return right and type(record.get("round")) is int and record["round"] == number
+
+
+def _is_client(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) < 19
 
 
 def _last(path: Path) -> tuple[Record, str] | None:

@@ -18,7 +18,7 @@ from analysis.shared import dispersion, friendly, search
 from analysis.studies import incompatibility as study
 from analysis.subjects import Limits, Own, Run, Subject
 from landscape import Objective
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from landscape.rng import numpy_generator
 from tests.analysis.helpers import ask, check_interruption, check_reading, gradient_at, loss_at, plan
 from training.rules.context import ClientContext

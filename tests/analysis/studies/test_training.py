@@ -10,7 +10,7 @@ import pytest
 from analysis.studies import training
 from analysis.subjects import Limits, Run
 from tests.analysis.helpers import ask, plan
-from training.engine import recording
+from training import recording
 from training.settings import build
 from training.storage import metrics
 
@@ -49,6 +49,29 @@ def test_what_was_recorded_along_the_local_steps(make_run, tmp_path):
 
 def test_every_quantity_that_can_be_recorded_is_explained():
     assert set(training.QUANTITIES) == {*recording.QUANTITIES, *recording.OF_ROUNDS}
+
+
+def test_accuracies_of_clients_over_rounds(make_run, tmp_path):
+    run = make_run(evaluation={"personal": True, "clients": True, "draw": 30}, rounds={"count": 4, "participants": 2})
+    found, records = ask("training", [run], tmp_path), lines(run)
+    assert found["client"].values.tolist() == list(range(len(records[0]["client_accuracies"])))
+    np.testing.assert_array_equal(found["client_accuracy"].values, [one["client_accuracies"] for one in records])
+    for row, one in zip(found["own_accuracy"].values, records, strict=True):
+        wanted = [one["own_accuracies"].get(str(client), np.nan) for client in range(len(row))]
+        np.testing.assert_array_equal(row, wanted)
+    means = [one["personal_accuracy"] for one in records]
+    np.testing.assert_array_equal(found["personal_accuracy"].values, means)
+    assert float(found["best_personal_accuracy"]) == max(means)
+    assert int(found["best_personal_round"]) == 1 + means.index(max(means))
+    assert found["own_accuracy"].dims == found["client_accuracy"].dims == ("round", "client")
+    assert "own latest models" in found["personal_accuracy"].attrs["long_name"]
+
+
+def test_clients_that_never_took_part_have_no_column(make_run, tmp_path):
+    run = make_run(evaluation={"personal": True, "draw": 30}, rounds={"count": 1, "participants": 2})
+    found = ask("training", [run], tmp_path)
+    assert found["client"].values.tolist() == [int(client) for client in lines(run)[0]["own_accuracies"]]
+    assert "client_accuracy" not in found
 
 
 def test_rounds_and_bytes_to_targets(run, tmp_path):

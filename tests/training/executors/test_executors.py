@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.training.federations import COMPOSED, NAMES, batches, close, federation, made_up, play
+from training.clients.local_training import DivergenceError
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError
 from training.executors import stacked
 from training.executors.base import Executor
 from training.executors.processes import Processes
@@ -95,7 +95,7 @@ def test_vmap_works_in_groups_where_stacks_would_grow_large(monkeypatch: pytest.
     executor = Stacked(fed.trainer)
     groups: list[int] = []
     train = executor._train
-    monkeypatch.setattr(executor, "_train", lambda sent, tasks: groups.append(len(tasks)) or train(sent, tasks))
+    monkeypatch.setattr(executor, "_train", lambda sent, cohort: groups.append(len(cohort)) or train(sent, cohort))
     same(fed, executor, Serial(fed.trainer), tolerance=1e-10)
     assert groups == [2, 2, 1, 2, 2, 1]
 

@@ -21,9 +21,9 @@ from tests.training.federations import (
 )
 from tests.training.papers import global_models
 from training import settings
+from training.clients.local_training import local_step
 from training.config import Recipe
 from training.engine.federation import Federation
-from training.engine.local_training import local_step
 from training.methods import catalog
 from training.methods.method import Method
 from training.rules.context import ClientContext
@@ -60,6 +60,9 @@ VARIANTS = [
     ("fedsol", {"radius": "adaptive_code"}),
     ("fedspeed", {"normalised": True, "duals": "all", "a": 0.6, "lam": 3}),
     ("fedsmoo", {"exchange": "dual", "beta": 3}),
+    ("fedsmoo", {"warmup": 3, "rho_start": 0.01, "rho": 0.3}),
+    ("fedsam-previous", {"warmup": 3, "rho_start": 0.01, "rho": 0.3}),
+    *(("fedsol-nova", {"proximal": kind, "part": "head"}) for kind in ("kl", "distance")),
     ("fedgmt", {"duals": "all", "beta": 3, "gamma": 2, "ema": 0.5}),
     ("fedwmsam", {"sign": -1, "pace": 0.5, "rho": 0.3, "a": 0.4}),
     ("fedgf", {"threshold": 0.01, "window": 2, "rho_g": 0.3}),

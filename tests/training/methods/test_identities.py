@@ -17,6 +17,9 @@ IDENTITIES = [
     ("fedcm", {"a": 1}, "fedavg", {}, EXACT),
     ("fedsam", {"rho": 0}, "fedavg", {}, EXACT),
     ("fedasam", {"rho": 0}, "fedavg", {}, EXACT),
+    ("fedsam-previous", {"rho": 0}, "fedavg", {}, EXACT),
+    ("fedavg+previous_sam", {}, "fedsam-previous", {}, EXACT),
+    ("fedcm+previous_sam", {"rho": 0}, "fedcm", {}, EXACT),
     ("mofedsam", {"a": 1}, "fedsam", {"rho": 0.1}, EXACT),
     ("mofedsam", {"rho": 0}, "fedcm", {}, EXACT),
     ("fedavg+sam", {}, "fedsam", {}, EXACT),
@@ -34,6 +37,7 @@ IDENTITIES = [
     ("fedspeed", {"a": 0, "lam": 100, "duals": "all"}, "feddyn", {}, ROUNDING),
     ("fedspeed", {"normalised": True, "a": 1, "lam": 100, "duals": "all"}, "feddyn+sam", {"rho": 0.1}, ROUNDING),
     ("fedsmoo", {"rho": 0, "beta": 100}, "feddyn", {}, ROUNDING),
+    ("fedsmoo", {"warmup": 1, "rho_start": 7.0}, "fedsmoo", {}, EXACT),  # rho itself from the first round on
     ("fedlesam", {"rho": 0}, "fedavg", {}, EXACT),
     ("fedlesam-s", {"rho": 0}, "scaffold", {}, EXACT),
     ("fedlesam-d", {"rho": 0}, "feddyn", {"alpha": 0.1}, EXACT),
@@ -56,6 +60,8 @@ IDENTITIES = [
     ("fedsol", {"proximal": "local", "rho": 0.05}, "fedsam", {}, EXACT),
     ("fedsol", {"proximal": "distance", "combine": "A5", "beta": 0.1}, "fedprox", {"mu": 0.1}, ROUNDING),
     ("fedsol", {"proximal": "control", "combine": "A5"}, "scaffold", {}, ROUNDING),
+    ("fedsol-nova", {"rho": 0}, "fednova", {}, EXACT),
+    ("fedsol-nova", {"proximal": "local", "rho": 0.05}, "fednova+sam", {"rho": 0.05}, EXACT),
     ("fedala", {"rate": 0}, "fedavg", {}, EXACT),
     *((f"{name}+{other}", {"rho": 0}, f"{name}+none", {}, EXACT) for name in NAMES for other in ("sam", "asam")),
 ]
@@ -65,6 +71,7 @@ WITH_EQUAL_STEPS = [
     ("fedvssam", {"lf": False, "gu": False, "a": 0.3}, "mofedsam", {"a": 0.3, "rho": 0.05}, ROUNDING),
     ("fedvssam", {"lf": False, "gamma": 1, "a": 0.3}, "mofedsam", {"a": 0.3, "rho": 0.05}, ROUNDING),
     ("fedvssam", {"rho": 0, "gamma": 1, "a": 0.3}, "fedcm", {"a": 0.3}, ROUNDING),
+    ("fedsol-nova", {"rho": 0.5}, "fedsol", {"rho": 0.5}, ROUNDING),
     (
         "fedvssam",
         {"lf": False, "lu": False, "gamma": 0.25},
@@ -200,6 +207,26 @@ def test_fedgloss_moves_its_dual_from_the_model_itself_as_in_line_22() -> None:
         assert close(state.server["sigma"] / 4, sigma)
         assert close(state.w, w - state.server["ascent"] - 4 * sigma)
         w = state.w
+
+
+def test_sam_with_the_previous_gradient_goes_on_across_rounds() -> None:
+    """One client with one step per round: e of a round is along the gradient of the round before, taken at w + e."""
+    fed = setup("fedsam-previous", {"rho": 0.3}, sizes=[11], local={"steps": 1, "batch_size": 100})
+    from tests.training.federations import examples, gradient
+
+    w, before = fed.begin().w, torch.zeros(43).double()
+    for state, record, _ in play(fed, 4):
+        before = gradient(w + 0.3 * before / before.norm().clamp(min=1e-300), *examples(fed))
+        w = w - 0.2 * before
+        assert close(state.w, w)
+        assert close(state.clients[0]["previous_gradient"], before)
+        assert record["gradients"] == 1
+
+
+def test_fedsmoo_agrees_on_a_growing_perturbation() -> None:
+    fed = setup("fedsmoo", {"rho": 0.4, "warmup": 4, "rho_start": 0.0})
+    lengths = [float(norm(state.server["shared_perturbation"])) for state, _, _ in play(fed, 5)]
+    assert lengths == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4], rel=1e-12)
 
 
 def test_fedsmoo_agrees_on_a_perturbation_of_the_right_length() -> None:

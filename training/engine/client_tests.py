@@ -1,0 +1,120 @@
+"""The test examples of every client, and how often models are right on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from landscape import Objective
+from landscape.losses.batches import Batch
+from landscape.rng import numpy_generator
+from landscape.runtime.replica import Replica
+from training.clients.trainer import ClientIndices
+from training.data.datasets import Dataset
+from training.data.dealing import Ints
+
+Accuracy = float | None  # None: there are no test examples
+
+
+def draw_by_class_shares(dataset: Dataset, own: Ints, *, client: int, seed: int, draw: int) -> Ints:
+    """Draw test examples for a client: int(draw p_c) of every class c without replacement (FedSoL).
+
+    dataset: its test images are drawn from.
+    own: the client's training examples, in which class c has the share p_c.
+    client, seed: the key of the draw.
+    draw: how many in all; a class that has fewer gives all that it has.
+    Returns indices of test images in increasing order.
+    """
+    known = dataset.test_labels.numpy()
+    counts = np.bincount(dataset.train_labels.numpy()[own], minlength=dataset.classes)
+    drawn = []
+    for c in np.flatnonzero(counts):
+        wanted = draw * int(counts[c]) // len(own)  # whole numbers: 100 * 0.57 would come to 56
+        generator = numpy_generator(seed, "client test", client, int(c))
+        drawn.append(generator.permutation(np.flatnonzero(known == c))[:wanted])
+    return np.sort(np.concatenate(drawn))
+
+
+@dataclass(frozen=True, eq=False)
+class ClientTests:
+    """The test objective of a federation, client by client.
+
+    objective: on all test data: those of pooled data client after client, else the data set's own.
+    dataset: where test examples are drawn from if data are not pooled.
+    indices: the training examples of every client.
+    pooled: the test examples of every client where data are pooled; None: they are drawn by class shares.
+    seed: of the run.
+    draw: how many are drawn for a client.
+    """
+
+    objective: Objective
+    dataset: Dataset
+    indices: ClientIndices
+    pooled: Sequence[Ints] | None
+    seed: int
+    draw: int
+
+    @cached_property
+    def _bounds(self) -> Ints:
+        """Where each client's test examples begin in pooled data, and where the last one's end."""
+        sizes = [len(own) for own in self.pooled or ()]
+        return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+    def find_places(self, client: int) -> Ints:
+        """Find the numbers of a client's test examples in the objective."""
+        if self.pooled is not None:
+            return np.arange(self._bounds[client], self._bounds[client + 1])
+        return draw_by_class_shares(self.dataset, self.indices[client], client=client, seed=self.seed, draw=self.draw)
+
+    def score(self, client: int, w: Tensor, statistics: Tensor) -> Accuracy:
+        """The accuracy of a model on one client's test examples.
+
+        w: (d,) its weights.
+        statistics: (b,) running statistics of its norm layers.
+        """
+        places = self.find_places(client)
+        if not len(places):
+            return None
+        error = self.objective.take(torch.from_numpy(places)).evaluate(torch.cat([w, statistics])).error
+        return None if error is None else 1 - error
+
+    def score_all(self, w: Tensor, statistics: Tensor) -> list[Accuracy]:
+        """The accuracy of one model on the test examples of every client; arguments as for `score`."""
+        clients = range(len(self.indices))
+        if self.objective.batchnorm == "batch":  # an example's prediction depends on those that it is computed with
+            return [self.score(client, w, statistics) for client in clients]
+        objective = self.objective
+
+        def count_errors(replica: Replica, chunk: Batch) -> Tensor | None:
+            return objective.chunk_loss.measure(replica, chunk, each=True).each_error
+
+        parts = list(objective.map_chunks(torch.cat([w, statistics]), count_errors))
+        if any(part is None for part in parts):
+            return [None for _ in clients]
+        wrong, labelled = torch.cat([part for part in parts if part is not None]).T.numpy()
+        found: list[Accuracy] = []
+        for client in clients:
+            places = self.find_places(client)
+            total = float(labelled[places].sum())
+            found.append(1 - float(wrong[places].sum()) / total if total else None)
+        return found
+
+
+def average(accuracies: Iterable[Accuracy]) -> Accuracy:
+    """The mean over clients, each counting once; those without test examples are left out."""
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    return float(np.mean(known)) if known else None
+
+
+def collect_latest(records: Iterable[Mapping[str, Any]]) -> dict[int, Accuracy]:
+    """Collect the accuracy of every client's latest own model from the metrics of a run.
+
+    records: of every round, in order. Clients that never took part are not in the result.
+    """
+    return {int(client): found for one in records for client, found in one.get("own_accuracies", {}).items()}

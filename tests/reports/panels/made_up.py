@@ -14,7 +14,7 @@ from reports.figure import Drawing
 from reports.inputs.progress import Progress
 from reports.inputs.runs import Run
 from reports.panels.layout import draw_layout
-from reports.papers.artefact import Entry, Layout, Panel
+from reports.artefact import Entry, Layout, Panel
 from tests.reports.conftest import RESULTS
 from tests.reports.results import surface
 

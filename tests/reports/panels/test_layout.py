@@ -6,7 +6,7 @@ import pytest
 
 from reports.inputs.runs import Run
 from reports.palette import FIXED, OKABE_ITO
-from reports.papers.artefact import Entry, Panel
+from reports.artefact import Entry, Panel
 from tests.reports.panels.made_up import diverge, draw, draw_panels, list_legend, make_run
 
 SERIES: dict[str, list[Run]] = {

@@ -122,7 +122,7 @@ class Swa(Settings):
 
 
 class Evaluation(Settings):
-    """The table [evaluation]: when the global models are tested."""
+    """When the global models are tested."""
 
     every: Count = Field(1, description="rounds between evaluations, up to the last rounds")
     last: Count = Field(10, description="last rounds: each is evaluated, and their mean is the result")

@@ -130,7 +130,7 @@ class Swa(Settings):
 
 
 class Evaluation(Settings):
-    """The table [evaluation]: when the global models are tested, and what else is."""
+    """When the global models are tested, and what else is."""
 
     every: Count = Field(1, description="rounds between evaluations, up to the last rounds")
     last: Count = Field(10, description="last rounds: each is evaluated, and their mean is the result")

@@ -14,9 +14,9 @@ from landscape.layout import Layout, running_statistics
 from landscape.rng import numpy_generator, torch_generator
 from landscape.runtime.replica import Replica
 from training.config import Recipe
+from training.data.allocation import Ints
 from training.data.augment import augment, mixup
 from training.data.datasets import Dataset
-from training.data.dealing import Ints
 from training.methods.method import Method
 from training.rules.base import ModelOutput
 

@@ -278,8 +278,8 @@ def _read_sealed(path: Path, run: Path, kind: type[_SealedModel]) -> Json:
         kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DamagedError(f"{path}: '{place[:80]}' is not what it should be ({first['msg']})") from None
+        entry = ".".join(str(part) for part in first["loc"])
+        raise DamagedError(f"{path}: '{entry[:80]}' is not valid ({first['msg']})") from None
     return content
 
 

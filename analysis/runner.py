@@ -90,6 +90,8 @@ def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str
         found = store.read(path)
     except DamagedError as error:
         return path, False, str(error)
+    # a setting that a later version adds has a default that changes nothing: answers from before it are kept
+    found = dataclasses.replace(found, settings={**settings_of.values(study.settings()), **found.settings})
     if found.digest == digest or _same(found.settings, settings_of.values(settings)):
         return path, found.digest == digest, ""
     if name:
@@ -98,7 +100,7 @@ def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str
 
 
 def _same(stored: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    return bool(stored == json.loads(json.dumps(given, default=str)))
+    return bool(json.loads(json.dumps(stored, default=str)) == json.loads(json.dumps(given, default=str)))
 
 
 def name_question(study: Study, settings: Any) -> str:

@@ -17,6 +17,7 @@ from reports.inputs.reading import read_provenance
 from reports.inputs.recipes import find_table, find_whole, is_number
 from reports.inputs.runs import Run
 from reports.inputs.subsets import Subset, find_subset
+from training.storage.run_directory import read_provenance
 
 NEVER = math.nan  # rounds and bytes to a target that was not reached
 
@@ -46,6 +47,16 @@ def find_final_accuracy(run: Run, model: str = "final") -> float:
     return next(
         (100.0 * found[f"{name}final_accuracy"] for name in names if f"{name}final_accuracy" in found), math.nan
     )
+
+
+def find_flops(run: Run) -> float:
+    """Find the operations of a local step in units of FedAvg's; NaN for a run that did not count them."""
+    try:
+        flops = read_provenance(run.path).get("flops")
+    except (OSError, ValueError):
+        return math.nan
+    ratio = flops.get("ratio") if isinstance(flops, dict) else None
+    return float(ratio) if isinstance(ratio, (int, float)) else math.nan
 
 
 def make_finder(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
@@ -101,7 +112,15 @@ MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure("accuracy", "test accuracy (%)", "higher", find_final_accuracy, 1),
+        Measure("flops", "FLOPs of a local step (FedAvg: 1)", "lower", find_flops, 2),
         make_measure("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature"),
+        make_measure(
+            "lambda_1_published",
+            "λ₁ of the global model, 20 power iterations",
+            "lower",
+            "lambda_1_published",
+            study="curvature",
+        ),
         make_measure(
             "ratio",
             "λ₁/λ₅ of the global model",

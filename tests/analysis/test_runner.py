@@ -85,6 +85,19 @@ def test_an_answer_that_is_there_is_kept(run: Run, tmp_path: Path) -> None:
     assert counted.asked == ["round 0", "round 2", "round 4"]
 
 
+def test_an_answer_from_before_a_setting_was_added_is_kept(run: Run, tmp_path: Path) -> None:
+    counted = Counted()
+    planned = go(counted, run, tmp_path)
+    answer = store.read(planned.path)
+    del answer.settings["limit"]
+    store.write(planned.path, answer)
+    assert go(counted, run, tmp_path).kept
+    assert counted.asked == ["round 0", "round 2", "round 4"]
+    other = runner.plan(counted.study, Settings(limit=3), [run], tmp_path)
+    assert not other.kept
+    assert other.path != planned.path
+
+
 def test_questions_stand_side_by_side(run: Run, tmp_path: Path) -> None:
     counted = Counted()
     go(counted, run, tmp_path)

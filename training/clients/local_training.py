@@ -115,6 +115,11 @@ class StepGradient:
             [(next(gradients) if chosen else torch.zeros_like(leaf)).reshape(-1) for leaf, chosen in every]
         )
 
+    @property
+    def references(self) -> int:
+        """How often the outputs of a reference model were computed."""
+        return len(self._views)
+
     def make_silent_copy(self) -> StepGradient:
         """Make a copy on the same batch whose calls have no effect: neither counted, nor seen by norm layers."""
         return StepGradient(self.trainer, self.context, self.inputs, self.targets, at_rest=True, strict=False)

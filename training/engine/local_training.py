@@ -16,7 +16,7 @@ from landscape.rng import key, numpy_generator
 from landscape.runtime.replica import Replica
 from training.config import Recipe
 from training.engine.recording import Recorder
-from training.engine.trainer import LocalTrainer
+from training.engine.trainer import LocalTrainer, put_at_rest
 from training.methods.method import Method
 from training.rules.base import GradientFunction, LossTerm, ModelOutput
 from training.rules.context import ClientContext
@@ -95,9 +95,13 @@ class StepGradient:
             trainer.replica.flat.copy_(point)
         rest = self.at_rest or self.evaluations > 0
         with _statistics_at_rest(trainer.replica) if rest else nullcontext():
-            output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
-        plain = functional.cross_entropy(output.outputs, targets)
-        loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
+            if trainer.method.local_loss is not None and loss_term is None:
+                network = trainer.replica.module
+                loss, plain = trainer.method.local_loss(network, self.inputs, self.targets, self.context, chosen)
+            else:
+                output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
+                plain = functional.cross_entropy(output.outputs, targets)
+                loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
         gradients = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
         if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
             context = self.context
@@ -211,18 +215,27 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
             w, velocity = local_step(trainer.method, taken, w, velocity, context, trainer.recipe, recorder)
             losses.append(gradient_at.loss)
             evaluations += gradient_at.evaluations
+    statistics = trainer.read_statistics()
     return ClientResult(
         client=client,
         w=w,
-        statistics=trainer.read_statistics(),
+        statistics=statistics,
         state={**context.state, **trainer.method.update_client(context, w)},
-        uploads=trainer.method.make_upload(context, w),
+        uploads={**trainer.method.make_upload(context, w), **_summarise(trainer, client, w, statistics)},
         steps=trainer.count_steps(client),
         examples=len(trainer.client_indices[client]),
         loss=float(np.mean(losses)),
         gradients=evaluations,
         recorded={} if recorder is None else recorder.read_series(0, trainer.count_steps(client)),
     )
+
+
+def _summarise(trainer: LocalTrainer, client: int, w: Tensor, statistics: Tensor) -> Vectors:
+    """What a client sends up about its data, where the method has a loss of its own."""
+    if trainer.method.local_loss is None:
+        return {}
+    with put_at_rest(trainer, w, statistics) as network:
+        return trainer.method.local_loss.summarise(network, *trainer.read_examples(client))
 
 
 @contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from landscape.errors import choose, whole
 from landscape.layout import Layout
@@ -24,9 +23,9 @@ from training.engine.federation import Federation
 from training.engine.local_training import DivergenceError, StepGradient, local_step
 from training.engine.saving import restore_state
 from training.engine.state import State
-from training.engine.trainer import LocalTrainer
+from training.engine.trainer import LocalTrainer, put_at_rest
 from training.methods import catalog
-from training.rules.base import GradientFunction, ModelOutput
+from training.rules.base import ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Correction, Plain
 from training.rules.vectors import head
@@ -36,9 +35,6 @@ from training.storage.run_directory import list_rounds, require_run
 
 MODELS = ("server", "mean", "swa")
 CHUNK = 256  # examples at once: where norm layers go by the batch, what the run's own evaluation has
-GradientOn = Callable[
-    [ClientContext, Tensor, Tensor], GradientFunction
-]  # inputs and targets of one step -> its gradients
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,15 @@ class Subject:
     w: Tensor  # (d,)
     statistics: Tensor  # (b,) running statistics of norm layers
     checkpoint: str  # SHA-256 of the global models at that round
+
+    def find_model(self, client: int) -> Tensor:
+        """The global model as a client has it (d,): with what it keeps to itself, such as FedCR's heads."""
+        private = self.federation.method.correction.find_private(self.federation.trainer.layout)
+        if private is None or client not in self.state.clients:
+            return self.w
+        w = self.w.clone()
+        w[private] = self.state.clients[client]["head"]
+        return w
 
 
 def open_subject(
@@ -90,6 +95,11 @@ def open_subject(
     if model not in found.models:
         there = ", ".join(name for name in MODELS if name in found.models)
         raise ValueError(f"{run}: no '{model}' model after round {found.round}; there is: {there}")
+    if found.extra.get("forgotten") and federation.method.correction.find_private(federation.trainer.layout):
+        raise ValueError(
+            f"{run}: the checkpoint of round {found.round} no longer holds the heads that clients keep to themselves; "
+            "take the last round, or train with checkpoints.keep_clients=all"
+        )
     statistics = found.models["swa_statistics" if model == "swa" else "statistics"]
     sha256 = run_directory.read_meta(run_directory.checkpoint_path(run, found.round))["files"]["global.safetensors"][
         "sha256"
@@ -159,34 +169,21 @@ def read_test_examples(federation: Federation, places: Ints) -> tuple[Tensor, Te
     return datasets.normalise(images[chosen], dataset, federation.trainer.dtype), labels[chosen]
 
 
-def read_training_examples(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Read normalised images and labels of a client's training examples, not augmented."""
-    dataset, chosen = federation.dataset, torch.from_numpy(federation.client_indices[client])
-    images, labels = dataset.train_images[chosen], dataset.train_labels[chosen]
-    return datasets.normalise(images, dataset, federation.trainer.dtype), labels
-
-
 def make_plain_trainer(
     federation: Federation,
     *,
     epochs: int,
     correction: Correction | None = None,
-    model: nn.Module | None = None,
-    mixup: bool = True,
 ) -> LocalTrainer:
     """Make a trainer for plain SGD with the run's batches, momentum, decay, clipping and augmentation.
 
-    epochs: of a client. correction: what keeps a part of the network fixed. model: another network than the run's.
-    mixup: whether the recipe's mixup is applied.
+    epochs: of a client. correction: what keeps a part of the network fixed.
     """
     recipe = federation.recipe
-    augment = recipe.augment if mixup else recipe.augment.model_copy(update={"mixup": 0.0})
     local = recipe.local.model_copy(update={"epochs": whole("epochs", epochs), "steps": None})
     method = dataclasses.replace(catalog.ALGORITHMS["fedavg"], correction=correction or Plain())
-    changed = recipe.model_copy(update={"local": local, "augment": augment})
-    return LocalTrainer(
-        changed, federation.dataset, federation.client_indices, method, model or federation.trainer.model
-    )
+    changed = recipe.model_copy(update={"local": local})
+    return LocalTrainer(changed, federation.dataset, federation.client_indices, method, federation.trainer.model)
 
 
 def train_client(
@@ -198,12 +195,10 @@ def train_client(
     round: int,
     lr: float,
     lr_decay: float = 1.0,
-    gradient_on: GradientOn | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Train a client alone from w; return its weights and running statistics at the end.
 
     round: whose batches are used. lr: learning rate. lr_decay: its factor per epoch.
-    gradient_on: makes the gradients of another loss than cross-entropy.
     """
     context = ClientContext(
         layout=trainer.layout,
@@ -225,25 +220,12 @@ def train_client(
         for step, chosen in enumerate(trainer.draw_batches(client, round)):
             context.lr = lr * lr_decay ** (step // per_epoch)
             batch = trainer.load_batch(chosen, client, round, step)
-            gradient_at = (
-                StepGradient(trainer, context, *batch) if gradient_on is None else gradient_on(context, *batch)
+            w, velocity = local_step(
+                trainer.method, StepGradient(trainer, context, *batch), w, velocity, context, trainer.recipe
             )
-            w, velocity = local_step(trainer.method, gradient_at, w, velocity, context, trainer.recipe)
     if not bool(torch.isfinite(w).all()):
         raise DivergenceError(round + 1, client, context.step, context.lr)
     return w, trainer.read_statistics()
-
-
-@contextmanager
-def put_at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
-    """Put weights and statistics into the trainer's network; gives it in eval mode, without gradients."""
-    with torch.no_grad():
-        trainer.replica.flat.copy_(w)
-        trainer.load_statistics(statistics)
-        try:
-            yield trainer.replica.module.eval()
-        finally:
-            trainer.replica.module.train()
 
 
 def run_model(

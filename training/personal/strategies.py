@@ -15,20 +15,18 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from landscape.errors import positive, whole
+from landscape.errors import positive
 from training.engine.saving import restore_state
 from training.personal.client_evaluation import (
     HeadOnly,
     Subject,
     load_round,
     make_plain_trainer,
-    read_training_examples,
     run_model,
     train_client,
 )
-from training.personal.fedcr import Bound, FedCR, make_head_trainer
 from training.rules.corrections import BodyOnly, Plain
-from training.settings import Count, Fraction, NonNegative, Positive, Share, Whole
+from training.settings import Count, Fraction, Positive, Share, Whole
 from training.storage import run_directory
 
 TRAINED = {"all": Plain(), "body": BodyOnly(), "head": HeadOnly()}  # part of the network -> what keeps the rest still
@@ -39,7 +37,8 @@ Predict = Callable[[int, Tensor], Tensor | None]  # a client and its inputs -> (
 
 def use_global_model(subject: Subject) -> Predict:
     """Use the global model itself."""
-    return lambda client, inputs: run_model(subject.federation.trainer, subject.w, subject.statistics, inputs).outputs
+    trainer, statistics = subject.federation.trainer, subject.statistics
+    return lambda client, inputs: run_model(trainer, subject.find_model(client), statistics, inputs).outputs
 
 
 def finetune(
@@ -61,7 +60,8 @@ def finetune(
     )
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        tuned = train_client(trainer, client, subject.w, subject.statistics, round=subject.state.round, lr=rate)
+        start, round = subject.find_model(client), subject.state.round
+        tuned = train_client(trainer, client, start, subject.statistics, round=round, lr=rate)
         return run_model(trainer, *tuned, inputs).outputs
 
     return predict
@@ -140,10 +140,10 @@ def ask_neighbours(
     trainer = make_plain_trainer(federation, epochs=epochs) if epochs else federation.trainer
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        model = subject.w, subject.statistics
+        model = subject.find_model(client), subject.statistics
         if epochs:
             model = train_client(trainer, client, *model, round=subject.state.round, lr=rate)
-        own, labels = read_training_examples(federation, client)
+        own, labels = trainer.read_examples(client)
         seen, known = (run_model(trainer, *model, images, features=True) for images in (inputs, own))
         assert seen.features is not None
         assert known.features is not None
@@ -162,31 +162,7 @@ def vote(features: Tensor, known: Tensor, labels: Tensor, *, k: int, scale: floa
     return features.new_zeros(len(features), classes).scatter_add_(1, labels[places], weights)
 
 
-def train_fedcr(
-    subject: Subject,
-    *,
-    rounds: Annotated[Count | None, Field(description="rounds; default: as the run")] = None,
-    epochs: Epochs = None,
-    lr: Rate = None,
-    dim: Annotated[Count, Field(description="size of the encoding")] = 256,
-    beta: Annotated[NonNegative, Field(description="weight of the divergence from the class priors")] = 1e-3,
-    samples: Annotated[Count, Field(description="draws of the noise per step")] = 15,
-    prior: Annotated[Literal["product", "standard"], Field(description="class priors")] = "product",
-    direction: Annotated[
-        Literal["encoder_prior", "prior_encoder"], Field(description="direction of the divergence")
-    ] = "encoder_prior",
-) -> Predict:
-    """FedCR: a federation of its own on the run's clients, network and cohorts (Zhang et al. 2023; see fedcr.py)."""
-    bound = Bound(beta, samples, prior, direction)
-    trained = FedCR.begin(subject.federation, epochs=epochs or 0, lr=lr or 0.0, dim=dim, bound=bound)
-    for _ in range(whole("rounds", rounds or 0)):
-        trained.advance()
-    trainer = make_head_trainer(trained, epochs or 0)
-    return lambda client, inputs: trained.predict(client, trainer, inputs)
-
-
 STRATEGIES: dict[str, Callable[..., Predict]] = {
-    "fedcr": train_fedcr,
     "finetune": finetune,
     "global": use_global_model,
     "knn": ask_neighbours,

@@ -14,10 +14,9 @@ from analysis import store, summary
 from analysis.summary import PREFIX
 from reports.inputs.personal import GLOBAL
 from reports.inputs.reading import read_provenance
-from reports.inputs.recipes import find_table, find_whole, is_number
+from reports.inputs.recipes import find_table, find_whole
 from reports.inputs.runs import Run
 from reports.inputs.subsets import Subset, find_subset
-from training.storage.run_directory import read_provenance
 
 NEVER = math.nan  # rounds and bytes to a target that was not reached
 
@@ -51,10 +50,7 @@ def find_final_accuracy(run: Run, model: str = "final") -> float:
 
 def find_flops(run: Run) -> float:
     """Find the operations of a local step in units of FedAvg's; NaN for a run that did not count them."""
-    try:
-        flops = read_provenance(run.path).get("flops")
-    except (OSError, ValueError):
-        return math.nan
+    flops = read_provenance(run.path).get("flops")
     ratio = flops.get("ratio") if isinstance(flops, dict) else None
     return float(ratio) if isinstance(ratio, (int, float)) else math.nan
 
@@ -225,12 +221,6 @@ def count_gradients_per_round(run: Run) -> float:
     """Count the gradient evaluations of all participants, mean over rounds."""
     values = run.series("gradients")[1]
     return float(values.mean()) if len(values) else math.nan
-
-
-def find_flops(run: Run) -> float:
-    """Find the floating-point operations of a local step, which training puts on record; NaN where it has not."""
-    found = read_provenance(run.path).get("flops_per_step")
-    return float(found) if is_number(found) else math.nan
 
 
 def count_classes(run: Run) -> float:

@@ -19,10 +19,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from landscape.rng import torch_generator
+from training.clients.local_training import StepGradient, local_step
+from training.clients.trainer import LocalTrainer
 from training.config import Recipe
 from training.engine.federation import Federation
-from training.engine.local_training import StepGradient, local_step
-from training.engine.trainer import LocalTrainer
 from training.methods.catalog import ALGORITHMS
 from training.rules.context import ClientContext
 

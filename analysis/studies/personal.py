@@ -33,7 +33,7 @@ class Settings:
     ] = "server"
     strategies: Annotated[Names, names_among(evaluation.STRATEGIES)] = Field(
         default=("finetune", "knn"),
-        description="how models are made; local and fedcr train again as long as the run did",
+        description="how models are made; local trains again as long as the run did",
     )
     options: Names = Field(default=(), description='as ["epochs=5"], for every strategy that knows the name')
     clients: Count | None = Field(default=None, description="most clients, drawn once; none: all of them")

@@ -118,7 +118,7 @@ def test_personal_accuracy_by_strategy(tmp_path: Path) -> None:
     (read,) = read_runs([run]).runs
     means = [list_personal_scores(read, way).mean() for way in (None, "finetune", "knn")]
     assert means == pytest.approx([50.0, 90.0, 70.0])  # the client without test examples is left out
-    assert len(list_personal_scores(read, "fedcr")) == 0
+    assert len(list_personal_scores(read, "local")) == 0
 
 
 def test_bytes_of_a_round() -> None:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor
 
-from analysis.shared.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
 from analysis.shared.outputs import compute_outputs, draw_examples
 from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, names_among, variable
 from analysis.subjects import Run, Subject
+from training.data.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
 from training.settings import Names, as_tuple, settings
 
 Floats = NDArray[np.float64]

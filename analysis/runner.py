@@ -59,6 +59,11 @@ class Plan:
         return 0.0 if self.kept else sum(piece.passes for piece in self.pieces)
 
     @property
+    def whom(self) -> Any:
+        """What the study's functions are given: the subject, or all of them where runs are compared."""
+        return self.subjects if self.study.together else self.subjects[0]
+
+    @property
     def folder(self) -> Path:
         """Where finished pieces are kept until all are done."""
         return self.path.with_name(f".{self.path.stem}-{self.digest[:16]}")
@@ -75,7 +80,7 @@ def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path, na
     inputs = [subject.inputs(study.rounds(subject, settings)) for subject in subjects]
     digest = store.digest_of(study.name, settings_of.values(settings), inputs)
     path, kept, damage = _find_file(study, settings, out / study.name, name, digest)
-    pieces = [] if kept else in_order(study.pieces(subjects, settings))
+    pieces = [] if kept else in_order(study.pieces(subjects if study.together else subjects[0], settings))
     planned = Plan(study, settings, subjects, path, pieces, digest, inputs, kept, 0, damage)
     done = sum(file_of(planned, piece).exists() for piece in pieces)
     return dataclasses.replace(planned, done=done)
@@ -166,7 +171,7 @@ def finish(planned: Plan, found: Mapping[Piece, xr.Dataset]) -> Answer:
     study, settings = planned.study, planned.settings
     data = combine(expand(piece, _without_private(found[piece])) for piece in planned.pieces)
     if study.derive is not None:
-        data = study.derive(planned.subjects, settings, data)
+        data = study.derive(planned.whom, settings, data)
     question = planned.path.stem
     return Answer(study.name, question, settings_of.values(settings), describe_origin(planned), data)
 
@@ -179,7 +184,7 @@ def _measure(planned: Plan, piece: Piece, earlier: Sequence[xr.Dataset], say: Sa
     """Measure one piece; what does not fit into memory is tried again in smaller chunks."""
     while True:
         try:
-            return planned.study.measure(planned.subjects, planned.settings, piece, earlier)
+            return planned.study.measure(planned.whom, planned.settings, piece, earlier)
         except (MemoryError, RuntimeError) as error:
             sizes = [subject.limits.chunk_size for subject in planned.subjects]
             if not _is_out_of_memory(error) or all(size == 1 for size in sizes):

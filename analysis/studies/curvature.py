@@ -5,15 +5,13 @@ Each round warm-starts from the eigenvectors of the round before: they hardly tu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 import xarray as xr
 from pydantic import Field
 
 from analysis.shared.spread import quotient_errors
-from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, scalar, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Operator, eigenpairs, spectral_density, trace
 from training.settings import Count, Positive, Whole, settings
@@ -41,9 +39,8 @@ class Settings:
     seed: Seed = 0
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each round; with a warm start each comes after the one before."""
-    (subject,) = subjects
     everyone, count = subject.count(settings.split), subject.count(settings.split, limit=settings.limit)
     # a product costs about 1.5 gradients; 10 + 4 k products find k pairs (measured on LeNet and ResNet), and k more
     # tell their standard errors on a subset
@@ -67,10 +64,8 @@ def rounds_with_density(subject: Subject, settings: Settings) -> list[int]:
     return [round for round in subject.select(settings.density_rounds) if round in rounds]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """The spectrum of one round."""
-    (subject,) = subjects
-    assert piece.round is not None
     objective = subject.objective(settings.split, limit=settings.limit)
     theta = subject.point(piece.round, settings.model).to(objective.dtype)
     operator = objective.hessian(theta)
@@ -121,11 +116,4 @@ def _measure_more(operator: Operator, settings: Settings, *, density: bool) -> d
     return found
 
 
-STUDY = Study(
-    name="curvature",
-    about="largest Hessian eigenvalues of the global model over rounds, with residuals; density and trace if asked",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="003 T1 F5, 002 T8 F7, 004 F4",
-)
+STUDY = Study("curvature", __doc__, Settings, pieces, measure, papers="003 T1 F5, 002 T8 F7, 004 F4")

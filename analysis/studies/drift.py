@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from torch import Tensor
 from analysis.shared.distances import Reference, cosine, distance, find_reference
 from analysis.shared.model_points import local_models, participants
 from analysis.shared.outputs import compute_outputs
-from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
+from analysis.study import Datasets, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective
 from landscape.layout import Layout
@@ -77,9 +77,8 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
     )
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each round."""
-    (subject,) = subjects
     rounds = subject.select(settings.rounds)
     kept, planned = local_models(subject, rounds), []
     for round in kept:
@@ -91,10 +90,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """The participants' models of one round, if there are any, beside the global model."""
-    (subject,) = subjects
-    assert piece.round is not None
     layout, points = Layout.of(subject.model), participants(subject, piece.round)
     w, sent = subject.point(piece.round)[: layout.size], subject.sent_point(piece.round)
     start = None if sent is None else sent[: layout.size]
@@ -207,11 +204,4 @@ def _average(found: Mapping[str, xr.Variable], settings: Settings) -> dict[str, 
     return means
 
 
-STUDY = Study(
-    name="drift",
-    about="how far local models stray from the global one and from each other; proximal loss; parameter norm",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="004 F9 F10, 002 F8",
-)
+STUDY = Study("drift", __doc__, Settings, pieces, measure, papers="004 F9 F10, 002 F8")

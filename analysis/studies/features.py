@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -14,7 +13,7 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from analysis.shared.outputs import compute_outputs, draw_examples
-from analysis.study import Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
+from analysis.study import Datasets, Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
 from analysis.subjects import GLOBAL_MODELS, Subject
 from landscape.rng import key
 from training.settings import Names, Positive, settings
@@ -78,9 +77,8 @@ def project_pca(features: Floats) -> tuple[Floats, Floats]:
     return np.stack([(centred * axis).sum(axis=1) for axis in axes], axis=1), shares
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each model and round."""
-    (subject,) = subjects
     count = min(settings.count, subject.count(settings.split))
     if settings.perplexity >= count:
         raise ValueError(f"perplexity must be below the number of examples, {count}; got {settings.perplexity:g}")
@@ -91,12 +89,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return [ModelPiece(round, model=model, passes=count / 3) for model in settings.models for round in rounds]
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: ModelPiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: ModelPiece, earlier: Datasets) -> xr.Dataset:
     """The features of one model, and their pictures."""
-    (subject,) = subjects
-    assert piece.round is not None
     inputs, labels = subject.examples(settings.split)
     chosen = draw_examples(labels, settings.count, settings.seed, "features")
     outputs = compute_outputs(subject, subject.point(piece.round, piece.model), inputs[chosen])
@@ -123,11 +117,4 @@ def measure(
     return xr.Dataset(found, coords)
 
 
-STUDY = Study(
-    name="features",
-    about="what enters the classifier for a sample of examples, and its t-SNE and PCA in two dimensions",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="001 F6",
-)
+STUDY = Study("features", __doc__, Settings, pieces, measure, papers="001 F6")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from analysis.shared.model_points import participants
 from analysis.shared.outputs import Outputs, compute_outputs, draw_examples
-from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, variable
 from analysis.subjects import Subject
 from training.settings import Count, settings
 
@@ -84,9 +84,8 @@ def local_models(subject: Subject, settings: Settings, round: int) -> dict[int, 
     return dict(list(participants(subject, round).items())[: settings.clients]) if settings.local else {}
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the global model of each round, and one for each participant's model."""
-    (subject,) = subjects
     rounds = subject.select(settings.rounds)
     for round in rounds:
         subject.point(round, settings.model)
@@ -100,10 +99,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """Counts of one model; of a global model also the norms of its features and outputs."""
-    (subject,) = subjects
-    assert piece.round is not None
     inputs, labels = everyones_examples(subject, settings)
     classes = np.arange(subject.classes)
     if piece.client is not None:
@@ -182,7 +179,7 @@ def _norms(outputs: Outputs) -> tuple[Tensor, Tensor]:
     return outputs.features.double().norm(dim=1), outputs.logits.double().norm(dim=1)
 
 
-def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add how many examples there are, and how much of them is forgotten."""
     total = answer["confusion"].isel(round=0).sum("predicted").values
     found = {"total": variable("class", total, f"{settings.split} examples of each class")}
@@ -202,12 +199,4 @@ def _describe_forgetting(accuracy: xr.DataArray, of: str, prefix: str) -> dict[s
     }
 
 
-STUDY = Study(
-    name="forgetting",
-    about="accuracy per class and per client over rounds, of global and local models; forgetting; feature norms",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    papers="003 F3 F7, 004 F3",
-)
+STUDY = Study("forgetting", __doc__, Settings, pieces, measure, derive, papers="003 F3 F7, 004 F3")

@@ -32,7 +32,7 @@ from analysis.shared.model_points import (
     match_rounds,
     tell_origin,
 )
-from analysis.study import Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import barrier
 from landscape.geometry.surface import coordinates, sample, vector
@@ -178,9 +178,7 @@ def list_outside(settings: Settings) -> NDArray[np.float64]:
     return np.concatenate([left, right])
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: LinePiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: LinePiece, earlier: Datasets) -> xr.Dataset:
     """One line and its barriers."""
     pair, policy, subject = piece.ends, piece.batchnorm, subjects[piece.ends.start.run]
     objective = make_objective(subject, policy, piece.split, settings.limit)
@@ -266,13 +264,5 @@ def _rounds(subject: Subject, settings: Settings) -> list[int]:
 
 
 STUDY = Study(
-    name="interpolation",
-    about="loss and error on straight lines between runs, clients, rounds and the global model, with their barriers",
-    settings=Settings,
-    rounds=_rounds,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    together=True,
-    papers="002 F9",
+    "interpolation", __doc__, Settings, pieces, measure, derive, rounds=_rounds, together=True, papers="002 F9"
 )

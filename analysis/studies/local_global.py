@@ -1,4 +1,4 @@
-"""Flat for whom: every participant's model seen from its own data and from everyone's, beside the global model.
+"""Sharpness of each participant's model on its own data and on everyone's, beside the global model.
 
 At one point H = sum_k p_k H_k, so the operator of everyone's data is the weighted sum of the clients' operators: one
 pass over the clients multiplies with both. (FedGloSS, Table 1; FedSAM/FedASAM, Figures 4 and 16.)
@@ -7,7 +7,7 @@ pass over the clients multiplies with both. (FedGloSS, Table 1; FedSAM/FedASAM, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
@@ -18,7 +18,7 @@ from torch import Tensor
 from analysis.shared.distances import distance
 from analysis.shared.model_points import local_models
 from analysis.shared.spread import PARTS, quotient_errors
-from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
+from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective, eigenpairs
 from landscape.operators import Operator, SumOperator
@@ -49,9 +49,8 @@ def choose_clients(subject: Subject, settings: Settings) -> dict[int, list[int]]
     return {round: sorted(clients)[: settings.clients] for round, clients in kept.items()}
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each participant's model, and one for the global model, of every round."""
-    (subject,) = subjects
     sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     everyone, products = sum(sizes.values()), 10 + 4 * settings.top
     return [
@@ -66,10 +65,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     ]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One model, on everyone's data and on single clients'."""
-    (subject,) = subjects
-    assert piece.round is not None
     theta = subject.point(piece.round) if piece.client is None else subject.local_points(piece.round)[piece.client]
     objectives = {k: subject.objective("train", k, limit=settings.limit) for k in subject.clients}
     operators = {k: objective.hessian(theta.to(objective.dtype)) for k, objective in objectives.items()}
@@ -126,9 +123,8 @@ def combine_errors(
     return np.asarray(np.sqrt(sum(squares, np.zeros(len(vectors)))))
 
 
-def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add how many examples of each client were seen."""
-    (subject,) = subjects
     clients = answer["client"].values.tolist()
     seen, sizes = ([subject.count("train", client, most) for client in clients] for most in (settings.limit, None))
     counts = {
@@ -139,12 +135,12 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
 
 
 STUDY = Study(
-    name="local_global",
-    about="sharpness of each participant's model on its own data and on everyone's, beside the global model",
-    settings=Settings,
+    "local_global",
+    __doc__,
+    Settings,
+    pieces,
+    measure,
+    derive,
     rounds=lambda subject, settings: list(choose_clients(subject, settings)),
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
     papers="002 T1 F2 F5, 003 F4 F16",
 )

@@ -1,4 +1,6 @@
-"""The plane through three models, in weight distances: a = (0, 0), b = (||b - a||, 0), c above or below.
+"""Loss and error over the plane through three models: clients of a round, runs, or rounds.
+
+Coordinates are weight distances: a = (0, 0), b = (||b - a||, 0), c above or below.
 
 models = "clients"  three participants of a round, with the global model projected beside them
          "runs"     the global models of three runs (FedAvg, FedSAM, FedASAM)
@@ -31,7 +33,7 @@ from analysis.shared.model_points import (
     name_runs,
     tell_origin,
 )
-from analysis.study import Limit, Model, Piece, Rounds, Splits, Study, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, Objective, directions
 from landscape.geometry.surface import coordinates
@@ -186,9 +188,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: ModelsPiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: ModelsPiece, earlier: Datasets) -> xr.Dataset:
     """The models of a plane, or some rows of it."""
     corners = piece.corners
     plane = find_frame(subjects, settings, corners)
@@ -265,13 +265,4 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
     return answer.set_coords(origin).assign_attrs(models=settings.models)
 
 
-STUDY = Study(
-    name="plane",
-    about="loss and error over the plane through three models: clients of a round, runs, or rounds",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    together=True,
-    papers="003 F2 F12-F14",
-)
+STUDY = Study("plane", __doc__, Settings, pieces, measure, derive, together=True, papers="003 F2 F12-F14")

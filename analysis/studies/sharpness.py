@@ -7,7 +7,7 @@ kinds, which rescaling a network does not change, and the average over random pe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from analysis.shared.model_points import participants
 from analysis.shared.spread import PARTS, deal, standard_error
-from analysis.study import Limit, Piece, Rounds, Seed, Study, names_among, variable
+from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, names_among, variable
 from analysis.subjects import Subject
 from landscape import Objective, sharpness
 from landscape.geometry.sharpness import KINDS
@@ -88,9 +88,8 @@ class Settings:
         return sum(maximum if k.endswith(("max", "keskar")) else average if "average" in k else 2.0 for k in self.kinds)
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each participant's model, if there are any, and one for the global model, of every round."""
-    (subject,) = subjects
     everyone = subject.count(limit=settings.limit)
     sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     seen = sum(sizes[client] for client in subject.clients[: settings.clients])
@@ -103,10 +102,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One model, on everyone's data and on single clients'."""
-    (subject,) = subjects
-    assert piece.round is not None
     theta = subject.point(piece.round) if piece.client is None else subject.local_points(piece.round)[piece.client]
 
     def measure_on(client: int | None) -> dict[str, NDArray[np.float64]]:
@@ -181,11 +178,4 @@ def estimate_sampling_error(objective: Objective, theta: Tensor, found: Sharpnes
     return float(standard_error(rises, [part.count for part in parts], objective.population))
 
 
-STUDY = Study(
-    name="sharpness",
-    about="SAM, maximised, adaptive and average-case sharpness of global and local models, on own and everyone's data",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="000 eq 3",
-)
+STUDY = Study("sharpness", __doc__, Settings, pieces, measure, papers="000 eq 3")

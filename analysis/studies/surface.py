@@ -29,7 +29,7 @@ from analysis.shared.model_points import (
     count_examples,
     tell_origin,
 )
-from analysis.study import Limit, Model, Piece, Rounds, Seed, Splits, Study, scalar, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Splits, Study, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, Objective, curvature_extent, directions, eigenpairs
 from landscape.geometry.surface import coordinates
@@ -83,7 +83,6 @@ class AxesPiece(Piece):
     @property
     def point(self) -> ModelPoint:
         """The model."""
-        assert self.round is not None
         return ModelPoint(self.run, self.round, self.client)
 
 
@@ -159,9 +158,7 @@ def _cut_surfaces(
     return found
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: AxesPiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: AxesPiece, earlier: Datasets) -> xr.Dataset:
     """The axes of a model, or some rows of one of its surfaces."""
     if not isinstance(piece, RowsPiece):
         return measure_axes(subjects, settings, piece.point)
@@ -265,12 +262,5 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
 
 
 STUDY = Study(
-    name="surface",
-    about="loss and error of several models over two directions each, in one range: random, shared or eigenvectors",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    together=True,
-    papers="002 F1 F2 F5 F6, 003 F1, 004 F4",
+    "surface", __doc__, Settings, pieces, measure, derive, together=True, papers="002 F1 F2 F5 F6, 003 F1, 004 F4"
 )

@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from analysis.study import Piece, Study, variable
+from analysis.study import Datasets, Piece, Study, variable
 from analysis.subjects import MODELS, Run, Subject
 from analysis.summary import PREFIX
 from training.settings import Count, Share, as_tuple, settings
@@ -83,15 +83,14 @@ def summarise_last(values: Floats, count: int) -> tuple[float, float, int]:
     return mean, float(known.std(ddof=1)) if len(known) > 1 else np.nan, len(known)
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece: nothing is computed here that is worth keeping."""
-    read_records(subjects[0])
+    read_records(subject)
     return [Piece(vectors=0)]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """The metrics over rounds, what was recorded along local steps, and summaries of each global model."""
-    (subject,) = subjects
     assert isinstance(subject, Run)
     records = read_records(subject)
     names = dict.fromkeys(name for one in records for name, value in one.items() if not isinstance(value, (str, dict)))
@@ -182,11 +181,11 @@ def describe_metric(name: str) -> tuple[str, str]:
 
 
 STUDY = Study(
-    name="training",
-    about="metrics over rounds; rounds and bytes to target accuracies; mean of the last rounds",
-    settings=Settings,
+    "training",
+    __doc__,
+    Settings,
+    pieces,
+    measure,
     rounds=lambda subject, settings: subject.rounds,
-    pieces=pieces,
-    measure=measure,
     papers="001 T1, 002 T3 T5, 003 T2",
 )

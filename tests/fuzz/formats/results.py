@@ -51,11 +51,10 @@ class Results:
         return Case(reader, {FILE: content + store.seal(content)}, forged=True)
 
     def _spoil_piece(self, rng: random.Random) -> Case:
-        seal, sound = self.piece[: runner.SEAL_SIZE], self.piece[runner.SEAL_SIZE :]
         if rng.random() < 0.5:
-            return Case("piece", {self.place: seal + spoil_bytes(rng, sound, [self.sound])})
-        content = edit(rng, sound)
-        return Case("piece", {self.place: runner.seal_piece(*planned(Path()), content) + content}, forged=True)
+            return Case("piece", {self.place: spoil_bytes(rng, self.piece, [self.sound])})
+        content = edit(rng, self.piece[: -store.SEAL_SIZE])
+        return Case("piece", {self.place: content + store.seal(content)}, forged=True)
 
     def _surface(self, rng: random.Random) -> bytes:
         return edit(rng, self.surface) if rng.random() < 0.7 else spoil_bytes(rng, self.surface, [self.sound])

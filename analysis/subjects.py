@@ -199,7 +199,7 @@ class Run(Subject):
         else:
             raise ValueError(f"{self.name}: clients have no test data of their own here; ask for split train")
         if len(chosen) == 0:
-            raise ValueError(f"{self.name}: there is no {split} data")
+            raise ValueError(f"{self.name}: there is no {split} data; ask for another split")
         places = torch.from_numpy(chosen)
         return datasets.normalise(images[places], data, self.limits.dtype), labels[places]
 
@@ -274,7 +274,7 @@ class Own(Subject):
 
     def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
         if split not in self.data:
-            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}")
+            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}; ask for that")
         return self.data[split]
 
     def point(self, round: int, model: str = "server") -> Tensor:

@@ -115,12 +115,10 @@ def match_rounds(subjects: Sequence[Subject], rounds: str) -> list[tuple[ModelPo
     return [tuple(ModelPoint(run, round) for run, round in enumerate(some)) for some in zip(*selected, strict=True)]
 
 
-def count_examples(subject: Subject, split: str, limit: int | None, client: int | None = None) -> int:
-    """How many examples an objective has."""
-    try:
-        return subject.count(split, client, limit)
-    except ValueError as error:
-        raise ValueError(f"{error}. Write splits with what there is") from None
+def count_evaluated(subject: Subject, policy: str, split: str, limit: int | None) -> int:
+    """How many examples one evaluation of `make_objective` takes."""
+    statistics = subject.count("train", limit=limit) if policy == "recomputed" else 0
+    return subject.count(split, limit=limit) + statistics
 
 
 def make_objective(subject: Subject, policy: str, split: str, limit: int | None) -> Objective:

@@ -27,7 +27,7 @@ from analysis.shared.model_points import (
     FORWARD,
     ModelPoint,
     check_architectures,
-    count_examples,
+    count_evaluated,
     make_objective,
     match_rounds,
     tell_origin,
@@ -157,9 +157,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
         subject = subjects[pair.start.run]
         for policy in list_policies(subject, settings.batchnorm):
             for split in settings.splits:
-                count = count_examples(subject, split, settings.limit)
-                if policy == "recomputed":
-                    count += count_examples(subject, "train", settings.limit)
+                count = count_evaluated(subject, policy, split, settings.limit)
                 where = (pair.end.round, None, number, policy, split)
                 planned.append(LinePiece(*where, ends=pair, passes=points * count * FORWARD, vectors=6))
     if not planned:
@@ -193,7 +191,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: LinePiece, e
     beyond = (
         sample(objective, x, lambda g, flat: torch.mul(start, 1 - g, out=flat).add_(end, alpha=g)) if len(x) else None
     )
-    count = count_examples(subject, piece.split, settings.limit)
+    count = subject.count(piece.split, limit=settings.limit)
     found = {
         **_join_parts(settings, between.path, beyond),
         **_describe_barriers(between),

@@ -14,9 +14,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from analysis.subjects import Subject, check_rounds
 from landscape.errors import choose
-from training.settings import Count, Names, Whole
+from training.settings import Count, Names, Positive, Whole
 
-Array = NDArray[Any]
+Floats = NDArray[np.float64]
 Datasets = Sequence[xr.Dataset]
 Part = tuple[xr.Variable, Mapping[Hashable, Sequence[int]]]  # of a variable, and where its entries go by dimension
 Split = Literal["train", "test"]
@@ -198,6 +198,9 @@ Limit = Annotated[
     Count | None,
     Field(description="most examples of each data set (everyone's, or one client's), drawn by class; none: all"),
 ]
+Clients = Annotated[Count | None, Field(description="most clients that are measured; none: all of them")]
+Top = Annotated[Count, Field(description="how many of the largest eigenvalues")]
+Tolerance = Annotated[Positive, Field(description="residual ||H v - lambda v|| / |lambda| to reach")]
 Seed = Annotated[Whole, Field(description="seed of whatever is drawn at random")]
 
 

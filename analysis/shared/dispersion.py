@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
-from analysis.study import variable
+from analysis.study import Floats, variable
 
-Floats = NDArray[np.float64]
 ERROR = "its standard error; 0: E is all clients"
 NOISE = "what sub-sampling adds to it on average"
 

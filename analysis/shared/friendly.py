@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from torch import Tensor
 
 from analysis.shared import spread
 from analysis.shared.distances import distance
 from analysis.shared.search import Search
-from analysis.study import scalar
+from analysis.study import Floats, scalar
 from landscape import Objective
 from landscape.results import standard_error
 
@@ -58,7 +57,7 @@ def compare_batches(
     }
 
 
-def friendly_rate(rises: NDArray[np.float64]) -> float:
+def friendly_rate(rises: Floats) -> float:
     """The share of ordered pairs (b, c) where b's perturbation, row b, raises the loss of b and lowers that of c."""
     count = len(rises)
     if count < 2:

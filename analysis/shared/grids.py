@@ -9,11 +9,10 @@ from typing import Self
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from torch import Tensor
 
 from analysis.shared.model_points import FORWARD
-from analysis.study import Piece, variable
+from analysis.study import Floats, Piece, variable
 from landscape import Objective
 from landscape.geometry.surface import sample, vector
 
@@ -57,8 +56,8 @@ def measure_rows(
     base: Tensor,
     d1: Tensor,
     d2: Tensor,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
+    x: Floats,
+    y: Floats,
     dims: tuple[str, str] = ("x", "y"),
 ) -> dict[str, xr.Variable]:
     """Loss and error at base + x_i d1 + y_j d2, indexed [i, j]: rows of what landscape.plane gives, to the bit.

@@ -11,10 +11,10 @@ import xarray as xr
 from pydantic import Field
 
 from analysis.shared.spread import quotient_errors
-from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, scalar, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
 from landscape import Operator, eigenpairs, spectral_density, trace
-from training.settings import Count, Positive, Whole, settings
+from training.settings import Whole, settings
 
 DENSITY_STEPS = 80  # Lanczos steps of each probe of the density, as Ghorbani et al. 2019 take
 
@@ -26,13 +26,11 @@ class Settings:
     rounds: Rounds = "all"
     model: Model = "final"
     split: Split = Field(default="train", description="data of the loss")
-    top: Count = Field(default=5, description="how many of the largest eigenvalues")
-    tol: Positive = Field(default=1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
+    top: Top = 5
+    tol: Tolerance = 1e-3
     smallest: bool = Field(default=False, description="the smallest eigenvalue too")
     density: Whole = Field(default=0, description="probes of the spectral density, 10 or so; 0: no density")
-    density_rounds: Rounds = Field(
-        default="last", description="rounds whose density is taken, which costs many times what eigenvalues do"
-    )
+    density_rounds: Rounds = Field(default="last", description="rounds whose density is taken, which takes long")
     trace: Whole = Field(default=0, description="probes of the trace, 100 or so; 0: no trace")
     limit: Limit = None
     warm: bool = Field(default=True, description="start each round from the eigenvectors of the round before")

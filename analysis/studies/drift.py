@@ -17,14 +17,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.distances import Reference, cosine, distance, find_reference
 from analysis.shared.model_points import local_models, participants
 from analysis.shared.outputs import compute_outputs
-from analysis.study import Datasets, Limit, Piece, Rounds, Study, scalar, variable
+from analysis.study import Datasets, Floats, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective
 from landscape.layout import Layout
@@ -51,10 +50,7 @@ class Settings:
     """What local models are compared with."""
 
     rounds: Rounds = "all"
-    reference: Reference = Field(
-        default="sent",
-        description="what the proximal loss compares with: the point that was sent, or the global model",
-    )
+    reference: Reference = Field(default="sent", description="of the proximal loss: what was sent, or the global model")
     proximal: bool = Field(default=True, description="measure the proximal loss")
     tau: Positive = Field(default=3.0, description="its temperature")
     limit: Limit = None
@@ -195,7 +191,7 @@ def _average(found: Mapping[str, xr.Variable], settings: Settings) -> dict[str, 
     for name, long_name in AVERAGED.items():
         text, pair = f"mean of {long_name.format(tau=settings.tau)}", name.startswith("pair")
         if name in found:
-            values: NDArray[np.float64] = found[name].values
+            values: Floats = found[name].values
             means[f"mean_{name}"] = scalar(float(values.mean()), text)
             if not pair:  # pairs that share a client are not independent
                 means[f"mean_{name}_error"] = scalar(standard_error(values), "its standard error over participants")

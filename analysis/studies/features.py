@@ -7,18 +7,17 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from analysis.shared.outputs import compute_outputs, draw_examples
-from analysis.study import Datasets, Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
+from analysis.study import Datasets, Floats, Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
 from analysis.subjects import GLOBAL_MODELS, Subject
 from landscape.rng import key
 from training.settings import Names, Positive, settings
 
-Floats = NDArray[np.float64]
+Models = Annotated[Names, names_among(GLOBAL_MODELS)]
 AXES = 2  # of a picture
 
 
@@ -27,9 +26,7 @@ class Settings:
     """Which examples are embedded, and by which models."""
 
     rounds: Rounds = "last"
-    models: Annotated[Names, names_among(GLOBAL_MODELS)] = Field(
-        default=("final",), description="global models, each a picture: final, server, mean, swa"
-    )
+    models: Models = Field(default=("final",), description="global models, each a picture: final, server, mean, swa")
     split: Split = Field(default="test", description="data that examples are drawn from")
     count: int = Field(default=1000, ge=4, description="examples in the picture, drawn by class")
     perplexity: Positive = Field(default=30.0, description="of t-SNE: about how many neighbours an example has")

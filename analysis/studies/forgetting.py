@@ -17,11 +17,10 @@ from torch import Tensor
 
 from analysis.shared.model_points import participants
 from analysis.shared.outputs import Outputs, compute_outputs, draw_examples
-from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, variable
+from analysis.study import Clients, Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, variable
 from analysis.subjects import Subject
-from training.settings import Count, settings
+from training.settings import settings
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FEATURES, LOGITS = "mean L2 norm of what enters the classifier", "mean L2 norm of the logits"
 FORMULA = "max over earlier rounds (from 1) of accuracy, minus accuracy"
@@ -36,7 +35,7 @@ class Settings:
     split: Split = Field(default="test", description="everyone's data, counted by class")
     client_split: Split = Field(default="train", description="each client's own data")
     local: bool = Field(default=True, description="the participants' models too, at rounds that keep them")
-    clients: Count | None = Field(default=None, description="most clients that are measured; none: all of them")
+    clients: Clients = None
     limit: Limit = None
     seed: Seed = 0
 

@@ -42,13 +42,9 @@ class Settings:
 
     rounds: Rounds = "all"
     clients: Count = Field(default=50, description="size of the set E of clients, drawn once")
-    radius: Positive | None = Field(
-        default=None, description="rho, how far clients search; none: the method's own, or 0.05"
-    )
+    radius: Positive | None = Field(default=None, description="rho of clients; none: the method's own, or 0.05")
     steps: Whole = Field(default=20, description="of the maximised R_k; 0: leave it out")
-    batches: Whole = Field(
-        default=8, description="most mini-batches of a client that are compared with each other; 0: none"
-    )
+    batches: Whole = Field(default=8, description="most mini-batches of a client that are compared; 0: none")
     batch: Count | None = Field(default=None, description="their size; none: that of the training")
     limit: Limit = None
     seed: Seed = 0

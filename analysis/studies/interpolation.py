@@ -19,7 +19,6 @@ from typing import Annotated, ClassVar, Self
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from analysis.shared.grids import FIELDS
@@ -32,7 +31,7 @@ from analysis.shared.model_points import (
     match_rounds,
     tell_origin,
 )
-from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
+from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import barrier
 from landscape.geometry.surface import coordinates, sample, vector
@@ -42,6 +41,8 @@ from training.settings import Count, Names, settings
 
 KINDS = ("run-run", "client-client", "client-global", "round-round")
 POLICIES = ("interpolated", "recomputed", "frozen")
+Pairs = Annotated[Names, names_among(KINDS, empty=True)]
+Policies = Annotated[Names, names_among(POLICIES)]
 DEFINITIONS = ("linear", "mean", "max")
 REFINE = 8  # evaluations around each of the two highest points: a maximum over a grid is a lower bound
 
@@ -51,18 +52,14 @@ class Settings:
     """Between which models, on which data."""
 
     rounds: Rounds = "last"
-    pairs: Annotated[Names, names_among(KINDS, empty=True)] = Field(
-        default=(), description="kinds of pairs; an empty list: all that these runs have"
-    )
+    pairs: Pairs = Field(default=(), description="kinds of pairs; an empty list: all that these runs have")
     model: Model = "final"
-    steps: int = Field(
-        default=21, ge=3, description="points from one model to the other; beyond them the spacing is the same"
-    )
+    steps: int = Field(default=21, ge=3, description="points from one model to the other; the same spacing beyond")
     low: float = Field(default=-1.0, description="where the line begins; the first model is at 0")
     high: float = Field(default=2.0, description="where it ends; the second model is at 1")
     clients: Count = Field(default=3, description="most participants of a round in pairs")
     splits: Splits = Field(default=SPLITS, description="data, each a line")
-    batchnorm: Annotated[Names, names_among(POLICIES)] = Field(
+    batchnorm: Policies = Field(
         default=POLICIES,
         description="statistics of norm layers in between: interpolated, measured anew, those of the first",
     )
@@ -168,7 +165,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def list_outside(settings: Settings) -> NDArray[np.float64]:
+def list_outside(settings: Settings) -> Floats:
     """The coordinates before the first model and beyond the second."""
     before, beyond = (round((settings.steps - 1) * length) for length in (-settings.low, settings.high - 1))
     left = coordinates(settings.low, 0.0, before + 1)[:-1] if before else np.zeros(0)

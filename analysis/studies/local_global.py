@@ -11,19 +11,31 @@ from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from analysis.shared.distances import distance
 from analysis.shared.model_points import local_models
 from analysis.shared.spread import PARTS, quotient_errors
-from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
+from analysis.study import (
+    Clients,
+    Datasets,
+    Floats,
+    Limit,
+    Piece,
+    Rounds,
+    Seed,
+    Study,
+    Tolerance,
+    Top,
+    scalar,
+    variable,
+)
 from analysis.subjects import Subject
 from landscape import Objective, eigenpairs
 from landscape.operators import Operator, SumOperator
 from landscape.results import Eigenpairs
-from training.settings import Count, Positive, settings
+from training.settings import settings
 
 STANDARD_ERROR = "their standard errors, as estimates of those on all examples; 0 where all were seen"
 EVERYONE = "everyone's data"
@@ -34,12 +46,10 @@ class Settings:
     """Whose models are measured, and how exactly. With a limit, everyone's data are those left of each client's."""
 
     rounds: Rounds = "last"
-    top: Count = Field(default=1, description="how many of the largest eigenvalues")
-    tol: Positive = Field(default=1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
+    top: Top = 1
+    tol: Tolerance = 1e-3
     limit: Limit = None
-    clients: Count | None = Field(
-        default=None, description="most participants whose models are measured; none: all of them"
-    )
+    clients: Clients = None
     seed: Seed = 0
 
 
@@ -115,7 +125,7 @@ def _describe(
 
 def combine_errors(
     objectives: Mapping[int, Objective], shares: Mapping[int, float], theta: Tensor, vectors: Tensor
-) -> NDArray[np.float64]:
+) -> Floats:
     """Standard errors of v' H v, H = sum of p_k H_k, from those of the clients that a part of their data stands for."""
     drawn = [client for client, objective in objectives.items() if objective.population is not None]
     parts = max(math.ceil(PARTS / max(len(drawn), 1)), 2)  # many clients: few parts of each will do

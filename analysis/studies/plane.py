@@ -19,8 +19,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from analysis.shared.grids import GridPiece, measure_rows
 from analysis.shared.model_points import (
@@ -33,14 +32,15 @@ from analysis.shared.model_points import (
     name_runs,
     tell_origin,
 )
-from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, variable
+from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, Objective, directions
 from landscape.geometry.surface import coordinates
 from landscape.layout import running_statistics
 from landscape.results import Frame
-from training.settings import NonNegative, as_tuple, settings
+from training.settings import NonNegative, Several, settings
 
+Through = Literal["clients", "runs", "rounds"]
 Policy = Literal["interpolated", "recomputed"]
 POLICIES = get_args(Policy)
 CORNERS = ("a", "b", "c", "global")  # models of a plane; the last one is beside planes through clients
@@ -57,17 +57,16 @@ def _check_three(clients: tuple[int, ...]) -> tuple[int, ...]:
     return clients
 
 
+Three = Annotated[Several[int], AfterValidator(_check_three)]
+
+
 @settings
 class Settings:
     """Through which three models the plane lies, and how it is measured."""
 
-    models: Literal["clients", "runs", "rounds"] = Field(
-        default="clients", description="through three participants, three runs, or three rounds of a run"
-    )
+    models: Through = Field(default="clients", description="three participants, three runs, or three rounds of a run")
     rounds: Rounds = "last"
-    clients: Annotated[tuple[int, ...], BeforeValidator(as_tuple), AfterValidator(_check_three)] = Field(
-        default=(), description="which three participants; an empty list: the first three"
-    )
+    clients: Three = Field(default=(), description="which three participants; an empty list: the first three")
     model: Model = "final"
     steps: int = Field(default=21, ge=2, description="points along each axis")
     margin: NonNegative = Field(default=0.2, description="beyond the models on every side, as a share of the picture")
@@ -224,7 +223,7 @@ def find_policy(subject: Subject, settings: Settings) -> str:
     return settings.batchnorm if running_statistics(subject.model) else subject.policy
 
 
-def find_axes(plane: Frame, settings: Settings) -> list[NDArray[np.float64]]:
+def find_axes(plane: Frame, settings: Settings) -> list[Floats]:
     """x and y, with margins around the three models."""
     return [coordinates(*side, settings.steps) for side in directions.extent(plane.coordinates, settings.margin)]
 

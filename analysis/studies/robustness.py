@@ -11,19 +11,18 @@ from typing import Annotated, ClassVar, Self
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from analysis.shared.outputs import compute_outputs, draw_examples
-from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, names_among, variable
+from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, names_among, variable
 from analysis.subjects import Run, Subject
 from training.data.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
-from training.settings import Names, as_tuple, settings
+from training.settings import Names, Several, settings
 
-Floats = NDArray[np.float64]
-Numbers = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
-Severity = Annotated[int, Field(ge=SEVERITIES[0], le=SEVERITIES[-1])]
+Kinds = Annotated[Names, names_among(CORRUPTIONS, empty=True)]
+Greys = Several[float]
+Severities = Several[Annotated[int, Field(ge=SEVERITIES[0], le=SEVERITIES[-1])]]
 
 
 @settings
@@ -33,16 +32,10 @@ class Settings:
     rounds: Rounds = "last"
     model: Model = "final"
     split: Split = Field(default="test", description="data that are corrupted")
-    corruptions: Annotated[Names, names_among(CORRUPTIONS, empty=True)] = Field(
-        default=(), description="which ones; an empty list: all"
-    )
-    severities: Annotated[tuple[Severity, ...], BeforeValidator(as_tuple)] = Field(
-        default=SEVERITIES, min_length=1, description="how strong: 1 is mild, 5 is severe"
-    )
-    black: Numbers = Field(
-        default=(), description="what the network sees for black, per channel; needed unless data are bytes"
-    )
-    white: Numbers = Field(default=(), description="what it sees for white")
+    corruptions: Kinds = Field(default=(), description="which ones; an empty list: all")
+    severities: Severities = Field(default=SEVERITIES, min_length=1, description="1 is mild, 5 is severe")
+    black: Greys = Field(default=(), description="what the network sees for black, per channel; if data are no bytes")
+    white: Greys = Field(default=(), description="what the network sees for white")
     limit: Limit = None
     seed: Seed = 0
 

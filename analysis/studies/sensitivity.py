@@ -25,7 +25,7 @@ from torch import Tensor
 
 from analysis.shared.distances import Reference, find_reference
 from analysis.shared.model_points import local_models
-from analysis.study import Datasets, Limit, Piece, Rounds, Study, scalar, variable
+from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
 from training.methods.fedfsa import LayerRadii, Measure
@@ -42,14 +42,9 @@ class Settings:
 
     rounds: Rounds = "last"
     radius: Positive = Field(default=0.05, description="of the perturbations")
-    layers: Count | None = Field(
-        default=None, description="how many layers FedFSA would choose; none: as the run, or the paper, does"
-    )
-    reference: Reference = Field(
-        default="sent",
-        description="the model W_g that movement is counted from: the one that was sent, or the global one",
-    )
-    clients: Count | None = Field(default=None, description="most participants looked at; none: all of them")
+    layers: Count | None = Field(default=None, description="layers FedFSA would choose; none: as the run or paper")
+    reference: Reference = Field(default="sent", description="the model W_g that movement is counted from")
+    clients: Clients = None
     limit: Limit = None
 
 

@@ -12,19 +12,20 @@ from typing import Annotated
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.model_points import participants
 from analysis.shared.spread import PARTS, deal, standard_error
-from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, names_among, variable
+from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed, Study, names_among, variable
 from analysis.subjects import Subject
 from landscape import Objective, sharpness
 from landscape.geometry.sharpness import KINDS
 from landscape.results import Sharpness
 from training.settings import Count, Names, Positive, Whole, settings
 
+DEFAULTS = ("sam", "sam_max", "asam", "asam_max", "average")
 # which setting is the radius of which kind: their scales have nothing in common
 RADII: dict[str, str] = {
     "sam": "radius",
@@ -52,26 +53,17 @@ class Settings:
     """Which kinds of sharpness, of which models."""
 
     rounds: Rounds = "last"
-    kinds: Annotated[Names, names_among(KINDS)] = Field(
-        default=("sam", "sam_max", "asam", "asam_max", "average"), description="definitions of sharpness"
-    )
+    kinds: Annotated[Names, names_among(KINDS), Field(description="definitions of sharpness")] = DEFAULTS
     radius: Positive = Field(default=0.05, description="of sam kinds")
     adaptive_radius: Positive = Field(default=0.5, description="of asam kinds")
     noise: Positive = Field(default=0.005, description="standard deviation of average")
     adaptive_noise: Positive = Field(default=0.05, description="the same relative to each weight, of adaptive averages")
     box: Positive = Field(default=1e-3, description="half the width of keskar's box, relative to each weight")
     steps: Count = Field(default=20, description="of a maximum")
-    restarts: Whole = Field(
-        default=3, description="searches for a maximum from random points; 0: one search, without a gap"
-    )
+    restarts: Whole = Field(default=3, description="searches for a maximum from random points; 0: one, without a gap")
     samples: Count = Field(default=32, description="of an average")
-    m: Count | None = Field(
-        default=None, description="mean over batches of m examples, each perturbed by itself; none: all at once"
-    )
-    clients: Count | None = Field(
-        default=None,
-        description="most participants, and most clients that the global model is seen from; none: all of them",
-    )
+    m: Count | None = Field(default=None, description="mean over batches of m, each perturbed by itself; none: no mean")
+    clients: Clients = None
     everyone: bool = Field(default=True, description="local models on everyone's data too")
     limit: Limit = None
     seed: Seed = 0
@@ -106,7 +98,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     """One model, on everyone's data and on single clients'."""
     theta = subject.point(piece.round) if piece.client is None else subject.local_points(piece.round)[piece.client]
 
-    def measure_on(client: int | None) -> dict[str, NDArray[np.float64]]:
+    def measure_on(client: int | None) -> dict[str, Floats]:
         return _measure_kinds(subject.objective("train", client, limit=settings.limit), settings, theta)
 
     found: dict[str, xr.Variable] = {}
@@ -139,7 +131,7 @@ def _describe(
     }
 
 
-def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> dict[str, NDArray[np.float64]]:
+def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> dict[str, Floats]:
     """All kinds of sharpness at theta: an array over kinds for each of MEASURES."""
     at = theta.to(objective.dtype)
     answers = [

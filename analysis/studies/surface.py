@@ -17,7 +17,6 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -27,7 +26,7 @@ from analysis.shared.model_points import (
     check_architectures,
     tell_origin,
 )
-from analysis.study import Datasets, Limit, Model, Rounds, Seed, Splits, Study, scalar, variable
+from analysis.study import Datasets, Floats, Limit, Model, Rounds, Seed, Splits, Study, Tolerance, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, Objective, curvature_extent, directions, eigenpairs
 from landscape.geometry.surface import coordinates
@@ -45,24 +44,16 @@ class Settings:
 
     rounds: Rounds = "last"
     model: Model = "final"
-    axes: Axes = Field(
-        default="random",
-        description="random directions of each model's scale; the same for all; or the two top eigenvectors",
-    )
+    axes: Axes = Field(default="random", description="random; shared: the same for all; eigen: two top eigenvectors")
     steps: int = Field(default=21, ge=2, description="points along each axis")
-    extent: Positive | None = Field(
-        default=None, description="both axes reach from -extent to extent; none: from the curvature and `rise`"
-    )
-    rise: Positive = Field(
-        default=1.0, description="how much the loss shall rise at the edge, where the extent is not given"
-    )
+    extent: Positive | None = Field(default=None, description="axes from -extent to extent; none: from curvature, rise")
+    rise: Positive = Field(default=1.0, description="rise of the loss at the edge, where there is no extent")
     splits: Splits = Field(default=SPLITS, description="data, each a surface")
     clients: Whole = Field(
-        default=0,
-        description="participants whose own models are measured too, on their own training data and on everyone's",
+        default=0, description="participants measured too, on their own and everyone's training data"
     )
     limit: Limit = None
-    tol: Positive = Field(default=1e-3, description="residual of the eigenvectors to reach")
+    tol: Tolerance = 1e-3
     seed: Seed = 0
 
 
@@ -159,7 +150,7 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
     objective: Objective = subjects[point.run].objective("train", limit=settings.limit)
     theta = point.load(subjects, settings.model).to(objective.dtype)
     operator = objective.hessian(theta)
-    residuals: NDArray[np.float64] = np.full(2, np.nan)
+    residuals: Floats = np.full(2, np.nan)
     if settings.axes == "eigen":
         pairs = eigenpairs(operator, 2, tol=settings.tol, seed=settings.seed)
         still = objective.layout.mask("statistic")

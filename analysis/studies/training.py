@@ -6,20 +6,18 @@ Records after the newest checkpoint are left out: they may still change, and che
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from analysis.study import Datasets, Piece, Study, variable
+from analysis.study import Datasets, Floats, Piece, Study, variable
 from analysis.subjects import MODELS, Run, Subject
 from analysis.summary import PREFIX
-from training.settings import Count, Share, as_tuple, settings
+from training.settings import Count, Several, Share, settings
 from training.storage import metrics
 
-Floats = NDArray[np.float64]
 Record = Mapping[str, object]  # of one round, as metrics.jsonl has it
 QUANTITIES = {  # of training.engine.recording -> what it is
     "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
@@ -54,9 +52,7 @@ ABOUT = {  # metric -> what it is, its units
 class Settings:
     """What is made of the metrics."""
 
-    targets: Annotated[tuple[Share, ...], BeforeValidator(as_tuple)] = Field(
-        default=(0.5, 0.6, 0.7, 0.8, 0.9), description="accuracies to reach, fractions up to 1"
-    )
+    targets: Several[Share] = Field(default=(0.5, 0.6, 0.7, 0.8, 0.9), description="accuracies to reach, as fractions")
     last: Count | None = Field(default=None, description="evaluated rounds in the final mean; none: as the recipe says")
 
 

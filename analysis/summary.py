@@ -1,14 +1,11 @@
-"""Tidy tables over runs and seeds, from run directories and the results in them. This file imports no torch.
+"""Numbers of runs: how well they ended, what their answers say, and means over seeds. This file imports no torch.
 
-A row is one run: what it was (data, algorithm, partition, seed, and the settings in which the runs differ), how well it
-ended, and the numbers of every study that is there, as study.variable of the last round that was measured. Numbers of
-a question other than the default one are called study[question].variable.
+The numbers of an answer are called study.variable, of the last round that was measured; those of a question other than
+the default one are called study[question].variable.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +18,6 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import Answer
-from training.storage import toml
-from training.storage.atomic_files import write_atomically
-from training.storage.metrics import read as read_metrics
-from training.storage.run_directory import has_recipe, read_settings, runs_in
 from training.storage.verified_files import read_sealed
 
 Row = dict[str, Any]
@@ -37,79 +30,6 @@ ERROR = "_standard_error"  # how studies name what a number from a subset of the
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a text for a formula
 
 
-def collect(paths: Sequence[str | Path], *, last: int | None = None) -> list[Row]:
-    """One row per run. A path is a run directory, a folder of them, or a single .h5 file.
-
-    last: evaluated rounds in the mean of the final accuracy; by default each run's evaluation.last.
-    """
-    found: dict[Path, list[Path]] = {}
-    for path in map(Path, paths):
-        for run, results in _runs(path):
-            found.setdefault(run, [])
-            found[run] += [one for one in results if one not in found[run]]
-    settings = {run: _settings(run) for run in found}
-    differing = differences(list(settings.values()))
-    rows = []
-    for run, results in found.items():
-        own = settings[run]
-        row = {**_identity(run, own), **{key: own.get(key) for key in differing}}
-        if own:
-            row |= finals(metrics(run), last or int(own.get("evaluation.last", 10)))
-        for path in sorted(results, key=lambda one: (one.parent, one.stem != store.DEFAULT, one.stem)):
-            row = {**_numbers_in(path), **row}  # of two questions that give the same number, the default one's counts
-        rows.append(row)
-    columns = dict.fromkeys(key for row in rows for key in row)
-    return [{key: row.get(key) for key in columns} for row in rows]
-
-
-def _runs(path: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Run directories that a path means, with their results."""
-    if path.suffix == ".h5":
-        above = path.parents[2] if len(path.parents) > 2 and path.parents[1].name == FOLDER else path.parent
-        yield above, [path]
-        return
-    if has_recipe(path):
-        yield path, _results(path)
-        return
-    inside = sorted(runs_in(path, depth=1))
-    if not inside and not _results(path):
-        raise ValueError(f"{path}: neither a run directory nor a folder of them, nor does it hold results (.h5)")
-    for run in inside or [path]:
-        yield run, _results(run)
-
-
-def _results(run: Path) -> list[Path]:
-    return store.find_answers(run / FOLDER)
-
-
-def _settings(run: Path) -> Row:
-    """Every setting of a run by its dotted key; none for a model that was not trained here."""
-    return dict(toml.flatten(read_settings(run))) if has_recipe(run) else {}
-
-
-def _identity(run: Path, settings: Row) -> Row:
-    if not settings:
-        return {"run": run.name}
-    skew = next((settings[f"partition.{key}"] for key in SKEWS if f"partition.{key}" in settings), None)
-    return {
-        "run": run.name,
-        "data": settings.get("data.name"),
-        "algorithm": settings.get("algorithm.name"),
-        "model": settings.get("model.name"),
-        "partition": settings.get("partition.name"),
-        "alpha": skew,
-        "clients": settings.get("partition.clients"),
-        "seed": settings.get("seed"),
-    }
-
-
-def differences(settings: Sequence[Row]) -> list[str]:
-    """Dotted keys in which runs differ, but for the seed, what an identity names already, and mere book-keeping."""
-    named = {f"{table}.name" for table in ("data", "algorithm", "model", "partition")}
-    named |= {f"partition.{key}" for key in (*SKEWS, "clients")}
-    return [key for key in differing(settings) if key not in named]
-
-
 def differing(settings: Sequence[Row]) -> list[str]:
     """Dotted keys in which runs differ, but for the seed and mere book-keeping."""
     keys = dict.fromkeys(key for one in settings for key in one)
@@ -120,11 +40,6 @@ def differing(settings: Sequence[Row]) -> list[str]:
         and not key.startswith(UNTOLD_TABLES)
         and len({json.dumps(one.get(key), sort_keys=True, default=str) for one in settings if one}) > 1
     ]
-
-
-def metrics(run: Path) -> list[Row]:
-    """Records of finished rounds, verified by their seals; a last line cut short by a kill is left out."""
-    return read_metrics(run)
 
 
 def status(run: Path) -> Row | None:
@@ -149,14 +64,6 @@ def finals(records: Sequence[Row], last: int) -> Row:
     return row
 
 
-def _numbers_in(path: Path) -> Row:
-    answer = store.read(path)
-    try:
-        return numbers(answer)
-    except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: not results of {answer.study} as this version writes them ({error})") from None
-
-
 def numbers(answer: Answer) -> Row:
     """The numbers of an answer: those that papers name, then every other as study.variable."""
     row: Row = NAMED[answer.study](answer.data) if answer.study in NAMED else {}
@@ -173,8 +80,7 @@ def _last_numbers(data: xr.Dataset) -> Iterator[tuple[str, float]]:
             continue
         values = _last_round(found)
         if "client" in values.dims and values.dtype.kind == "f":
-            mean = mean_known(values.transpose("client", ...).values)
-            values = values.isel(client=0, drop=True).copy(data=mean)
+            values = values.mean("client")
         if not values.dims:
             yield str(name), float(values)
         elif len(values.dims) == 1 and values[values.dims[0]].dtype.kind in "OUS":
@@ -301,25 +207,6 @@ def group(rows: Sequence[Row], by: Sequence[str]) -> list[Row]:
 
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def to_csv(rows: Sequence[Row], path: Path | None = None) -> str:
-    """Rows as CSV, columns in order of first appearance, numbers to the last digit; written to a path if given."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([harmless(column) for column in columns])
-    for row in rows:
-        writer.writerow([_cell(row.get(column)) for column in columns])
-    if path is not None:
-        write_atomically(path, text.getvalue().encode())
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return json.dumps(value) if isinstance(value, (list, dict)) else harmless(value)
 
 
 def harmless(value: Any) -> Any:

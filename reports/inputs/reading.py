@@ -18,7 +18,7 @@ from analysis.summary import SKEWS
 from reports.inputs.personal import Personal, name_apart, read_answer, read_json
 from reports.inputs.progress import Progress, determine_progress
 from reports.inputs.recipes import Settings, find_table
-from training.storage import run_directory
+from training.storage import metrics, run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.npz import read_npz
 from training.storage.run_directory import CONFIG, PROVENANCE
@@ -78,7 +78,7 @@ def _check_kind(path: Path, table: Settings, key: str, kind: type) -> None:
 
 def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]] | None:
     """Read the records of finished rounds; None where they cannot be trusted."""
-    return attempt(problems, run / "metrics.jsonl", summary.metrics, run)
+    return attempt(problems, run / "metrics.jsonl", metrics.read, run)
 
 
 def read_progress(run: Path, settings: Settings, done: int | None, problems: list[str]) -> Progress:

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from analysis import exports, runner, store, summary
+from analysis import exports, runner, store
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes
@@ -33,7 +33,6 @@ class Results:
             "piece": Reader(read_piece),
             "read": Reader(lambda folder: store.read(folder / FILE)),
             "verify": Reader(verify),
-            "numbers": Reader(lambda folder: summary.collect([folder / FILE])),
             "check": Reader(check_run, lines=MANY),
             "report": Reader(report_run, lines=MANY),
             "import": Reader(lambda folder: exports.import_goldstein(folder / SURFACE), protected=False),
@@ -44,7 +43,7 @@ class Results:
             return Case("import", {SURFACE: self._surface(rng)})
         if rng.random() < 0.1:
             return self._spoil_piece(rng)
-        reader = rng.choice(("read", "read", "verify", "numbers", "check", "report"))
+        reader = rng.choice(("read", "read", "verify", "check", "report"))
         if rng.random() < 0.4:
             return Case(reader, {FILE: spoil_bytes(rng, self.sound, [self.surface])})
         content = edit(rng, self.sound[: -store.SEAL_SIZE])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import Answer
-from training.storage.verified_files import read_sealed
 
 Row = dict[str, Any]
 FOLDER = "analysis"  # of results, in a run directory
@@ -40,17 +38,6 @@ def differing(settings: Sequence[Row]) -> list[str]:
         and not key.startswith(UNTOLD_TABLES)
         and len({json.dumps(one.get(key), sort_keys=True, default=str) for one in settings if one}) > 1
     ]
-
-
-def status(run: Path) -> Row | None:
-    """Where training stands, as its status.json says: state, round and message; None where there is no such file."""
-    path = run / "status.json"
-    if not path.exists():
-        return None
-    found = read_sealed(path)
-    if not isinstance(found.get("state"), str) or type(found.get("round")) is not int:
-        raise ValueError(f"{path}: must hold a state and a round; landscape check says more")
-    return found
 
 
 def finals(records: Sequence[Row], last: int) -> Row:

@@ -21,7 +21,7 @@ from reports.inputs.recipes import Settings, find_table
 from training.storage import metrics, run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.npz import read_npz
-from training.storage.run_directory import CONFIG, PROVENANCE
+from training.storage.run_directory import CONFIG, PROVENANCE, STATUS
 from training.storage.verified_files import parse_object, read_sealed, read_small
 
 COUNTED = 10_000_000  # clients times classes; a picture of more would show nothing
@@ -87,7 +87,8 @@ def read_progress(run: Path, settings: Settings, done: int | None, problems: lis
     settings: its recipe.
     done: rounds on record; None where the record cannot be trusted.
     """
-    status = attempt(problems, run / "status.json", summary.status, run)
+    path = run / STATUS
+    status = attempt(problems, path, run_directory.read_status, run) if path.exists() else None
     planned = find_table(settings, "rounds").get("count")
     found = determine_progress(status, done or 0, planned if isinstance(planned, int) else None)
     if found.state == "finished" and status is not None and done is not None and done < status["round"]:

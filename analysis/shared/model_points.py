@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from analysis.study import variable
+from analysis.study import Piece, variable
 from analysis.subjects import Subject
 from landscape import Layout, Objective
 from training.storage.atomic_files import DamagedError
 
 FORWARD = 1 / 3  # of the cost of a gradient
+Measure = Callable[[int | None], Mapping[str, ArrayLike]]
 NOBODY = -1  # the client of a global model, in files
 
 
@@ -135,3 +137,42 @@ def make_objective(subject: Subject, policy: str, split: str, limit: int | None)
     if split == "train":
         return train
     return other.objective(split, limit=limit).with_statistics_from(train)
+
+
+def load_model(subject: Subject, piece: Piece) -> Tensor:
+    """The model that a piece is about: a participant's, or the server's."""
+    return ModelPoint(0, piece.round, piece.client).load([subject], "server")
+
+
+def describe_views(
+    piece: Piece,
+    clients: Sequence[int],
+    measure_on: Measure,
+    axis: str,
+    about: Mapping[str, str],
+    everyone: bool = True,
+) -> dict[str, xr.Variable]:
+    """A participant's model on its own data and on everyone's; or the global one on everyone's and on each client's.
+
+    piece: of the participant, or of the global model.
+    clients: on whose data the global model is seen.
+    measure_on: measures the model on a client's data, or on everyone's (None): numbers, or arrays over `axis`.
+    about: long names of what it measures; {model} stands for which model on which data.
+    everyone: whether a participant's model is seen on everyone's data too.
+    """
+    if piece.client is not None:
+        views = {"local": ("the client's model on its own data", measure_on(piece.client))}
+        if everyone:
+            views["global"] = ("the client's model on everyone's data", measure_on(None))
+    else:
+        views = {"global_model": ("the global model on everyone's data", measure_on(None))}
+        if clients:
+            each = [measure_on(client) for client in clients]
+            stacked = {name: np.stack([one[name] for one in each]) for name in about}
+            views["global_model_on_client"] = ("the global model on each client's data", stacked)
+    found = {}
+    for prefix, (model, values) in views.items():
+        for name, text in about.items():
+            dims = ("client", axis) if prefix == "global_model_on_client" else (axis,)
+            found[f"{prefix}_{name}"] = variable(dims[: np.ndim(values[name])], values[name], text.format(model=model))
+    return found

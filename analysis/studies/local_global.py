@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from analysis.shared.distances import distance
-from analysis.shared.model_points import local_models
+from analysis.shared.model_points import describe_views, load_model, local_models
 from analysis.shared.spread import PARTS, quotient_errors
 from analysis.study import (
     Clients,
@@ -33,12 +33,15 @@ from analysis.study import (
 )
 from analysis.subjects import Subject
 from landscape import Objective, eigenpairs
-from landscape.operators import Operator, SumOperator
-from landscape.results import Eigenpairs
+from landscape.operators import SumOperator
 from training.settings import settings
 
-STANDARD_ERROR = "their standard errors, as estimates of those on all examples; 0 where all were seen"
-EVERYONE = "everyone's data"
+MEASURES = {  # what is measured of a model on some data -> what it means
+    "eigenvalue": "eigenvalues of {model}",
+    "standard_error": "their standard errors, as estimates of those on all examples; 0 where all were seen",
+    "residual": "their residuals",
+    "loss": "loss of {model}",
+}
 
 
 @settings
@@ -77,50 +80,28 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
 
 def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One model, on everyone's data and on single clients'."""
-    theta = subject.point(piece.round) if piece.client is None else subject.local_points(piece.round)[piece.client]
     objectives = {k: subject.objective("train", k, limit=settings.limit) for k in subject.clients}
-    operators = {k: objective.hessian(theta.to(objective.dtype)) for k, objective in objectives.items()}
-    shares = subject.shares(subject.clients)
-    at = theta.to(objectives[0].dtype)
-
-    def solve(operator: Operator) -> Eigenpairs:
-        return eigenpairs(operator, settings.top, tol=settings.tol, seed=settings.seed)
-
-    wide = solve(SumOperator([operators[k] for k in shares], list(shares.values())))
+    theta = load_model(subject, piece).to(objectives[0].dtype)
+    operators = {k: objective.hessian(theta) for k, objective in objectives.items()}
     losses = {k: objective.loss(theta) for k, objective in objectives.items()}
-    errors = combine_errors(objectives, shares, at, wide.vectors)
-    loss = float(sum(shares[k] * losses[k] for k in shares))
-    if piece.client is None:
-        near = [solve(operators[k]) for k in shares]
-        spread = [quotient_errors(objectives[k], at, pair.vectors) for k, pair in zip(shares, near, strict=True)]
-        found = _describe("global_model", f"the global model on {EVERYONE}", wide.values, errors, wide.residuals, loss)
-        values, residuals = ([getattr(pair, name) for pair in near] for name in ("values", "residuals"))
-        whose = "the global model on each client's data"
-        found |= _describe("global_model_on_client", whose, values, spread, residuals, list(losses.values()))
-        coords = {"client": list(shares)}
-    else:
-        own = solve(operators[piece.client])
-        own_errors = quotient_errors(objectives[piece.client], at, own.vectors)
-        whose, own_loss = "the client's model on", losses[piece.client]
-        found = _describe("local", f"{whose} its own data", own.values, own_errors, own.residuals, own_loss)
-        found |= _describe("global", f"{whose} {EVERYONE}", wide.values, errors, wide.residuals, loss)
+    shares = subject.shares(subject.clients)
+
+    def measure_on(client: int | None) -> dict[str, ArrayLike]:
+        everyone = SumOperator([operators[k] for k in shares], list(shares.values()))
+        operator = everyone if client is None else operators[client]
+        pairs = eigenpairs(operator, settings.top, tol=settings.tol, seed=settings.seed)
+        found: dict[str, ArrayLike] = {"eigenvalue": pairs.values, "residual": pairs.residuals}
+        if client is None:
+            errors = combine_errors(objectives, shares, theta, pairs.vectors)
+            return found | {"standard_error": errors, "loss": sum(shares[k] * losses[k] for k in shares)}
+        errors = quotient_errors(objectives[client], theta, pairs.vectors)
+        return found | {"standard_error": errors, "loss": losses[client]}
+
+    found = describe_views(piece, list(shares), measure_on, "rank", MEASURES)
+    if piece.client is not None:
         found["distance"] = scalar(distance(theta, subject.point(piece.round)), "||w_k - w||")
-        coords = {}
+    coords = {"client": list(shares)} if piece.client is None else {}
     return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1), **coords})
-
-
-def _describe(
-    prefix: str, whose: str, values: ArrayLike, errors: ArrayLike, residuals: ArrayLike, loss: ArrayLike
-) -> dict[str, xr.Variable]:
-    """Variables of a model on some data; with an axis for clients where there is a loss for each of them."""
-    clients = ("client",) * np.ndim(loss)
-    axes = (*clients, "rank")
-    return {
-        f"{prefix}_eigenvalue": variable(axes, values, f"eigenvalues of {whose}"),
-        f"{prefix}_standard_error": variable(axes, errors, STANDARD_ERROR),
-        f"{prefix}_residual": variable(axes, residuals, "their residuals"),
-        f"{prefix}_loss": variable(clients, loss, f"loss of {whose}"),
-    }
 
 
 def combine_errors(

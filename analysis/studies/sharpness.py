@@ -7,16 +7,14 @@ kinds, which rescaling a network does not change, and the average over random pe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import participants
+from analysis.shared.model_points import describe_views, load_model, participants
 from analysis.shared.spread import PARTS, deal, standard_error
 from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed, Study, names_among, variable
 from analysis.subjects import Subject
@@ -96,39 +94,20 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
 
 def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One model, on everyone's data and on single clients'."""
-    theta = subject.point(piece.round) if piece.client is None else subject.local_points(piece.round)[piece.client]
+    theta, clients = load_model(subject, piece), subject.clients[: settings.clients]
 
     def measure_on(client: int | None) -> dict[str, Floats]:
         return _measure_kinds(subject.objective("train", client, limit=settings.limit), settings, theta)
 
-    found: dict[str, xr.Variable] = {}
+    found = describe_views(piece, clients, measure_on, "kind", MEASURES, settings.everyone)
     coords: dict[str, object] = {
         "kind": variable("kind", settings.kinds, "kind of sharpness"),
         "radius": variable("kind", [settings.radius_of(kind) for kind in settings.kinds], "radius or deviation"),
     }
-    if piece.client is not None:
-        found |= _describe("local", "kind", "the client's model on its own data", measure_on(piece.client))
-        if settings.everyone:
-            found |= _describe("global", "kind", "the client's model on everyone's data", measure_on(None))
-    else:
-        found |= _describe("global_model", "kind", "the global model on everyone's data", measure_on(None))
-        if clients := subject.clients[: settings.clients]:
-            each = [measure_on(client) for client in clients]
-            stacked = {name: np.stack([one[name] for one in each]) for name in MEASURES}
-            model = "the global model on each client's data"
-            found |= _describe("global_model_on_client", ("client", "kind"), model, stacked)
-            coords["client"] = clients
+    if piece.client is None and clients:
+        coords["client"] = clients
     about = {"examples": subject.count(limit=settings.limit), "population": subject.count()}
     return xr.Dataset(found, coords, about)
-
-
-def _describe(
-    prefix: str, dims: str | tuple[str, ...], model: str, found: Mapping[str, ArrayLike]
-) -> dict[str, xr.Variable]:
-    """Variables of one model on some data."""
-    return {
-        f"{prefix}_{name}": variable(dims, found[name], text.format(model=model)) for name, text in MEASURES.items()
-    }
 
 
 def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> dict[str, Floats]:

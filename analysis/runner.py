@@ -24,7 +24,7 @@ from training.storage.atomic_files import DamagedError
 
 LONGEST_NAME = 60  # characters of a question's name
 Say = Callable[[str], object]
-Step = Callable[[int, int, str], object]  # (pieces done, pieces in all, name of the next)
+Step = Callable[[int, int], object]  # (pieces done, pieces in all)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def in_order(pieces: Sequence[Piece]) -> list[Piece]:
     return list(placed)
 
 
-def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path:
+def carry_out(planned: Plan, step: Step = lambda done, total: None, say: Say = print) -> Path:
     """Measure what is left of a plan and write its answer.
 
     step: called before each piece, and once at the end.
@@ -147,15 +147,13 @@ def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path
         say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and measured again")
     found: dict[Piece, xr.Dataset] = {}
     for place, piece in enumerate(planned.pieces):
-        if step is not None:
-            step(place, len(planned.pieces), piece.name)
+        step(place, len(planned.pieces))
         data = load_piece(planned, piece)
         if data is None:
             data = _measure(planned, piece, [found[earlier] for earlier in piece.after], say)
             save_piece(planned, piece, data)
         found[piece] = data
-    if step is not None:
-        step(len(planned.pieces), len(planned.pieces), "")
+    step(len(planned.pieces), len(planned.pieces))
     store.write(planned.path, finish(planned, found))
     for leftover in planned.path.parent.glob(f".{planned.path.stem}-*"):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -1,10 +1,12 @@
-"""Which run, round and client a model comes from, and what studies that compare models have in common."""
+"""Which run, round and client a model comes from, and how models are loaded, described and compared."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -13,9 +15,10 @@ from torch import Tensor
 
 from analysis.study import Piece, variable
 from analysis.subjects import Subject
-from landscape import Layout, Objective
+from landscape import Layout, Objective, directions
 from training.storage.atomic_files import DamagedError
 
+Reference = Literal["sent", "global"]
 FORWARD = 1 / 3  # of the cost of a gradient
 Measure = Callable[[int | None], Mapping[str, ArrayLike]]
 NOBODY = -1  # the client of a global model, in files
@@ -145,12 +148,7 @@ def load_model(subject: Subject, piece: Piece) -> Tensor:
 
 
 def describe_views(
-    piece: Piece,
-    clients: Sequence[int],
-    measure_on: Measure,
-    axis: str,
-    about: Mapping[str, str],
-    everyone: bool = True,
+    piece: Piece, clients: Sequence[int], measure_on: Measure, axis: str, about: Mapping[str, str], everyone: bool
 ) -> dict[str, xr.Variable]:
     """A participant's model on its own data and on everyone's; or the global one on everyone's and on each client's.
 
@@ -175,4 +173,33 @@ def describe_views(
         for name, text in about.items():
             dims = ("client", axis) if prefix == "global_model_on_client" else (axis,)
             found[f"{prefix}_{name}"] = variable(dims[: np.ndim(values[name])], values[name], text.format(model=model))
+    return found
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """The cosine of two vectors; NaN where one is zero or not known."""
+    defined = all(bool(one.any()) and not bool(one.isnan().any()) for one in (a, b))
+    return directions.cosine(a, b) if defined else math.nan
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """||a - b|| in float64."""
+    return float((a.double() - b.double()).norm())
+
+
+def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:
+    """What local models are compared with.
+
+    wanted: "sent", the point at which they began, which must be on record; or "global", the model made of them.
+    """
+    if wanted == "global":
+        return subject.point(round)
+    found = subject.sent_point(round)
+    if found is None:
+        kept = [str(one) for one in subject.rounds if subject.sent_point(one) is not None]
+        raise ValueError(
+            f"{subject.name}: round {round} does not keep the point that was sent; rounds that do: "
+            f'{", ".join(kept) or "none"}. Train with checkpoints.keep_locals = "all" (runs of earlier versions never '
+            'kept it), or set reference = "global" to compare with the model that was made of the local ones'
+        )
     return found

@@ -20,8 +20,7 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.distances import Reference, cosine, distance, find_reference
-from analysis.shared.model_points import local_models, participants
+from analysis.shared.model_points import Reference, cosine, distance, find_reference, local_models, participants
 from analysis.shared.outputs import compute_outputs
 from analysis.study import Datasets, Floats, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject

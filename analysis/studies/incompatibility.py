@@ -19,9 +19,15 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.dispersion import ClientSample, describe_dispersions
-from analysis.shared.distances import cosine, distance
-from analysis.shared.friendly import FRIENDLY, compare_batches, friendly_rate, rise_error
+from analysis.shared.dispersion import (
+    FRIENDLY,
+    ClientSample,
+    compare_batches,
+    describe_dispersions,
+    friendly_rate,
+    rise_error,
+)
+from analysis.shared.model_points import cosine, distance
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
 from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject

@@ -36,7 +36,7 @@ from analysis.subjects import SPLITS, Subject
 from landscape import barrier
 from landscape.geometry.surface import coordinates, sample, vector
 from landscape.layout import running_statistics
-from landscape.results import Barrier, Height, Line
+from landscape.results import Barrier, Line
 from training.settings import Count, Names, settings
 
 KINDS = ("run-run", "client-client", "client-global", "round-round")
@@ -211,9 +211,10 @@ def _join_parts(settings: Settings, inner: Line, outer: Line | None) -> dict[str
     x = list_outside(settings)
     at, found = int((x < 0).sum()), {}
     for name in ("loss", "error", "standard_error"):
-        near, far = getattr(inner, name), getattr(outer, name, None)
-        near = np.full(settings.steps, np.nan) if near is None else near
-        far = np.full(len(x), np.nan) if far is None else far
+        near, far = (
+            np.full(count, np.nan) if (values := getattr(line, name, None)) is None else values
+            for line, count in ((inner, settings.steps), (outer, len(x)))
+        )
         found[name] = variable("x", np.concatenate([far[:at], near, far[at:]]), FIELDS[name])
     return found
 
@@ -222,7 +223,8 @@ def _describe_barriers(between: Barrier) -> dict[str, xr.Variable]:
     """Barriers by every definition, and the points that were evaluated in search of them."""
     found = {}
     for quantity, height in (("loss", between.loss), ("error", between.error)):
-        heights, where = _list_heights(height)
+        heights = [getattr(height, name, np.nan) for name in DEFINITIONS]
+        where = [getattr(height, name, np.nan) for name in ("linear_where", "where", "where")]
         found[f"{quantity}_barrier"] = variable("definition", heights, f"barrier of the {quantity}")
         found[f"{quantity}_where"] = variable("definition", where, "gamma of the barrier")
     # as many columns for every line, however many points the two searches shared
@@ -237,13 +239,6 @@ def _describe_barriers(between: Barrier) -> dict[str, xr.Variable]:
         name: variable("refinement", values, about)
         for (name, about), values in zip(names.items(), refined.T, strict=True)
     }
-
-
-def _list_heights(height: Height | None) -> tuple[list[float], list[float]]:
-    """The barriers in the order of DEFINITIONS, and where on the line they are."""
-    if height is None:
-        return [np.nan] * 3, [np.nan] * 3
-    return [height.linear, height.mean, height.max], [height.linear_where, height.where, height.where]
 
 
 def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:

@@ -14,8 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from analysis.shared.distances import distance
-from analysis.shared.model_points import describe_views, load_model, local_models
+from analysis.shared.model_points import describe_views, distance, load_model, local_models
 from analysis.shared.spread import PARTS, quotient_errors
 from analysis.study import (
     Clients,
@@ -97,7 +96,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
         errors = quotient_errors(objectives[client], theta, pairs.vectors)
         return found | {"standard_error": errors, "loss": losses[client]}
 
-    found = describe_views(piece, list(shares), measure_on, "rank", MEASURES)
+    found = describe_views(piece, list(shares), measure_on, "rank", MEASURES, everyone=True)
     if piece.client is not None:
         found["distance"] = scalar(distance(theta, subject.point(piece.round)), "||w_k - w||")
     coords = {"client": list(shares)} if piece.client is None else {}

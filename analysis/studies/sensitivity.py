@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.distances import Reference, find_reference
-from analysis.shared.model_points import local_models
+from analysis.shared.model_points import Reference, find_reference, local_models
 from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout

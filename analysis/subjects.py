@@ -130,6 +130,14 @@ class Subject(ABC):
         sizes = {client: self.count("train", client) for client in clients}
         return {client: size / sum(sizes.values()) for client, size in sizes.items()}
 
+    def select_with(self, wanted: str, *models: str) -> list[int]:
+        """The same rounds as `select`; an error if one of them has not all of these global models."""
+        rounds = self.select(wanted)
+        for round in rounds:
+            for model in models:
+                self.point(round, model)
+        return rounds
+
     def select(self, wanted: str) -> list[int]:
         """Rounds by words: "last", "all", "every 10", or numbers "0,50,100"."""
         if wanted == "all":

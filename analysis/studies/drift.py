@@ -31,6 +31,7 @@ from landscape.results import standard_error
 from training.rules.loss_terms import divergence
 from training.settings import Positive, settings
 
+Points = Mapping[int, Tensor]  # by client
 PROXIMAL_LOSS = "KL(softmax(z_ref / tau) || softmax(z_k / tau)) on the client's own data, tau = {tau:g}"
 ANGLE = "cosine of the proximal gradient at w_k and the whole way back, ref - w_k"
 AVERAGED = {  # variables whose mean over participants, or over pairs of them, is part of the answer
@@ -109,11 +110,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
 
 
 def _compare_with_global(
-    models: Mapping[int, Tensor],
-    updates: Mapping[int, Tensor],
-    shares: Mapping[int, float],
-    w: Tensor,
-    layout: Layout,
+    models: Points, updates: Points, shares: Mapping[int, float], w: Tensor, layout: Layout
 ) -> dict[str, xr.Variable]:
     """Every participant's model beside the global one, and its update beside the mean of all."""
     mean = sum((shares[client] * update for client, update in updates.items()), torch.zeros_like(w))
@@ -121,22 +118,19 @@ def _compare_with_global(
         [distance(layout.view(model, entry), layout.view(w, entry)) for entry in layout.entries]
         for model in models.values()
     ]
+    far = [distance(model, w) for model in models.values()]
+    norms, lengths = ([float(one.double().norm()) for one in some.values()] for some in (models, updates))
     angles = [cosine(update, mean) for update in updates.values()]
     return {
-        "distance": _each(
-            (distance(model, w) for model in models.values()), "||w_k - w||, w the global model of the round"
-        ),
+        "distance": _each(far, "||w_k - w||, w the global model of the round"),
         "layer_distance": variable(("client", "layer"), by_layer, "||w_k - w|| within the tensor"),
-        "model_norm": _each((float(model.double().norm()) for model in models.values()), "||w_k||"),
-        "update_norm": _each(
-            (float(update.double().norm()) for update in updates.values()),
-            "||D_k||, D_k = w_k - what was sent; NaN where that is not on record",
-        ),
+        "model_norm": _each(norms, "||w_k||"),
+        "update_norm": _each(lengths, "||D_k||, D_k = w_k - what was sent; NaN where that is not on record"),
         "update_cosine": _each(angles, "cosine of D_k and the mean update sum p_k D_k"),
     }
 
 
-def _compare_pairs(models: Mapping[int, Tensor], updates: Mapping[int, Tensor]) -> dict[str, xr.Variable]:
+def _compare_pairs(models: Points, updates: Points) -> dict[str, xr.Variable]:
     """Every two participants' models; nothing where there is only one."""
     pairs = list(itertools.combinations(models, 2))
     if not pairs:
@@ -153,7 +147,7 @@ def _compare_pairs(models: Mapping[int, Tensor], updates: Mapping[int, Tensor]) 
 
 
 def _measure_proximal(
-    subject: Subject, settings: Settings, round: int, points: Mapping[int, Tensor], size: int
+    subject: Subject, settings: Settings, round: int, points: Points, size: int
 ) -> dict[str, xr.Variable]:
     """L_p of every participant's model, and the angle of its whole update with the proximal gradient there."""
     about = {

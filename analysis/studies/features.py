@@ -79,10 +79,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     count = min(settings.count, subject.count(settings.split))
     if settings.perplexity >= count:
         raise ValueError(f"perplexity must be below the number of examples, {count}; got {settings.perplexity:g}")
-    rounds = subject.select(settings.rounds)
-    for round in rounds:
-        for model in settings.models:
-            subject.point(round, model)
+    rounds = subject.select_with(settings.rounds, *settings.models)
     return [ModelPiece(round, model=model, passes=count / 3) for model in settings.models for round in rounds]
 
 

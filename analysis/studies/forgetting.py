@@ -85,9 +85,7 @@ def local_models(subject: Subject, settings: Settings, round: int) -> dict[int, 
 
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the global model of each round, and one for each participant's model."""
-    rounds = subject.select(settings.rounds)
-    for round in rounds:
-        subject.point(round, settings.model)
+    rounds = subject.select_with(settings.rounds, settings.model)
     count = len(everyones_examples(subject, settings)[1])
     sizes = {k: subject.count(settings.client_split, k) for k in subject.clients[: settings.clients]}
     planned = []

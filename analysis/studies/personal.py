@@ -65,9 +65,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
         len(run.federation.client_indices[client]) for client in sample_clients(run.federation, settings.clients)
     )
     whole_run = run.recipe.rounds.count * run.recipe.local.epochs
-    rounds = run.select(settings.rounds)
-    for round in rounds:
-        run.point(round, settings.model)
+    rounds = run.select_with(settings.rounds, settings.model)
     return [
         StrategyPiece(round, strategy=name, passes=EPOCHS.get(name, whole_run) * examples, vectors=4)
         for round in rounds

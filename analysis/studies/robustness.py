@@ -109,9 +109,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the images as they are, and one for each corruption."""
     inputs, _ = examples(subject, settings)
     find_greys(subject, settings, inputs.shape[1])
-    rounds = subject.select(settings.rounds)
-    for round in rounds:
-        subject.point(round, settings.model)
+    rounds = subject.select_with(settings.rounds, settings.model)
     passes = len(inputs) * len(rounds) / 3
     applied, _ = choose_corruptions(subject, settings)
     corrupted = [CorruptionPiece(corruption=name, passes=passes * len(settings.severities)) for name in applied]

@@ -53,7 +53,7 @@ def analyze(
     with nullcontext() if dry_run else hold_folders(subjects, studies, out):
         plans = make_plans(subjects, studies, chosen, console=console, out=out, name=name)
         show_plans(plans, console)
-        return [] if dry_run else carry_out(plans, console)
+        return carry_out(plans, console) if plans and not dry_run else []
 
 
 @contextmanager

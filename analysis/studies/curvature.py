@@ -12,18 +12,16 @@ always the largest, and often not converged: their residuals say by how much.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 import xarray as xr
 from pydantic import Field
 
 from analysis.shared.spread import quotient_errors
-from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, scalar, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
 from landscape import Operator, eigenpairs, power_iteration, spectral_density, trace
-from training.settings import Count, Positive, Whole, settings
+from training.settings import Whole, settings
 
 PUBLISHED_STEPS = 20  # of power iteration for each eigenvalue: FedGloSS, appendix D.3; FedSAM, appendix C.4
 DENSITY_STEPS = 80  # Lanczos steps of each probe of the density, as Ghorbani et al. 2019 take
@@ -36,25 +34,22 @@ class Settings:
     rounds: Rounds = "all"
     model: Model = "final"
     split: Split = Field(default="train", description="data of the loss")
-    top: Count = Field(default=5, description="how many of the largest eigenvalues")
-    tol: Positive = Field(default=1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
+    top: Top = 5
+    tol: Tolerance = 1e-3
     published: bool = Field(
         default=False, description="the papers' number too: at most 20 power iterations for each eigenvalue"
     )
     smallest: bool = Field(default=False, description="the smallest eigenvalue too")
     density: Whole = Field(default=0, description="probes of the spectral density, 10 or so; 0: no density")
-    density_rounds: Rounds = Field(
-        default="last", description="rounds whose density is taken, which costs many times what eigenvalues do"
-    )
+    density_rounds: Rounds = Field(default="last", description="rounds whose density is taken, which takes long")
     trace: Whole = Field(default=0, description="probes of the trace, 100 or so; 0: no trace")
     limit: Limit = None
     warm: bool = Field(default=True, description="start each round from the eigenvectors of the round before")
     seed: Seed = 0
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each round; with a warm start each comes after the one before."""
-    (subject,) = subjects
     everyone, count = subject.count(settings.split), subject.count(settings.split, limit=settings.limit)
     # a product costs about 1.5 gradients; 10 + 4 k products find k pairs (measured on LeNet and ResNet), and k more
     # tell their standard errors on a subset
@@ -79,10 +74,8 @@ def rounds_with_density(subject: Subject, settings: Settings) -> list[int]:
     return [round for round in subject.select(settings.density_rounds) if round in rounds]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """The spectrum of one round."""
-    (subject,) = subjects
-    assert piece.round is not None
     objective = subject.objective(settings.split, limit=settings.limit)
     theta = subject.point(piece.round, settings.model).to(objective.dtype)
     operator = objective.hessian(theta)
@@ -138,11 +131,4 @@ def _measure_more(operator: Operator, settings: Settings, *, density: bool) -> d
     return found
 
 
-STUDY = Study(
-    name="curvature",
-    about="largest Hessian eigenvalues of the global model over rounds, with residuals; density and trace if asked",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="003 T1 F5, 002 T8 F7, 004 F4",
-)
+STUDY = Study("curvature", __doc__, Settings, pieces, measure, papers="003 T1 F5, 002 T8 F7, 004 F4")

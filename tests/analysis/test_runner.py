@@ -34,13 +34,13 @@ class Counted:
         self.fail_at: str | None = None
         self.error: Exception = RuntimeError("stop")
 
-    def pieces(self, subjects: Sequence[Run], settings: Settings) -> list[Piece]:
+    def pieces(self, run: Run, settings: Settings) -> list[Piece]:
         planned: list[Piece] = []
-        for round in subjects[0].select(settings.rounds):
+        for round in run.select(settings.rounds):
             planned.append(Piece(round, passes=10.0, after=tuple(planned)))
         return planned
 
-    def measure(self, subjects: Sequence[Run], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> Any:
+    def measure(self, run: Run, settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> Any:
         if piece.name == self.fail_at:
             raise self.error
         self.asked.append(piece.name)
@@ -56,7 +56,7 @@ class Counted:
     def study(self) -> Study:
         return Study(
             name="counted",
-            about="",
+            doc="",
             settings=Settings,
             rounds=lambda subject, settings: subject.select(settings.rounds),
             pieces=self.pieces,

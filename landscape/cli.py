@@ -156,6 +156,16 @@ def report(
         list[str] | None,
         typer.Option(help="Show only answers of this name, where a study has one (analyze --name); may be repeated."),
     ] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(help="Setting whose values are rows of one more table: algorithm, local.epochs; may be repeated."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="Setting whose values are its columns: partition.alpha; may be repeated.")
+    ] = None,
+    quantity: Annotated[
+        str, typer.Option(help="What that table shows: accuracy, best_accuracy, lambda_1, communication, ...")
+    ] = "accuracy",
 ) -> None:
     """Make figures, tables and a web page from the results of analyze. Needs no torch."""
     from reports import command
@@ -169,6 +179,9 @@ def report(
         animate=animate,
         bold=bold,
         questions=question or [],
+        rows=rows or [],
+        columns=columns or [],
+        quantity=quantity,
     )
 
 

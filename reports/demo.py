@@ -79,7 +79,7 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
             path, count = opening.find_run(out, recipe), recipe.rounds.count
             if not find_end(path, recipe):
                 about = Run(path, recipe.model_dump(exclude_none=True), [])
-                move = bar(f"train {about.algorithm}, {about.heterogeneity}")
+                move = bar(f"train {about.method}, {about.heterogeneity}")
                 path = train_recipe(
                     recipe,
                     out,
@@ -117,7 +117,7 @@ def conclude(paths: Sequence[Path], console: Console) -> None:
         accuracy = row.get("swa_final_accuracy") or row["final_accuracy"]
         seen = "one class" if _alpha(one) == 0 else "all classes"
         local = f"{row['local_lambda_1']:.3g} → {row['global_lambda_1']:.3g}"
-        table.add_row(seen, one.algorithm, f"{100 * accuracy:.1f} %", f"{row['lambda_1']:.3g}", local)
+        table.add_row(seen, one.method, f"{100 * accuracy:.1f} %", f"{row['lambda_1']:.3g}", local)
     console.print(table)
     console.print("sharpness: the largest eigenvalue of the Hessian of the training loss; lower is flatter")
 

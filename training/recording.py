@@ -23,9 +23,14 @@ from training.methods.method import Method
 from training.rules.base import GradientFunction, LossTerm
 from training.rules.context import ClientContext
 from training.rules.perturbations import NoPerturbation
-from training.rules.vectors import Vectors, norm, unit
+from training.rules.vectors import Part, Vectors, norm, unit
 
 SENT = ("direction", "momentum", "global_control")  # a server's estimate of the global gradient, by name in its message
+
+
+Call = tuple[
+    Tensor, LossTerm | None, int | None, Part, Tensor
+]  # the arguments of a gradient function, and its gradient
 
 
 class StepGradients(GradientFunction, Protocol):
@@ -40,20 +45,25 @@ class RecordedGradients:
 
     def __init__(self, gradient_at: StepGradients):
         self.gradient_at = gradient_at
-        self.calls: list[tuple[Tensor, LossTerm | None, int | None, Tensor]] = []
-        self.extra: list[tuple[Tensor, LossTerm | None, int | None, Tensor]] = []  # for the record only
+        self.calls: list[Call] = []
+        self.extra: list[Call] = []  # for the record only
 
-    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
-        gradient = self.gradient_at(point, loss_term, half)
-        self.calls.append((point, loss_term, half, gradient))
+    def __call__(
+        self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None, part: Part = "all"
+    ) -> Tensor:
+        gradient = self.gradient_at(point, loss_term, half, part)
+        self.calls.append((point, loss_term, half, part, gradient))
         return gradient
 
-    def recall(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+    def recall(
+        self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None, part: Part = "all"
+    ) -> Tensor:
         """Return the gradient that was taken at this very point, or else compute one without any effect."""
-        for known, asked, taken, gradient in (*self.calls, *self.extra):
-            if known is point and asked == loss_term and taken == half:
+        for known, *how, gradient in (*self.calls, *self.extra):
+            if known is point and how == [loss_term, half, part]:
                 return gradient
-        self.extra.append((point, loss_term, half, self.gradient_at.make_silent_copy()(point, loss_term, half)))
+        gradient = self.gradient_at.make_silent_copy()(point, loss_term, half, part)
+        self.extra.append((point, loss_term, half, part, gradient))
         return self.extra[-1][-1]
 
     @property

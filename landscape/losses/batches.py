@@ -207,7 +207,7 @@ def choose_stratified(labels: Tensor | None, total: int, count: int, generator: 
     classes, sizes = np.unique(names, return_counts=True)
     shares = sizes * count / total
     quota = np.floor(shares).astype(int)
-    for place in np.argsort(quota - shares, kind="stable")[: count - quota.sum()]:
-        quota[place] += 1
+    for index in np.argsort(quota - shares, kind="stable")[: count - quota.sum()]:
+        quota[index] += 1
     chosen = [order[names[order] == name][:wanted] for name, wanted in zip(classes, quota, strict=True)]
     return torch.from_numpy(np.sort(np.concatenate(chosen)))

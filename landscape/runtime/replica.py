@@ -206,7 +206,7 @@ def recompute_statistics(
     Garipov et al. 2018. The variance is the mean of batch variances, so it depends a little on chunk_size.
     """
     flags = [(norm, norm.training, norm.momentum) for norm in replica.norms]
-    seen = 0
+    total = 0
     # zeros, not the old values: the first batch weighs 1, but 0 * NaN of a diverged point would stay for ever
     fresh = [torch.zeros_like(buffer) for buffer in running_statistics(replica.module).values()]
     replica.bind_statistics(fresh)
@@ -215,9 +215,9 @@ def recompute_statistics(
             for norm in replica.norms:
                 norm.train()
             for count, batch in batches:
-                seen += count
+                total += count
                 for norm in replica.norms:
-                    norm.momentum = count / seen
+                    norm.momentum = count / total
                 forward(batch)
     finally:
         for norm, training, momentum in flags:

@@ -84,7 +84,7 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     content["model"] = _choose_digits_model(content.get("model", {}))
     if partition.get("clients", 1) > 1:
         partition["clients"] = max(partition["clients"] // 5, 10)
-        rounds["participants"] = min(max(round(0.4 * rounds.get("participants", 5)), 2), partition["clients"])
+        rounds["participants"] = min(max(round(0.4 * rounds.get("participants", 5)), 3), partition["clients"])
     if "classes_per_client" in partition and classes > 10:
         partition["classes_per_client"] = max(round(partition["classes_per_client"] * 20 / classes), 1)
     if partition.get("name") == "dirichlet_by_class":
@@ -101,7 +101,7 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     local["batch_size"] = min(local.get("batch_size", 64), 16)
     local["epochs"] = math.ceil(math.log2(local.get("epochs", 1) + 1))  # 1, 2, 5, 10 -> 1, 2, 3, 4
     wanted = DIGITS_LR * (1 - local.get("momentum", 0.0)) * local.get("lr", usual_lr) / usual_lr
-    _shorten(content, max(round(15 * math.log10(rounds.get("count", 10))), 10), wanted)
+    _shorten(content, max(round(10 * math.log10(rounds.get("count", 10))), 10), wanted)
     return content
 
 

@@ -19,7 +19,9 @@ from training.methods.method import Method
 from training.recording import Recorder
 from training.rules.base import GradientFunction, LossTerm, ModelOutput
 from training.rules.context import ClientContext
-from training.rules.vectors import Vectors, norm
+from training.rules.vectors import Part, Vectors, list_inside, norm
+
+OWN_STATISTICS = "own_statistics"  # the name of a client's running statistics among its vectors, where it keeps them
 
 
 class DivergenceError(RuntimeError):
@@ -85,7 +87,9 @@ class StepGradient:
         self.evaluations, self.loss = 0, math.nan
         self._views: dict[tuple[str, int | None], ModelOutput] = {}
 
-    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+    def __call__(
+        self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None, part: Part = "all"
+    ) -> Tensor:
         trainer, added = self.trainer, loss_term or self.trainer.method.loss_term
         chosen = select_half(len(self.targets), half)
         inputs, targets = self.inputs[chosen], self.targets[chosen]
@@ -97,14 +101,19 @@ class StepGradient:
             output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
         plain = trainer.dataset.task.loss(output.outputs, targets)
         loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
-        gradients = torch.autograd.grad(loss, trainer.replica.leaves, allow_unused=True, materialize_grads=True)
+        wanted = list_inside(trainer.layout, part)
+        inside = [leaf for leaf, chosen in zip(trainer.replica.leaves, wanted, strict=True) if chosen]
+        gradients = iter(torch.autograd.grad(loss, inside, allow_unused=True, materialize_grads=True))
         if self.strict and not (math.isfinite(float(loss.detach())) and math.isfinite(float(plain.detach()))):
             context = self.context
             raise DivergenceError(context.round + 1, context.clients[0], context.step + 1, context.lr)
         if self.evaluations == 0:
             self.loss = float(plain.detach())
         self.evaluations += 1
-        return torch.cat([gradient.reshape(-1) for gradient in gradients])
+        every = zip(trainer.replica.leaves, wanted, strict=True)
+        return torch.cat(
+            [(next(gradients) if chosen else torch.zeros_like(leaf)).reshape(-1) for leaf, chosen in every]
+        )
 
     def make_silent_copy(self) -> StepGradient:
         """Make a copy on the same batch whose calls have no effect: neither counted, nor seen by norm layers."""

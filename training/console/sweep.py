@@ -105,8 +105,8 @@ def _train_one(
             return train(recipe, out, name=name, backend=backend, workers=workers, on_round=watch, on_message=tell)
     except KeyboardInterrupt:
         kept = checkpoint_rounds(path)
-        place = f"from round {kept[-1]}" if kept else "from the beginning"
-        print_line(console, f"stopped. Nothing saved is lost: the same command resumes {place}")
+        start = f"from round {kept[-1]}" if kept else "from the beginning"
+        print_line(console, f"stopped. Nothing saved is lost: the same command resumes {start}")
         raise
     except ValueError as error:
         raise ValueError(str(error) if alone or str(path) in str(error) else f"{path.name}: {error}") from error
@@ -164,12 +164,13 @@ def describe_round(record: Record, count: int) -> str:
     record: its measurements. count: number of rounds of the run.
     """
     accuracy = record.get("accuracy")
-    swa = record.get("swa_accuracy")
+    swa, personal = record.get("swa_accuracy"), record.get("personal_accuracy")
     parts = [
         f"round {record['round']:>{len(str(count))}}/{count}",
         f"train loss {record['train_loss']:.4f}",
         f"accuracy {'-' if accuracy is None else f'{100 * accuracy:.2f} %'}",
         *([f"SWA {100 * swa:.2f} %"] if swa is not None else []),
+        *([f"own models {100 * personal:.2f} %"] if personal is not None else []),
         f"{record['seconds']:.2f} s",
     ]
     return "  ".join(parts)

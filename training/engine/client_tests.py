@@ -16,8 +16,8 @@ from landscape.losses.batches import Batch
 from landscape.rng import numpy_generator
 from landscape.runtime.replica import Replica
 from training.clients.trainer import ClientIndices
-from training.data.allocation import Ints
 from training.data.datasets import Dataset
+from training.data.dealing import Ints
 
 Accuracy = float | None  # None: there are no test examples
 

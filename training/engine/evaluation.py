@@ -13,7 +13,7 @@ from landscape.layout import running_statistics
 from landscape.runtime.replica import NORM
 from training.clients.trainer import LocalTrainer
 from training.data import datasets
-from training.data.allocation import Ints
+from training.data.dealing import Ints
 from training.engine.state import State
 from training.storage.metrics import Record
 from training.tasks.task import Task

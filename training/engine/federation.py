@@ -15,7 +15,7 @@ from torch import Tensor
 
 from landscape.layout import running_statistics
 from landscape.rng import numpy_generator
-from training.clients.local_training import DivergenceError
+from training.clients.local_training import OWN_STATISTICS, DivergenceError
 from training.clients.trainer import ClientIndices, LocalTrainer
 from training.config import Recipe
 from training.data import datasets, partition
@@ -93,6 +93,11 @@ class Federation:
         assert self.client_tests is not None
         begun = self.begin()
         return self.client_tests.score_all(begun.w, begun.statistics)
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether every client keeps the running statistics of its norm layers to itself."""
+        return self.recipe.rounds.statistics == "own" and self.trainer.read_statistics().numel() > 0
 
     @property
     def policy(self) -> str:
@@ -183,13 +188,15 @@ class Federation:
         """
         method = self.method
         fresh = method.init_client(self.trainer.layout, start)
+        if self.keeps_statistics:
+            fresh[OWN_STATISTICS] = self.begin().statistics
         remembered = {k: state.clients.get(k, fresh) for k in weights}
         message = method.make_message(state.w, state.server)
         broadcast = Broadcast(start, message, state.statistics, self.compute_lr(state.round), state.round)
         exchange = Exchange(RoundAggregate(broadcast, self.recipe.local.momentum, weights), dict(state.clients))
         for result in executor.run(broadcast, [Participant(k, remembered[k]) for k in weights]):
             exchange.aggregate.add(result, remembered[result.client])
-            if method.client_vectors:
+            if result.state:
                 exchange.clients[result.client] = result.state
             if keep_locals:
                 exchange.local_models[result.client] = torch.cat([result.w, result.statistics])
@@ -232,7 +239,8 @@ class Federation:
     ) -> Record:
         """The metrics of a round that need no further computation on data."""
         participants, start = report.participants, report.start
-        down, up = (vectors * start.numel() + state.statistics.numel() for vectors in self.method.traffic)
+        travelling = 0 if self.keeps_statistics else state.statistics.numel()
+        down, up = (vectors * start.numel() + travelling for vectors in self.method.traffic)
         return {
             "round": following.round,
             "lr": report.lr,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from landscape.runtime.workers import ordered_map
-from training.clients.local_training import ClientResult, train_client
+from training.clients.local_training import OWN_STATISTICS, ClientResult, train_client
 from training.clients.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Participant
 from training.rules.context import ClientContext
@@ -45,4 +46,7 @@ def train_participant(trainer: LocalTrainer, broadcast: Broadcast, participant: 
         seed=trainer.recipe.seed,
         clients=(participant.client,),
     )
-    return train_client(trainer, context, participant.client, broadcast.statistics)
+    if OWN_STATISTICS not in participant.state:
+        return train_client(trainer, context, participant.client, broadcast.statistics)
+    result = train_client(trainer, context, participant.client, participant.state[OWN_STATISTICS])
+    return replace(result, state={**result.state, OWN_STATISTICS: result.statistics})

@@ -17,13 +17,13 @@ from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
 from training.clients.local_training import ClientResult, DivergenceError, local_step, select_half
 from training.clients.trainer import LocalTrainer
-from training.data.allocation import Ints
+from training.data.dealing import Ints
 from training.executors.base import Broadcast, Executor, Participant
 from training.recording import Recorder
 from training.rules.base import LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Correction
-from training.rules.vectors import Vectors
+from training.rules.vectors import Part, Vectors, list_inside
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that Python's share of the time is small, and memory matters
 
@@ -147,14 +147,16 @@ class StackedGradient:
         self.losses = torch.zeros(len(batch.counts), dtype=torch.float64)
         self._views: dict[str, tuple[Tensor, ...]] = {}  # outputs, and features where they are asked for
 
-    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+    def __call__(
+        self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None, part: Part = "all"
+    ) -> Tensor:
         trainer, added = self.trainer, loss_term or self.trainer.method.loss_term
         others = {} if added is None else self._compute_references(added)
 
         def loss(
-            own: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
+            inside: Vectors, fixed: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
         ) -> tuple[Tensor, Tensor]:
-            output = self._compute_output(own, x, added is not None and added.features)
+            output = self._compute_output({**inside, **fixed}, x, added is not None and added.features)
             plain = trainer.dataset.task.loss(output.outputs, y, reduction="none")
             values = plain
             if added is not None:
@@ -166,12 +168,16 @@ class StackedGradient:
 
         weights = self.batch.compute_weights(half, trainer.dtype)
         function = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True))
-        slopes, (values, plain) = function(self._split(point), self.batch.inputs, self.batch.targets, weights, others)
+        fixed = self._split(point)
+        wanted = zip(list(fixed), list_inside(trainer.layout, part), strict=True)
+        inside = {name: fixed.pop(name) for name, chosen in wanted if chosen}
+        slopes, (values, plain) = function(inside, fixed, self.batch.inputs, self.batch.targets, weights, others)
         if self.strict:
             self._check(values.detach(), plain)
         if self.evaluations == 0:
             self.losses = plain.double()
         self.evaluations += 1
+        slopes |= {name: torch.zeros_like(tensor) for name, tensor in fixed.items()}
         return torch.cat([slopes[entry.name].flatten(1) for entry in trainer.layout.entries], dim=1).detach()
 
     def make_silent_copy(self) -> StackedGradient:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Literal
 
 import torch
@@ -15,7 +15,7 @@ from training.rules.context import ClientContext
 from training.rules.corrections import ControlVariate, Correction, Dual, Proximal
 from training.rules.loss_terms import Contrast, Distillation
 from training.rules.perturbations import Perturbation
-from training.rules.vectors import head, norm, unit
+from training.rules.vectors import Part, list_inside, norm, unit
 from training.settings import NonNegative, Positive, settings
 
 # FedSoL, Table 6: where the local gradient is taken, and where the proximal one that is added to it (None: not added).
@@ -61,9 +61,7 @@ class ProximalSAM(Perturbation):
     radius: Literal["fixed", "adaptive", "adaptive_code"] = Field(
         default="fixed", description="whether what moved most is perturbed most, as in eq. 11 or as in the code"
     )
-    part: Literal["all", "head", "body"] = Field(
-        default="all", description="perturb the whole network, its head (the last layer), or its body"
-    )
+    part: Part = Field(default="all", description="perturb the whole network, its head (the last layer), or its body")
     combine: Literal["A0", "A1", "A2", "A3", "A4", "A5", "A6"] = Field(
         default="A1", description="where both gradients are taken and whether they are added, as in Table 6"
     )
@@ -83,9 +81,10 @@ class ProximalSAM(Perturbation):
         if self.rho == 0 or gradient is None:
             return None
         if self.part != "all":
-            inside = torch.zeros_like(gradient, dtype=torch.bool)
-            inside[..., head(context.layout)] = True
-            gradient = torch.where(inside if self.part == "head" else ~inside, gradient, 0.0)
+            gradient = gradient.clone()
+            for entry, inside in zip(context.layout.entries, list_inside(context.layout, self.part), strict=True):
+                if not inside:
+                    gradient[..., entry.start : entry.stop] = 0.0
         e = self.rho * unit(gradient)
         if self.radius == "fixed":
             return e
@@ -97,7 +96,9 @@ class ProximalSAM(Perturbation):
         local_at, proximal_at = COMBINATIONS[self.combine]
         at_w = {"local": gradient_at(w)} if plain or "c" in (local_at, proximal_at) or local_at == "w" else {}
         if "p" in (local_at, proximal_at) or "c" in (local_at, proximal_at) or proximal_at == "w":
-            at_w["proximal"] = self.proximal_gradient(w, gradient_at, context)
+            # what is only climbed is needed in the perturbed part alone: for a head, one forward pass and little more
+            part = "all" if proximal_at == "w" else self.part
+            at_w["proximal"] = self.proximal_gradient(w, gradient_at, context, part)
         points = {"w": w}
         if "p" in (local_at, proximal_at):
             points["p"] = w + (0.0 if (e := self(w, at_w["proximal"], context)) is None else e)
@@ -111,19 +112,25 @@ class ProximalSAM(Perturbation):
             descent = descent + self.beta * self.proximal_gradient(points[proximal_at], gradient_at, context)
         return descent, at_w.get("local")
 
-    def proximal_gradient(self, point: Tensor, gradient_at: GradientFunction, context: ClientContext) -> Tensor:
-        """Compute the gradient of the proximal loss at a point."""
+    def proximal_gradient(
+        self, point: Tensor, gradient_at: GradientFunction, context: ClientContext, part: Part = "all"
+    ) -> Tensor:
+        """Compute the gradient of the proximal loss at a point.
+
+        part: of the network; outside the gradient may be left out, and zero.
+        """
         rule = self.proximal_rule
+        taken = gradient_at if part == "all" else partial(gradient_at, part=part)
         if rule is None:
-            return gradient_at(point)
+            return taken(point)
         if isinstance(rule, (Distillation, Proximal)) and torch.equal(point, context.start.expand(point.shape)):
             # zero by definition at the model that was sent; rounding must not be blown up to the radius
             return torch.zeros_like(point)
         if isinstance(rule, Contrast):  # likewise for a client that has no model of its own yet
             fresh = (context.state["previous"] == context.start).all(dim=-1, keepdim=True)
-            return torch.where(fresh, 0.0, gradient_at(point, rule))
+            return torch.where(fresh, 0.0, taken(point, rule))
         if isinstance(rule, LossTerm):
-            return gradient_at(point, rule)
+            return taken(point, rule)
         assert isinstance(rule, Correction)
         return rule(torch.zeros_like(point), None, point, context)
 

@@ -35,7 +35,7 @@ from training.personal.client_evaluation import (
 )
 from training.rules.base import LossTerm
 from training.rules.context import ClientContext
-from training.rules.vectors import head
+from training.rules.vectors import Part, head
 from training.settings import Count, NonNegative, settings
 
 LEAST = 1e-6  # of sigma: softplus underflows to zero, and KL divides by it
@@ -133,7 +133,9 @@ class BoundGradient:
     labels: Tensor
     loss: float = math.nan
 
-    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+    def __call__(
+        self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None, part: Part = "all"
+    ) -> Tensor:
         trainer, context, model = self.trainer, self.context, self.trainer.replica.module
         assert isinstance(model, Bottleneck)
         with torch.no_grad():

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from landscape.layout import Layout
 from training.rules.context import ClientContext, RoundReport
-from training.rules.vectors import Vectors
+from training.rules.vectors import Part, Vectors
 
 
 class Rule:
@@ -99,11 +99,14 @@ class LossTerm(Rule, ABC):
 class GradientFunction(Protocol):
     """Gradients on the batch of one local step; the first call also updates norm layers and the training loss."""
 
-    def __call__(self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None) -> Tensor:
+    def __call__(
+        self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None, part: Part = "all"
+    ) -> Tensor:
         """Compute the gradient at a point.
 
         loss_term: the loss to differentiate instead of the local one.
         half: 0 or 1, to use only that half of the batch.
+        part: of the network; the gradient is zero outside, and what leads only there is not computed.
         """
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from landscape.layout import Layout
 
 Vectors = dict[str, Tensor]
+Part = Literal["all", "head", "body"]  # of a network: its head is the last layer, its body the rest
 
 
 def norm(vector: Tensor) -> Tensor:
@@ -30,6 +33,12 @@ def head(layout: Layout) -> slice:
     """The coordinates of the classifier: all tensors of the last layer."""
     first = min(entry.start for entry in layout.entries if entry.layer == layout.entries[-1].layer)
     return slice(first, layout.entries[-1].stop)
+
+
+def list_inside(layout: Layout, part: Part) -> list[bool]:
+    """List for each tensor of the layout whether it belongs to a part of the network."""
+    first = head(layout).start
+    return [part == "all" or (entry.start >= first) == (part == "head") for entry in layout.entries]
 
 
 def effective_steps(K: Tensor | int, momentum: float) -> Tensor | float:

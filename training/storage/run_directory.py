@@ -18,7 +18,8 @@
             global.safetensors   server, mean, swa, sent, statistics, swa_statistics, sent_statistics: see Checkpoint
             locals.safetensors   <client>: weights and running statistics after local training
             server.safetensors   the method's vectors at the server, by their names in the method
-            clients.safetensors  <client>/<name>: the method's vectors of each client
+            clients.safetensors  <client>/<name>: the method's vectors of each client, and own_statistics of its norm
+                                 layers where it keeps them (rounds.statistics = "own")
             meta.json            format, round, files (name -> bytes and sha256), cohort (participants of the round),
                                  sizes (their examples), captured (models in the SWA average), forgotten (true where
                                  clients.safetensors was dropped), sha256 (of all this)
@@ -277,8 +278,8 @@ def _read_sealed(path: Path, run: Path, kind: type[_SealedModel]) -> Json:
         kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DamagedError(f"{path}: '{place[:80]}' is not what it should be ({first['msg']})") from None
+        entry = ".".join(str(part) for part in first["loc"])
+        raise DamagedError(f"{path}: '{entry[:80]}' is not valid ({first['msg']})") from None
     return content
 
 

@@ -1,4 +1,4 @@
-"""Personalised evaluation: test sets counted by hand, every way against plain torch, results kept, the command."""
+"""Personalised evaluation: test sets counted by hand, every strategy against plain torch, results kept, the command."""
 
 from __future__ import annotations
 
@@ -503,15 +503,17 @@ def test_pooled_runs_have_no_draw(tmp_path):
         evaluate(subject, "finetune", {"draw": 10})
 
 
-@pytest.mark.parametrize("way", STRATEGIES)
-def test_every_way_is_a_function_of_run_and_options(run, way):
-    options = {key: 2 for key in ("rounds", "epochs", "dim", "samples", "k") if key in options_class(way).model_fields}
-    everyone = evaluate(open_subject(run), way, options)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_is_a_function_of_run_and_options(run, strategy):
+    options = {
+        key: 2 for key in ("rounds", "epochs", "dim", "samples", "k") if key in options_class(strategy).model_fields
+    }
+    everyone = evaluate(open_subject(run), strategy, options)
     path = run / "personal" / everyone.file
     assert kept.load(path) == everyone
     path.unlink()
-    assert evaluate(open_subject(run), way, options) == everyone
-    some = evaluate(open_subject(run), way, options, sample=4)
+    assert evaluate(open_subject(run), strategy, options) == everyone
+    some = evaluate(open_subject(run), strategy, options, sample=4)
     known = {score.client: score for score in everyone.clients}
     assert all(score == known[score.client] for score in some.clients)
     assert len(some.clients) + some.left_out == 4

@@ -152,7 +152,7 @@ FIGURE2 = Artefact("figure2", "The steps of FedFSA", NotReproduced("a concept dr
 WITH = {  # method -> the same with FSA; FedFSA itself is FedAvg and MoFedSAM with FSA
     "FedAvg-FT": METHOD_OF["FedFSA"].settings,
     "FedALA": {"algorithm": {"name": "fedala+fsa", **FSA}},
-    "FedSAM": {"algorithm": {"name": "fedsam+fsa", **FSA}},
+    "FedSAM": {"algorithm": {"name": "fedfsa", "a": 1.0, **FSA}},  # without local momentum
     "MoFedSAM": METHOD_OF["FedFSA"].settings,
     "FedSpeed": {**DUALS, "algorithm": {"name": "fedspeed+fsa", "lam": 10.0, "a": 1.0, "duals": "all", **FSA}},
 }

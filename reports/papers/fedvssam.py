@@ -218,7 +218,7 @@ FIGURE6 = Artefact(
             "features",
             "features",
             {"rounds": "every 400", "models": ["server"], "split": "test", "count": 3000, "keep": False},
-            {"rounds": "every 20", "count": 300},
+            {"rounds": "every 15", "count": 300},
             {"rounds": "every 150", "count": 1000},
         ),
     ),
@@ -229,7 +229,7 @@ INCOMPATIBILITY = Question(
     "incompatibility",
     "incompatibility",
     {"rounds": "every 80", "clients": 50, "steps": 0, "batches": 0},
-    {"rounds": "every 8", "clients": 10},
+    {"rounds": "every 6", "clients": 10},
     {"rounds": "every 30", "limit": 200},
 )
 

@@ -4,7 +4,28 @@ from __future__ import annotations
 
 from reports.artefact import Layout, list_cells
 from reports.papers.fedfsa import PAPER
+from tests.reports.papers.declared import list_undeclared
 from tests.reports.papers.lookups import find_cell, list_wanted
+
+RECIPES = (
+    "fedfsa_cifar10",
+    "fedfsa_cifar100",
+    "fedfsa_fashion_mnist",
+    "fedfsa_cifar10_duals",
+    "fedfsa_cifar100_duals",
+    "fedfsa_fashion_mnist_duals",
+    "fedfsa_cifar10_selection",
+    "fedfsa_cifar100_selection",
+    "fedfsa_resnet18",
+)
+
+
+def test_runs_are_those_of_the_recipes() -> None:
+    """But for the ranking of equation 11 as it is written, and FedSAM with FSA where no figure shows it."""
+    own = {"fedfsa_resnet18": ["rounds.statistics='own'"]}
+    left = list_undeclared(PAPER, {name: own.get(name, []) for name in RECIPES})
+    other = [one for one in left if "'measure': 'square'" not in one]
+    assert [("'a': 1.0" in one, "pathological" in one) for one in other] == [(True, True)]
 
 
 def test_radii_depend_on_the_data_set() -> None:

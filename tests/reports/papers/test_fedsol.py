@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.reports.papers.declared import count_series, find_missing, list_undeclared, read_cell
 
 from reports.artefact import Facts, Grid, NotReproduced
 from reports.artefacts.plan import plan_paper, select_runs
 from reports.artefacts.scales import SCALES
 from reports.papers.fedsol import PAPER
+from tests.reports.papers.declared import count_series, find_missing, list_undeclared, read_cell
 from training import config
 
 RECIPES = (

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from reports.artefact import Layout, list_cells
 from reports.papers.fedvssam import PAPER
+from tests.reports.papers.declared import list_undeclared
 from tests.reports.papers.lookups import find_cell, list_wanted
+
+RECIPES = ("fedvssam_cifar10", "fedvssam_cifar100", "fedvssam_cifar10_ablation")
+
+
+def test_runs_are_those_of_the_recipes() -> None:
+    assert list_undeclared(PAPER, dict.fromkeys(RECIPES, ())) == []
 
 
 def test_fedvssam_mixes_by_the_level_of_heterogeneity() -> None:

@@ -134,6 +134,14 @@ class Subject(ABC):
         sizes = {client: self.count("train", client) for client in clients}
         return {client: size / sum(sizes.values()) for client, size in sizes.items()}
 
+    def select_with(self, wanted: str, *models: str) -> list[int]:
+        """The same rounds as `select`; an error if one of them has not all of these global models."""
+        rounds = self.select(wanted)
+        for round in rounds:
+            for model in models:
+                self.point(round, model)
+        return rounds
+
     def select(self, wanted: str) -> list[int]:
         """Rounds by words: "last", "all", "every 10", or numbers "0,50,100"."""
         if wanted == "all":
@@ -203,7 +211,7 @@ class Run(Subject):
         else:
             raise ValueError(f"{self.name}: clients have no test data of their own here; ask for split train")
         if len(chosen) == 0:
-            raise ValueError(f"{self.name}: there is no {split} data")
+            raise ValueError(f"{self.name}: there is no {split} data; ask for another split")
         places = torch.from_numpy(chosen)
         return datasets.normalise(images[places], data, self.limits.dtype), labels[places]
 
@@ -278,7 +286,7 @@ class Own(Subject):
 
     def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
         if split not in self.data:
-            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}")
+            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}; ask for that")
         return self.data[split]
 
     def point(self, round: int, model: str = "server") -> Tensor:

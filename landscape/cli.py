@@ -349,7 +349,7 @@ def personal(
         list[str] | None,
         typer.Option(
             metavar="STRATEGY",
-            help="fedcr, finetune, global, knn, local or own; may be repeated. Default: finetune.",
+            help="finetune, global, knn, local or own; may be repeated. Default: finetune.",
             show_default=False,
         ),
     ] = None,

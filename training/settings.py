@@ -67,7 +67,8 @@ def as_tuple(given: object) -> object:
     return tuple(given) if isinstance(given, list) else given
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+Several = Annotated[tuple[Kind, ...], BeforeValidator(as_tuple)]  # Several[int]: a list of whole numbers
+Names = Several[str]
 
 
 class Settings(BaseModel):

@@ -10,9 +10,7 @@ from pathlib import Path
 from analysis import store
 from analysis.store import Answer
 from reports.artefact import Artefact, Cell, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
-from reports.artefacts.grid import make_grid
 from reports.artefacts.plan import get_usual_lr, list_comparisons, read_keys
-from reports.artefacts.published import read_printed
 from reports.artefacts.scales import Scale, describe_changes, find_unreadable
 from reports.figure import Drawing
 from reports.figure import save as save_drawing
@@ -21,6 +19,8 @@ from reports.panels.layout import draw_layout
 from reports.plotting.svg import inline_svg
 from reports.tables import table as tables
 from reports.tables import typeset
+from reports.tables.grid import make_grid
+from reports.tables.published import read_printed
 from reports.tables.table import Column, Line, Table
 from training.storage.atomic_files import write_atomically
 

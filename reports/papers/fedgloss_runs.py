@@ -175,7 +175,10 @@ CENTRALISED: Settings = {  # its settings are not printed: an epoch a round, the
     "evaluation.last": 10,
     "checkpoints.every": 75,
 }
-LAMBDA = Question("curvature", "lambda_1", {"rounds": "last", "top": 1}, {"limit": 400}, {"limit": 2000})
+# ours, and the published 20 steps beside it
+LAMBDA = Question(
+    "curvature", "lambda_1", {"rounds": "last", "top": 1, "published": True}, {"limit": 400}, {"limit": 2000}
+)
 SURFACE = Question(
     "surface",
     "surface",

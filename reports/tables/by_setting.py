@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from analysis.summary import differing
 from landscape.errors import choose
+from reports.artefact import Entry, Grid, get_key
 from reports.inputs.recipes import find_table, is_number
 from reports.inputs.runs import Run
 from reports.names import name_method
 from reports.palette import assign_looks
-from reports.artefact import Entry, Grid, get_key
-from reports.artefacts.grid import make_grid
+from reports.tables.grid import make_grid
 from reports.tables.quantities import QUANTITIES
 from reports.tables.table import Table
 from reports.variants import flatten_settings

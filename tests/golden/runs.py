@@ -113,8 +113,8 @@ CASES: dict[str, Case] = {
         "personal",
         ["fedsol"],
         {
-            "strategies": ("global", "finetune", "knn", "local", "own", "fedcr"),
-            "options": ("epochs=1", "rounds=2"),
+            "strategies": ("global", "finetune", "knn", "local", "own"),
+            "options": ("epochs=1",),
             "clients": 4,
         },
     ),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from landscape.rng import key, numpy_generator
 from landscape.runtime.replica import Replica
-from training.clients.trainer import LocalTrainer
+from training.clients.trainer import LocalTrainer, put_at_rest
 from training.config import Recipe
 from training.methods.method import Method
 from training.recording import Recorder
@@ -98,9 +98,13 @@ class StepGradient:
             trainer.replica.flat.copy_(point)
         rest = self.at_rest or self.evaluations > 0
         with _statistics_at_rest(trainer.replica) if rest else nullcontext():
-            output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
-        plain = trainer.dataset.task.loss(output.outputs, targets)
-        loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
+            if trainer.method.local_loss is not None and loss_term is None:
+                network = trainer.replica.module
+                loss, plain = trainer.method.local_loss(network, self.inputs, self.targets, self.context, chosen)
+            else:
+                output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
+                plain = trainer.dataset.task.loss(output.outputs, targets)
+                loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
         wanted = list_inside(trainer.layout, part)
         inside = [leaf for leaf, chosen in zip(trainer.replica.leaves, wanted, strict=True) if chosen]
         gradients = iter(torch.autograd.grad(loss, inside, allow_unused=True, materialize_grads=True))
@@ -114,6 +118,11 @@ class StepGradient:
         return torch.cat(
             [(next(gradients) if chosen else torch.zeros_like(leaf)).reshape(-1) for leaf, chosen in every]
         )
+
+    @property
+    def references(self) -> int:
+        """How often the outputs of a reference model were computed."""
+        return len(self._views)
 
     def make_silent_copy(self) -> StepGradient:
         """Make a copy on the same batch whose calls have no effect: neither counted, nor seen by norm layers."""
@@ -219,18 +228,27 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
             w, velocity = local_step(trainer.method, taken, w, velocity, context, trainer.recipe, recorder)
             losses.append(gradient_at.loss)
             evaluations += gradient_at.evaluations
+    statistics = trainer.read_statistics()
     return ClientResult(
         client=client,
         w=w,
-        statistics=trainer.read_statistics(),
+        statistics=statistics,
         state={**context.state, **trainer.method.update_client(context, w)},
-        uploads=trainer.method.make_upload(context, w),
+        uploads={**trainer.method.make_upload(context, w), **_summarise(trainer, client, w, statistics)},
         steps=trainer.count_steps(client),
         examples=len(trainer.client_indices[client]),
         loss=float(np.mean(losses)),
         gradients=evaluations,
         recorded={} if recorder is None else recorder.read_series(0, trainer.count_steps(client)),
     )
+
+
+def _summarise(trainer: LocalTrainer, client: int, w: Tensor, statistics: Tensor) -> Vectors:
+    """What a client sends up about its data, where the method has a loss of its own."""
+    if trainer.method.local_loss is None:
+        return {}
+    with put_at_rest(trainer, w, statistics) as network:
+        return trainer.method.local_loss.summarise(network, *trainer.read_examples(client))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,9 +15,9 @@ from landscape.layout import Layout, running_statistics
 from landscape.rng import numpy_generator, torch_generator
 from landscape.runtime.replica import Replica
 from training.config import Recipe
-from training.data.allocation import Ints
 from training.data.augment import augment, mixup
-from training.data.datasets import Dataset
+from training.data.datasets import Dataset, normalise
+from training.data.dealing import Ints
 from training.methods.method import Method
 from training.rules.base import ModelOutput
 
@@ -103,6 +104,12 @@ class LocalTrainer:
         images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
         return images.contiguous(memory_format=self.format), labels
 
+    def read_examples(self, client: int) -> tuple[Tensor, Tensor]:
+        """Read normalised images and labels of a client's training examples, not augmented."""
+        chosen = torch.from_numpy(self.client_indices[client])
+        images = normalise(self.dataset.train_images[chosen], self.dataset, self.dtype)
+        return images.contiguous(memory_format=self.format), self.dataset.train_labels[chosen]
+
     def read_statistics(self) -> Tensor:
         """Read the running statistics of the norm layers as one vector (b,), empty if there are none."""
         return torch.cat([self.replica.flat[:0], *(buffer.reshape(-1) for buffer in self._statistics)])
@@ -135,3 +142,15 @@ class LocalTrainer:
         finally:
             hook.remove()
         return ModelOutput(outputs, caught[-1].flatten(1))
+
+
+@contextmanager
+def put_at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
+    """Put weights and statistics into the trainer's network; gives it in eval mode, without gradients."""
+    with torch.no_grad():
+        trainer.replica.flat.copy_(w)
+        trainer.load_statistics(statistics)
+        try:
+            yield trainer.replica.module.eval()
+        finally:
+            trainer.replica.module.train()

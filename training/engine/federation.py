@@ -70,6 +70,7 @@ class Federation:
             seed=recipe.seed,
             **recipe.model.settings,
         )
+        model = self.method.adapt_network(model, classes=self.dataset.classes, seed=recipe.seed)
         self.trainer = LocalTrainer(recipe, self.dataset, self.client_indices, self.method, model)
         self.objective = make_test_objective(self.trainer, self.tests)
         self.client_tests = self._make_client_tests()
@@ -193,9 +194,11 @@ class Federation:
         remembered = {k: state.clients.get(k, fresh) for k in weights}
         message = method.make_message(state.w, state.server)
         broadcast = Broadcast(start, message, state.statistics, self.compute_lr(state.round), state.round)
-        exchange = Exchange(RoundAggregate(broadcast, self.recipe.local.momentum, weights), dict(state.clients))
+        private = method.correction.find_private(self.trainer.layout)
+        aggregate = RoundAggregate(broadcast, self.recipe.local.momentum, weights, private)
+        exchange = Exchange(aggregate, dict(state.clients))
         for result in executor.run(broadcast, [Participant(k, remembered[k]) for k in weights]):
-            exchange.aggregate.add(result, remembered[result.client])
+            aggregate.add(result, remembered[result.client])
             if result.state:
                 exchange.clients[result.client] = result.state
             if keep_locals:
@@ -240,7 +243,7 @@ class Federation:
         """The metrics of a round that need no further computation on data."""
         participants, start = report.participants, report.start
         travelling = 0 if self.keeps_statistics else state.statistics.numel()
-        down, up = (vectors * start.numel() + travelling for vectors in self.method.traffic)
+        down, up = (numbers + travelling for numbers in self.method.count_numbers(self.trainer.layout))
         return {
             "round": following.round,
             "lr": report.lr,

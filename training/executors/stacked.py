@@ -217,6 +217,8 @@ def require_stackable(trainer: LocalTrainer) -> None:
     """Raise ValueError, which names the reason, if the clients of a trainer cannot be stacked."""
     if type(trainer.method.correction).choose_start is not Correction.choose_start:
         raise ValueError(f"backend vmap: {trainer.method.name} starts every client elsewhere; use serial or processes")
+    if trainer.method.local_loss is not None:
+        raise ValueError(f"backend vmap: {trainer.method.name} has a loss of its own; use serial or processes")
     modules = list(trainer.model.modules())
     if any(isinstance(module, NORM) for module in modules):
         raise ValueError("backend vmap: BatchNorm statistics cannot be stacked; use serial or processes")

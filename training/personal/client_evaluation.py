@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from landscape.errors import choose, whole
 from landscape.layout import Layout
 from landscape.rng import key, numpy_generator
 from training import config
 from training.clients.local_training import DivergenceError, StepGradient, local_step
-from training.clients.trainer import LocalTrainer
+from training.clients.trainer import LocalTrainer, put_at_rest
 from training.data import datasets, partition
 from training.data.dealing import Ints
 from training.engine.client_tests import draw_by_class_shares
@@ -26,7 +25,7 @@ from training.engine.federation import Federation
 from training.engine.saving import restore_state
 from training.engine.state import State
 from training.methods import catalog
-from training.rules.base import GradientFunction, ModelOutput
+from training.rules.base import ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Correction, Plain
 from training.rules.vectors import head
@@ -36,8 +35,6 @@ from training.storage.run_directory import list_rounds, require_run
 
 MODELS = ("server", "mean", "swa")
 CHUNK = 256  # examples at once: where norm layers go by the batch, what the run's own evaluation has
-# inputs and targets of one step -> its gradients
-GradientOn = Callable[[ClientContext, Tensor, Tensor], GradientFunction]
 
 
 @dataclass(frozen=True)
@@ -72,6 +69,15 @@ class Subject:
     statistics: Tensor
     checkpoint: str
 
+    def find_model(self, client: int) -> Tensor:
+        """The global model as a client has it (d,): with what it keeps to itself, such as FedCR's heads."""
+        private = self.federation.method.correction.find_private(self.federation.trainer.layout)
+        if private is None or client not in self.state.clients:
+            return self.w
+        w = self.w.clone()
+        w[private] = self.state.clients[client]["head"]
+        return w
+
 
 def open_subject(
     run: Path,
@@ -101,6 +107,11 @@ def open_subject(
     if model not in loaded.models:
         available = ", ".join(name for name in MODELS if name in loaded.models)
         raise ValueError(f"{run}: no '{model}' model after round {loaded.round}; there is: {available}")
+    if loaded.extra.get("forgotten") and federation.method.correction.find_private(federation.trainer.layout):
+        raise ValueError(
+            f"{run}: the checkpoint of round {loaded.round} no longer holds the heads that clients keep to themselves; "
+            "take the last round, or train with checkpoints.keep_clients=all"
+        )
     statistics = loaded.models["swa_statistics" if model == "swa" else "statistics"]
     files = run_directory.read_meta(run_directory.checkpoint_path(run, loaded.round))["files"]
     sha256 = files["global.safetensors"]["sha256"]
@@ -188,41 +199,23 @@ def read_test_examples(federation: Federation, indices: Ints) -> tuple[Tensor, T
     return datasets.normalise(images[chosen], dataset, federation.trainer.dtype), labels[chosen]
 
 
-def read_training_examples(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Read normalised images and labels of a client's training examples, not augmented.
-
-    federation: whose data.
-    client: its number.
-    """
-    dataset, chosen = federation.dataset, torch.from_numpy(federation.client_indices[client])
-    images, labels = dataset.train_images[chosen], dataset.train_labels[chosen]
-    return datasets.normalise(images, dataset, federation.trainer.dtype), labels
-
-
 def make_plain_trainer(
     federation: Federation,
     *,
     epochs: int,
     correction: Correction | None = None,
-    model: nn.Module | None = None,
-    mixup: bool = True,
 ) -> LocalTrainer:
     """Make a trainer for plain SGD with the run's batches, momentum, decay, clipping and augmentation.
 
     federation: the run.
     epochs: of a client.
     correction: what keeps a part of the network fixed, if any.
-    model: another network than the run's.
-    mixup: whether the recipe's mixup is applied.
     """
     recipe = federation.recipe
-    augment = recipe.augment if mixup else recipe.augment.model_copy(update={"mixup": 0.0})
     local = recipe.local.model_copy(update={"epochs": whole("epochs", epochs), "steps": None})
     method = dataclasses.replace(catalog.ALGORITHMS["fedavg"], correction=correction or Plain())
-    changed = recipe.model_copy(update={"local": local, "augment": augment})
-    return LocalTrainer(
-        changed, federation.dataset, federation.client_indices, method, model or federation.trainer.model
-    )
+    changed = recipe.model_copy(update={"local": local})
+    return LocalTrainer(changed, federation.dataset, federation.client_indices, method, federation.trainer.model)
 
 
 def train_client(
@@ -234,7 +227,6 @@ def train_client(
     round: int,
     lr: float,
     lr_decay: float = 1.0,
-    gradient_on: GradientOn | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Train a client alone.
 
@@ -245,7 +237,6 @@ def train_client(
     round: whose batches are used.
     lr: learning rate.
     lr_decay: its factor per epoch.
-    gradient_on: makes the gradients of another loss than that of the task.
     Returns the client's weights and running statistics at the end.
     """
     context = ClientContext(
@@ -268,30 +259,12 @@ def train_client(
         for step, chosen in enumerate(trainer.draw_batches(client, round)):
             context.lr = lr * lr_decay ** (step // per_epoch)
             batch = trainer.load_batch(chosen, client, round, step)
-            gradient_at = (
-                StepGradient(trainer, context, *batch) if gradient_on is None else gradient_on(context, *batch)
+            w, velocity = local_step(
+                trainer.method, StepGradient(trainer, context, *batch), w, velocity, context, trainer.recipe
             )
-            w, velocity = local_step(trainer.method, gradient_at, w, velocity, context, trainer.recipe)
     if not bool(torch.isfinite(w).all()):
         raise DivergenceError(round + 1, client, context.step, context.lr)
     return w, trainer.read_statistics()
-
-
-@contextmanager
-def put_at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
-    """Put weights and statistics into the trainer's network and yield it in eval mode, without gradients.
-
-    trainer: whose network.
-    w: (d,) the weights.
-    statistics: (b,) running statistics of norm layers.
-    """
-    with torch.no_grad():
-        trainer.replica.flat.copy_(w)
-        trainer.load_statistics(statistics)
-        try:
-            yield trainer.replica.module.eval()
-        finally:
-            trainer.replica.module.train()
 
 
 def run_model(

@@ -67,7 +67,7 @@ def evaluate(
     except DivergenceError as error:
         raise ValueError(
             f"{strategy}: client {error.client} of {subject.run} diverged in local step {error.step} at lr "
-            f"{error.lr:g}; write a smaller lr{' or beta' if 'beta' in options else ''}"
+            f"{error.lr:g}; write a smaller lr"
         ) from None
     scores = tuple(score for score in scored if score is not None)
     if not scores:
@@ -125,7 +125,6 @@ def _read_run_options(subject: Subject, strategy: str) -> dict[str, object]:
     epochs = local.epochs if local.steps is None else local.steps / per_epoch
     whole_run = epochs * rounds.count * rounds.participants / clients  # what a client trains in all of its rounds
     options: dict[str, dict[str, object]] = {
-        "fedcr": {"rounds": rounds.count, "epochs": max(round(epochs), 1), "lr": local.lr},
         "finetune": {"lr": last},
         "knn": {"lr": last},
         "local": {"epochs": max(round(whole_run), 1), "lr": local.lr},

@@ -16,20 +16,18 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from landscape.errors import positive, whole
+from landscape.errors import positive
 from training.engine.saving import restore_state
 from training.personal.client_evaluation import (
     HeadOnly,
     Subject,
     load_round,
     make_plain_trainer,
-    read_training_examples,
     run_model,
     train_client,
 )
-from training.personal.fedcr import Bound, FedCR, make_head_trainer
 from training.rules.corrections import BodyOnly, Plain
-from training.settings import Count, Fraction, NonNegative, Positive, Share, Whole
+from training.settings import Count, Fraction, Positive, Share, Whole
 from training.storage import run_directory
 
 TRAINED = {"all": Plain(), "body": BodyOnly(), "head": HeadOnly()}  # part of the network -> what keeps the rest still
@@ -43,7 +41,8 @@ def use_global_model(subject: Subject) -> Predict:
 
     subject: a run after one of its rounds.
     """
-    return lambda client, inputs: run_model(subject.federation.trainer, subject.w, subject.statistics, inputs).outputs
+    trainer, statistics = subject.federation.trainer, subject.statistics
+    return lambda client, inputs: run_model(trainer, subject.find_model(client), statistics, inputs).outputs
 
 
 def finetune(
@@ -69,7 +68,8 @@ def finetune(
     )
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        tuned = train_client(trainer, client, subject.w, subject.statistics, round=subject.state.round, lr=rate)
+        start, round = subject.find_model(client), subject.state.round
+        tuned = train_client(trainer, client, start, subject.statistics, round=round, lr=rate)
         return run_model(trainer, *tuned, inputs).outputs
 
     return predict
@@ -164,10 +164,10 @@ def ask_neighbours(
     trainer = make_plain_trainer(federation, epochs=epochs) if epochs else federation.trainer
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        model = subject.w, subject.statistics
+        model = subject.find_model(client), subject.statistics
         if epochs:
             model = train_client(trainer, client, *model, round=subject.state.round, lr=rate)
-        own, labels = read_training_examples(federation, client)
+        own, labels = trainer.read_examples(client)
         tested, trained = (run_model(trainer, *model, images, features=True) for images in (inputs, own))
         assert tested.features is not None
         assert trained.features is not None
@@ -194,31 +194,7 @@ def vote(features: Tensor, own: Tensor, labels: Tensor, *, k: int, scale: float,
     return features.new_zeros(len(features), classes).scatter_add_(1, labels[neighbours], weights)
 
 
-def train_fedcr(
-    subject: Subject,
-    *,
-    rounds: Annotated[Count | None, Field(description="rounds; default: as the run")] = None,
-    epochs: Epochs = None,
-    lr: Rate = None,
-    dim: Annotated[Count, Field(description="size of the encoding")] = 256,
-    beta: Annotated[NonNegative, Field(description="weight of the divergence from the class priors")] = 1e-3,
-    samples: Annotated[Count, Field(description="draws of the noise per step")] = 15,
-    prior: Annotated[Literal["product", "standard"], Field(description="class priors")] = "product",
-    direction: Annotated[
-        Literal["encoder_prior", "prior_encoder"], Field(description="direction of the divergence")
-    ] = "encoder_prior",
-) -> Predict:
-    """FedCR: a federation of its own on the run's clients, network and cohorts (Zhang et al. 2023; see fedcr.py)."""
-    bound = Bound(beta, samples, prior, direction)
-    trained = FedCR.begin(subject.federation, epochs=epochs or 0, lr=lr or 0.0, dim=dim, bound=bound)
-    for _ in range(whole("rounds", rounds or 0)):
-        trained.advance()
-    trainer = make_head_trainer(trained, epochs or 0)
-    return lambda client, inputs: trained.predict(client, trainer, inputs)
-
-
 STRATEGIES: dict[str, Callable[..., Predict]] = {
-    "fedcr": train_fedcr,
     "finetune": finetune,
     "global": use_global_model,
     "knn": ask_neighbours,

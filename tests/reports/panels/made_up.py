@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from analysis.store import Answer
+from reports.artefact import Entry, Layout, Panel
 from reports.figure import Drawing
 from reports.inputs.progress import Progress
 from reports.inputs.runs import Run
 from reports.panels.layout import draw_layout
-from reports.artefact import Entry, Layout, Panel
 from tests.reports.conftest import RESULTS
 from tests.reports.results import surface
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from reports.artefact import Entry, Panel
 from reports.inputs.runs import Run
 from reports.palette import FIXED, OKABE_ITO
-from reports.artefact import Entry, Panel
 from tests.reports.panels.made_up import diverge, draw, draw_panels, list_legend, make_run
 
 SERIES: dict[str, list[Run]] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reports.artefact import Entry, Panel
 from reports.inputs.runs import Run
 from reports.panels.clients import name_client
-from reports.artefact import Entry, Panel
 from tests.reports.panels.made_up import COUNTS, draw, draw_panels, list_legend, make_eigen, make_run
 from tests.reports.results import curvature, features, interpolation, local_global, plane, surface
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from reports.artefact import Artefact, Entry, Grid, Layout, Paper, get_key, list_cells
-from reports.artefacts.grid import get_place
 from reports.artefacts.plan import plan_paper
-from reports.artefacts.published import read_printed
 from reports.artefacts.scales import SCALES
+from reports.tables.grid import get_place
+from reports.tables.published import read_printed
 from training import config
 
 KEPT = ("checkpoints", "evaluation", "record", "seed")  # what two recipes of the same run may differ in

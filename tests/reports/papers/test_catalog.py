@@ -10,10 +10,10 @@ import pytest
 from analysis.catalog import STUDIES
 from reports.artefact import Artefact, Entry, Facts, Grid, Layout, NotReproduced, Paper, Question, get_key
 from reports.artefacts.plan import list_comparisons, plan_paper, select_runs
-from reports.artefacts.published import read_printed
 from reports.artefacts.scales import SCALES
 from reports.panels.catalog import PANELS
 from reports.papers.catalog import PAPERS
+from reports.tables.published import read_printed
 from training import config
 from training.settings import build
 

@@ -6,9 +6,9 @@ import pytest
 
 from reports.artefact import Facts, Grid
 from reports.artefacts.plan import list_comparisons, plan_paper, select_runs
-from reports.artefacts.published import read_printed
 from reports.artefacts.scales import SCALES
 from reports.papers.fedsam import PAPER
+from reports.tables.published import read_printed
 from tests.reports.papers.declared import count_series, find_missing, list_undeclared, read_cell
 from training import config
 

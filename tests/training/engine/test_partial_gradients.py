@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
-from training.engine.local_training import StepGradient
 
 from tests.training.federations import federation
+from training.clients.local_training import StepGradient
 from training.executors.stacked import Batch, StackedGradient
 from training.rules.base import LossTerm
 from training.rules.context import ClientContext

@@ -73,6 +73,10 @@ VARIANTS = [
     ("perfedavg", {"adapt": 0.5}),
     ("fedala", {"tensors": 1, "share": 0.5, "rate": 5, "threshold": 1e-3}),
     ("fedlesam", {"rho": 0.5}),
+    *(
+        ("fedcr", {"samples": 3, "beta": 0.01, **more})
+        for more in ({}, {"prior": "standard"}, {"direction": "prior_encoder"}, {"eta_g": 0.5})
+    ),
 ]
 
 

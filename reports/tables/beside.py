@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reports.artefacts.published import Printed
 from reports.inputs.progress import DAGGER
+from reports.tables.published import Printed
 from reports.tables.quantity import Quantity
 from reports.tables.table import Cell, PrintedCell
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from analysis.shared import corruptions
-from analysis.shared.corruptions import CORRUPTIONS, blur, corrupt, digital, noise, weather
+from training.data import corruptions
+from training.data.corruptions import CORRUPTIONS, blur, corrupt, digital, noise, weather
 
 
 def pictures(count, channels, height, width):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.artefacts.published import COLUMNS, FILE, Printed, _read_file, read_printed
+from reports.tables.published import COLUMNS, FILE, Printed, _read_file, read_printed
 
 
 def test_numbers_that_were_looked_up() -> None:

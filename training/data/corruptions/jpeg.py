@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from analysis.shared.corruptions.images import LUMA, Images, Random
+from training.data.corruptions.images import LUMA, Images, Random
 
 # Annex K of the JPEG standard: luminance and chrominance at quality 50
 # fmt: off

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import ndimage
 
-from analysis.shared.corruptions.blur import blur_along, enlarge
-from analysis.shared.corruptions.images import Images, Random, make_colour, to_grey
+from training.data.corruptions.blur import blur_along, enlarge
+from training.data.corruptions.images import Images, Random, make_colour, to_grey
 
 
 def snow(x: Images, sky: tuple[float, ...], random: Random) -> Images:

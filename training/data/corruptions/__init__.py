@@ -14,14 +14,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from analysis.shared.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from analysis.shared.corruptions.digital import contrast, elastic_transform, pixelate, saturate
-from analysis.shared.corruptions.images import Images, Random
-from analysis.shared.corruptions.jpeg import jpeg_compression
-from analysis.shared.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from analysis.shared.corruptions.weather import brightness, fog, frost, snow, spatter
 from landscape.errors import choose, whole
 from landscape.rng import numpy_generator
+from training.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from training.data.corruptions.digital import contrast, elastic_transform, pixelate, saturate
+from training.data.corruptions.images import Images, Random
+from training.data.corruptions.jpeg import jpeg_compression
+from training.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from training.data.corruptions.weather import brightness, fog, frost, snow, spatter
 
 Parameter = TypeVar("Parameter")
 SEVERITIES = (1, 2, 3, 4, 5)

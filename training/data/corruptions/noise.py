@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.shared.corruptions.images import Images, Random
+from training.data.corruptions.images import Images, Random
 
 
 def gaussian_noise(x: Images, scale: float, random: Random) -> Images:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from analysis.shared.corruptions.images import Images, Random
+from training.data.corruptions.images import Images, Random
 
 
 def gaussian_blur(x: Images, sigma: float, random: Random) -> Images:

@@ -161,6 +161,7 @@ class Paper:
     key: as on the command line. name: of its method. title, where: as cited.
     settings: of all runs, as published. seeds: of all runs.
     most_seeds: scale -> how many of the seeds are run there, where it is not what the scale says.
+    made_for: the scale whose settings these are; nothing is changed there.
     """
 
     key: str
@@ -171,6 +172,7 @@ class Paper:
     seeds: tuple[int, ...]
     artefacts: tuple[Artefact, ...]
     most_seeds: Mapping[str, int] = field(default_factory=dict)
+    made_for: str = "full"
 
     def find(self, name: str) -> Artefact:
         """Return the artefact of a name; ValueError with the nearest where there is none."""

@@ -16,7 +16,7 @@ from functools import cache
 
 from landscape.errors import choose
 from reports.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
-from reports.artefacts.scales import Content, Scale, find_unreadable, scale_settings
+from reports.artefacts.scales import SCALES, Content, Scale, find_unreadable, scale_settings
 from training.storage import toml
 
 KEPT = ("none", "last", "all")  # how much of local models or clients' vectors is kept, rising
@@ -127,8 +127,13 @@ def find_cells(paper: Paper, artefact: Artefact, panel: Panel) -> list[Cell]:
 
 
 def _make_content(paper: Paper, cell: Cell, scale: Scale, seed: int) -> Content:
-    content = scale_settings(cell.settings, scale, get_usual_lr(paper))
+    content = scale_settings(cell.settings, choose_scale(paper, scale), get_usual_lr(paper))
     return {**content, "seed": seed}
+
+
+def choose_scale(paper: Paper, scale: Scale) -> Scale:
+    """Return the scale that changes a paper's settings: none does at the scale that they were made for."""
+    return SCALES["full"] if scale.name == paper.made_for else scale
 
 
 def get_usual_lr(paper: Paper) -> float:

@@ -198,5 +198,6 @@ PAPER = Paper(
     },
     seeds=(0, 1, 2, 3, 4),
     artefacts=(METHODS_GRID, CIFAR, BASIN, ADMM, ABLATION, SELECTION, PERSONALISED),
-    most_seeds={"digits": 5},
+    most_seeds={"digits": 5, "small": 2},
+    made_for="small",
 )

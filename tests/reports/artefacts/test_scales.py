@@ -74,7 +74,7 @@ def test_a_centralised_run_stays_one_client() -> None:
 def test_a_laptop_has_two_data_sets(data: str) -> None:
     content = scale_settings({**PUBLISHED, "data.name": data, "model.name": "resnet18_gn"}, SCALES["small"], 0.01)
     recipe = validate({**content, "seed": 0})
-    assert (recipe.data.name, recipe.model.name, recipe.rounds.count) == ("fashion_mnist", "lenet64", 300)
+    assert (recipe.data.name, recipe.model.name, recipe.rounds.count) == ("fashion_mnist", "lenet64", 150)
     assert "data" in describe_changes({**PUBLISHED, "data.name": data}, SCALES["small"], 0.01)[0]
 
 

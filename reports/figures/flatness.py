@@ -39,7 +39,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     rows: list[Row] = []
     for axes, (name, triples) in zip(panels, points.items(), strict=True):
         rows += _draw_panel(axes, MEASURES[name], triples, chosen, fills)
-    _draw_legend(figure, chosen, fills)
+    _draw_legend(figure, chosen, {run.algorithm: run.method for run in everything.runs}, fills)
     answers = [answer for run in runs for study in STUDIES if (answer := run.answer(study)) is not None]
     remarks = [
         "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
@@ -108,10 +108,12 @@ def _correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, f
     return float(result.statistic), float(result.pvalue)
 
 
-def _draw_legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, FillStyleType]) -> None:
+def _draw_legend(
+    figure: Canvas, chosen: dict[str, Look], named: dict[str, str], fills: dict[str, FillStyleType]
+) -> None:
     """Methods by colour and shape, partitions by fill."""
     axes = figure.axes[0]
-    handles = [axes.plot([], [], look.marker, color=look.color, label=name)[0] for name, look in chosen.items()]
+    handles = [axes.plot([], [], look.marker, color=look.color, label=named[key])[0] for key, look in chosen.items()]
     if len(fills) > 1:
         handles += [axes.plot([], [], "ko", fillstyle=fill, label=name)[0] for name, fill in fills.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)

@@ -44,7 +44,7 @@ def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> 
     owners = _find_owners(run, everything, plane)
     named = make_titles([one for one in everything.runs if one.name in owners], everything)
     names = _name_models(named, plane)
-    title = " and ".join(dict.fromkeys(one.algorithm for one in everything.runs if one.name in owners))
+    title = " and ".join(dict.fromkeys(one.method for one in everything.runs if one.name in owners))
     title = named.get(run.name, run.name) if len(owners) == 1 else title
     rows: list[Row] = []
     for place, split in zip(axes, panels, strict=True):
@@ -84,7 +84,7 @@ def _describe(run: Run, plane: Plane) -> list[str]:
     return [
         run.data,
         run.heterogeneity,
-        f"{run.algorithm}, round {plane.models[0].round}, seed {run.seed}",
+        f"{run.method}, round {plane.models[0].round}, seed {run.seed}",
         f"n = {counts}",
         f"norm layers {data['batchnorm'].item()}",
         "levels in equal steps of the logarithm above the minimum",

@@ -20,7 +20,7 @@ def test_cells_are_classes_by_rounds(tmp_path: Path) -> None:
     cells = panels[0].get_images()[0].get_array()
     np.testing.assert_allclose(cells.filled(-1), [[0.0, 25.0, 100.0], [50.0, -1, 12.5]])
     assert [tick.get_text() for tick in panels[0].get_xticklabels()] == ["0", "5", "10"]
-    assert [tick.get_text() for tick in panels[0].get_yticklabels()] == ["0", "1"]
+    assert [tick.get_text() for tick in panels[0].get_yticklabels()] == ["digit 0", "digit 1"]
     assert {axes.get_images()[0].get_clim() for axes in panels} == {(0, 100)}  # one scale for all
     assert panels[0].patch.get_hatch()  # behind the missing cell
     assert bar.get_ylabel() == "accuracy on the class (%)"

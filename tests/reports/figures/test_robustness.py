@@ -35,7 +35,7 @@ def test_a_single_run_has_standard_errors(tmp_path: Path) -> None:
 def test_seeds_are_a_mean_with_their_range(tmp_path: Path) -> None:
     found = two_methods(tmp_path, "robustness", robustness.stored)
     (drawn,) = FIGURE.draw(found.runs, found)
-    row = next(row for row in drawn.rows if row["algorithm"] == "fedavg" and row["corruption"] == "gaussian_noise")
+    row = next(row for row in drawn.rows if row["algorithm"] == "FedAvg" and row["corruption"] == "gaussian_noise")
     assert (row["accuracy"], row["low"], row["high"]) == pytest.approx((52.5, 35.0, 70.0))
     assert row["clean_accuracy"] == pytest.approx(67.5)
     assert "range over seeds" in drawn.caption

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from tests.training.federations import federation, play, scores
 from training import config
+from training.console.summaries import find_scores
+from training.console.sweep import describe_round
 from training.data import datasets
 from training.engine.client_tests import average, collect_latest, draw_by_class_shares
 from training.engine.federation import Federation
@@ -204,6 +206,8 @@ def test_a_resumed_run_has_the_same_metrics(tmp_path: Path, last: int) -> None:
     parts = train(recipe(), tmp_path / "parts", backend="serial")
     found, wanted = ([one | {"seconds": 0} for one in metrics.read(run)] for run in (parts, whole))
     assert found == wanted
+    score = next(score for score in find_scores(parts, last=3) if score.model == "clients' own models")
+    assert score.mean == pytest.approx(np.mean([one["personal_accuracy"] for one in wanted[-3:]]))
     assert len({one["personal_accuracy"] for one in wanted}) > 2
     assert len(collect_latest(wanted[:3])) < len(collect_latest(wanted)) < 9
 
@@ -215,6 +219,12 @@ def test_a_state_without_its_history_gives_another_mean() -> None:
     forgetful = State(3, state.w, state.statistics, state.server)
     known, unknown = (play(fed, 1, state=one)[0][1]["personal_accuracy"] for one in (state, forgetful))
     assert known != unknown
+
+
+def test_the_line_of_a_round_tells_of_own_models() -> None:
+    record = {"round": 3, "train_loss": 1.0, "accuracy": 0.5, "personal_accuracy": 0.625, "seconds": 1.0}
+    assert "own models 62.50 %" in describe_round(record, 10)
+    assert "own models" not in describe_round({**record, "personal_accuracy": None}, 10)
 
 
 def test_clients_without_test_examples_are_left_out() -> None:

@@ -16,7 +16,7 @@ from training import config
 from training.console.summaries import find_scores
 from training.console.sweep import describe_round
 from training.data import datasets
-from training.engine.client_tests import average, collect_latest, draw_by_class_shares
+from training.engine.client_tests import average, collect_latest, draw_by_class_shares, find_largest_draw
 from training.engine.federation import Federation
 from training.engine.run import train
 from training.engine.state import State
@@ -249,6 +249,21 @@ def test_drawn_examples_have_the_classes_of_the_client() -> None:
     assert len(set(found)) == 40
     assert found.tolist() == draw_by_class_shares(data, own, client=4, seed=1, draw=40).tolist()
     assert found.tolist() != draw_by_class_shares(data, own, client=5, seed=1, draw=40).tolist()
+
+
+def test_a_draw_that_classes_cannot_give_is_told(tmp_path: Path) -> None:
+    fed = drawn(evaluation={**ASKED, "draw": 1000})
+    assert fed.client_tests is not None
+    largest = find_largest_draw(fed.dataset, [fed.client_indices[client] for client in range(7)])
+    assert f"Up to evaluation.draw={largest} they follow them" in fed.client_tests.describe_shortage()
+    for draw, enough in ((largest, True), (largest + 1, False)):
+        short = drawn(evaluation={**ASKED, "draw": draw}).client_tests
+        assert short is not None
+        assert (short.describe_shortage() == "") == enough
+    assert pooled().client_tests.describe_shortage() == ""  # type: ignore[union-attr]
+    said: list[str] = []
+    train(recipe(evaluation={**ASKED, "draw": 1000}), tmp_path, backend="serial", on_message=said.append)
+    assert [line for line in said if "evaluation.draw=1000 exceeds the test examples of some classes" in line]
 
 
 def test_what_cannot_be_asked_for() -> None:

@@ -37,13 +37,18 @@ from training.storage.run_directory import (
     require_run,
 )
 
-MODELS = {"": "server's model", "mean_": "mean of participants", "swa_": "SWA average"}
+MODELS = {
+    "": "server's model",
+    "mean_": "mean of participants",
+    "swa_": "SWA average",
+    "personal_": "clients' own models",  # each on its own test data, where evaluation.personal asks for it
+}
 MOST_ROWS = 20  # clients, and classes, up to which the partition is shown in full
 
 
 @dataclass(frozen=True)
 class Score:
-    """The accuracy of one of the global models on the test data."""
+    """The accuracy of one of the global models, or of the clients' own, on the test data."""
 
     model: str
     round: int  # the last evaluated round

@@ -201,7 +201,7 @@ def _print_results(
         diverged += state == "diverged"
         head, tail = (difference, state), f"*{recipe.digest[:8]}"
         for score in _reported(path, recipe):
-            model = "SWA" if score.model.startswith("SWA") else "server's"
+            model = {"SWA average": "SWA", "clients' own models": "own"}.get(score.model, "server's")
             mean = f"{100 * score.mean:.2f} % (last {score.count})"
             cells = (*head, model, f"{100 * score.accuracy:.2f} %", mean, tail)
             table.add_row(*map(escape, cells))
@@ -214,5 +214,5 @@ def _print_results(
 
 
 def _reported(path: Path, recipe: Recipe) -> list[Score]:
-    """Return the scores of the server's model and the SWA average; `landscape show` has the others too."""
+    """Return the scores but that of the participants' mean; `landscape show` has it too."""
     return [score for score in find_scores(path, recipe.evaluation.last) if not score.model.startswith("mean")]

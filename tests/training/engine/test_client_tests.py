@@ -13,8 +13,10 @@ from torch import Tensor
 
 from tests.training.federations import federation, play, scores
 from training import config
+from training.console.summaries import find_scores
+from training.console.sweep import describe_round
 from training.data import datasets
-from training.engine.client_tests import average, collect_latest, draw_by_class_shares
+from training.engine.client_tests import average, collect_latest, draw_by_class_shares, find_largest_draw
 from training.engine.federation import Federation
 from training.engine.run import train
 from training.engine.state import State
@@ -204,6 +206,8 @@ def test_a_resumed_run_has_the_same_metrics(tmp_path: Path, last: int) -> None:
     parts = train(recipe(), tmp_path / "parts", backend="serial")
     found, wanted = ([one | {"seconds": 0} for one in metrics.read(run)] for run in (parts, whole))
     assert found == wanted
+    score = next(score for score in find_scores(parts, last=3) if score.model == "clients' own models")
+    assert score.mean == pytest.approx(np.mean([one["personal_accuracy"] for one in wanted[-3:]]))
     assert len({one["personal_accuracy"] for one in wanted}) > 2
     assert len(collect_latest(wanted[:3])) < len(collect_latest(wanted)) < 9
 
@@ -215,6 +219,12 @@ def test_a_state_without_its_history_gives_another_mean() -> None:
     forgetful = State(3, state.w, state.statistics, state.server)
     known, unknown = (play(fed, 1, state=one)[0][1]["personal_accuracy"] for one in (state, forgetful))
     assert known != unknown
+
+
+def test_the_line_of_a_round_tells_of_own_models() -> None:
+    record = {"round": 3, "train_loss": 1.0, "accuracy": 0.5, "personal_accuracy": 0.625, "seconds": 1.0}
+    assert "own models 62.50 %" in describe_round(record, 10)
+    assert "own models" not in describe_round({**record, "personal_accuracy": None}, 10)
 
 
 def test_clients_without_test_examples_are_left_out() -> None:
@@ -239,6 +249,21 @@ def test_drawn_examples_have_the_classes_of_the_client() -> None:
     assert len(set(found)) == 40
     assert found.tolist() == draw_by_class_shares(data, own, client=4, seed=1, draw=40).tolist()
     assert found.tolist() != draw_by_class_shares(data, own, client=5, seed=1, draw=40).tolist()
+
+
+def test_a_draw_that_classes_cannot_give_is_told(tmp_path: Path) -> None:
+    fed = drawn(evaluation={**ASKED, "draw": 1000})
+    assert fed.client_tests is not None
+    largest = find_largest_draw(fed.dataset, [fed.client_indices[client] for client in range(7)])
+    assert f"Up to evaluation.draw={largest} they follow them" in fed.client_tests.describe_shortage()
+    for draw, enough in ((largest, True), (largest + 1, False)):
+        short = drawn(evaluation={**ASKED, "draw": draw}).client_tests
+        assert short is not None
+        assert (short.describe_shortage() == "") == enough
+    assert pooled().client_tests.describe_shortage() == ""  # type: ignore[union-attr]
+    said: list[str] = []
+    train(recipe(evaluation={**ASKED, "draw": 1000}), tmp_path, backend="serial", on_message=said.append)
+    assert [line for line in said if "evaluation.draw=1000 exceeds the test examples of some classes" in line]
 
 
 def test_what_cannot_be_asked_for() -> None:

@@ -24,7 +24,7 @@ COUNTS = {  # tables and figures that each paper numbers
     "fedsam": (17, 16),
     "fedsol": (9, 10),
 }
-MOST = {"clients": 40, "rounds": 70, "epochs": 4}  # of a run at scale digits
+MOST = {"clients": 100, "rounds": 70, "epochs": 5}  # of a run at scale digits
 
 papers = pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
 scales = pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)

@@ -13,6 +13,7 @@ SHOWN = {"train": "training loss", "test": "test error"}  # in planes
 ALPHAS = {"α = 0": 0, "α = 0.5": 1, "α = 1k": 2}  # of CIFAR100
 LAST: Settings = {"checkpoints.keep_locals": "last"}
 OVER_ROUNDS: Settings = {"checkpoints.keep_locals": "all", "checkpoints.every": 1000}
+EACH_CLIENT: Settings = {"evaluation.clients": True, "evaluation.draw": 100}  # as many as a class has in the test set
 SURFACE = Question(
     "surface",
     "random",
@@ -148,7 +149,10 @@ SENSITIVITY = (
 LONG = 10  # how many times larger the budget of figure 3c is
 FIGURE3 = Layout(
     (
-        *(Panel("clients", (train(CIFAR100, ALPHAS[alpha], "FedAvg"),), alpha, {}) for alpha in ("α = 0", "α = 1k")),
+        *(
+            Panel("client_curves", (train(CIFAR100, ALPHAS[alpha], "FedAvg"),), alpha, EACH_CLIENT)
+            for alpha in ("α = 0", "α = 1k")
+        ),
         Panel(
             "curves",
             (

@@ -9,7 +9,7 @@ from reports.papers.fedsam import PAPER
 from reports.papers.plan import list_comparisons, plan_paper, select_runs
 from reports.papers.published import read_printed
 from reports.papers.scales import SCALES
-from tests.reports.papers.declared import count_series, find_missing, list_undeclared, read_cell
+from tests.reports.papers.declared import count_series, find_missing, list_undeclared, list_unmeasured, read_cell
 from training import config
 
 CROP = "padding=4, flip=true"
@@ -142,3 +142,8 @@ def test_smaller_recipes_are_valid(name: str) -> None:
             assert round <= recipe.rounds.count
         if any(q.study == "plane" for q in one.questions.values()):
             assert recipe.rounds.participants >= 3
+
+
+def test_panels_read_what_is_asked() -> None:
+    # what the server's model has on each client is recorded in training, and read through that study
+    assert list_unmeasured(PAPER) == 2 * ["figure3, client_curves: forgetting"]

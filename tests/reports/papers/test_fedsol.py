@@ -8,7 +8,7 @@ from reports.papers.artefact import Facts, Grid, NotReproduced
 from reports.papers.fedsol import PAPER
 from reports.papers.plan import plan_paper, select_runs
 from reports.papers.scales import SCALES
-from tests.reports.papers.declared import count_series, find_missing, list_undeclared, read_cell
+from tests.reports.papers.declared import count_series, find_missing, list_undeclared, list_unmeasured, read_cell
 from training import config
 
 RECIPES = (
@@ -105,3 +105,7 @@ def test_smaller_recipes_are_valid(name: str) -> None:
         for round in (int(some) for some in rounds if str(some).isdigit()):
             assert round % recipe.checkpoints.every == 0
             assert round <= recipe.rounds.count
+
+
+def test_panels_read_what_is_asked() -> None:
+    assert list_unmeasured(PAPER) == []

@@ -8,7 +8,7 @@ LOWEST := tests/golden tests/training/storage tests/training/test_config.py test
     tests/analysis/test_store.py tests/reports/figures tests/reports/page/test_page.py tests/reports/tables \
     tests/landscape/spectrum tests/test_cli.py tests/test_project.py
 
-.PHONY: help demo gallery test lowest fuzz truth lint hooks bench clean
+.PHONY: help demo gallery artefacts findings test lowest fuzz truth lint hooks bench clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -19,6 +19,13 @@ demo: .venv/ready   ## train, analyse and report four methods on the embedded di
 
 gallery: demo       ## draw the README's pictures from the demo
 	$(BIN)/python -m reports.showcase runs/demo reports/gallery
+
+artefacts: .venv/ready  ## make every table and figure of the papers on embedded data, into papers/digits; about an hour
+	$(BIN)/landscape reproduce all --scale digits
+
+findings: .venv/ready   ## rebuild docs/findings from the answers in it
+	$(BIN)/landscape reproduce findings --scale digits --out docs/findings --typeset
+	$(BIN)/landscape reproduce findings --scale small --out docs/findings --typeset
 
 test: .venv/ready   ## run every test
 	$(BIN)/python -m pytest -n 2

@@ -60,7 +60,7 @@ def _fitting(planned: Plan, rate: float, name: str, values: tuple[int, ...]) -> 
 
 def _seconds(planned: Plan, rate: float, **changes: int | str) -> float:
     settings = settings_of.replace(planned.settings, changes, planned.study.name)
-    return sum(piece.passes for piece in planned.study.pieces(planned.subjects, settings)) / rate
+    return sum(piece.passes for piece in planned.study.pieces(planned.whom, settings)) / rate
 
 
 def _cost_of_limit(planned: Plan, limit: int) -> str:

@@ -1,6 +1,8 @@
-"""Every study by name. A new one is one file and one line here, and is under test."""
+"""Every study by name. A new one is one file and its name here, and is under test."""
 
 from __future__ import annotations
+
+from types import ModuleType
 
 from analysis.studies import (
     curvature,
@@ -20,26 +22,10 @@ from analysis.studies import (
 )
 from analysis.study import Study
 
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        # how good is it?
-        training.STUDY,
-        forgetting.STUDY,
-        robustness.STUDY,
-        personal.STUDY,
-        features.STUDY,
-        # how flat is it?
-        curvature.STUDY,
-        surface.STUDY,
-        sharpness.STUDY,
-        # do clients agree?
-        local_global.STUDY,
-        incompatibility.STUDY,
-        drift.STUDY,
-        sensitivity.STUDY,
-        # is it connected?
-        plane.STUDY,
-        interpolation.STUDY,
-    )
+MODULES: dict[str, tuple[ModuleType, ...]] = {
+    "how good is it?": (training, forgetting, robustness, personal, features),
+    "how flat is it?": (curvature, surface, sharpness),
+    "do clients agree?": (local_global, incompatibility, drift, sensitivity),
+    "is it connected?": (plane, interpolation),
 }
+STUDIES: dict[str, Study] = {one.STUDY.name: one.STUDY for modules in MODULES.values() for one in modules}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,21 +50,16 @@ def analyze(
     dry_run: only plan. Nothing is written then, and nothing is locked.
     """
     chosen = parse(settings, studies or list(STUDIES))
-    if dry_run:
-        show_plans(make_plans(subjects, studies, chosen, console=console, out=out, name=name), console)
-        return []
-    with hold_folders(subjects, studies, out):
+    with nullcontext() if dry_run else hold_folders(subjects, studies, out):
         plans = make_plans(subjects, studies, chosen, console=console, out=out, name=name)
         show_plans(plans, console)
-        return carry_out(plans, console) if plans else []
+        return carry_out(plans, console) if plans and not dry_run else []
 
 
 @contextmanager
 def hold_folders(subjects: Sequence[Subject], studies: Sequence[str], out: Path | None) -> Iterator[None]:
     """Lock the folders of the answers, and clear away what killed processes left half-written."""
-    places: dict[
-        Path, Path
-    ] = {}  # folder of results -> what is locked: a run as a whole, so that it is not trained meanwhile
+    places: dict[Path, Path] = {}  # folder of results -> what is locked: a whole run, so that nobody trains it
     for study in selected(studies):
         for group in groups_of(study, subjects):
             folder = folder_of(group, out)
@@ -85,13 +80,7 @@ def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
     with bars(console) as bar:
         for planned in plans:
             move = bar(f"{planned.study.name}, {of_whom(planned)}")
-            paths.append(
-                runner.carry_out(
-                    planned,
-                    step=lambda done, total, _, move=move: move(done, total),  # type: ignore[misc]
-                    say=partial(print_line, console),
-                )
-            )
+            paths.append(runner.carry_out(planned, step=move, say=partial(print_line, console)))
     for path in paths:
         print_line(console, str(path))
     return paths
@@ -182,7 +171,10 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
         if left:
             rates.setdefault(id(subject), runner.measure_rate(subject))
             seconds = sum(piece.passes for piece in left) / rates[id(subject)]
-            advice += [f"{planned.study.name}, {of_whom(planned)}: {line}" for line in shortening(planned, rates)]
+            advice += [
+                f"{planned.study.name}, {of_whom(planned)}: --set {one.setting} takes {spoken(one.seconds)}: {one.cost}"
+                for one in advise(planned, rates[id(subject)])
+            ]
         vectors = max((piece.vectors for piece in left), default=0)
         size = sum(parameter.numel() for parameter in subject.model.parameters()) * vectors * 4
         there = "all" if planned.kept else str(planned.done)
@@ -194,12 +186,6 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
     print_line(console, f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}")
     for line in advice:
         print_line(console, line)
-
-
-def shortening(planned: Plan, rates: Mapping[int, float]) -> list[str]:
-    """Which settings would shorten a plan of more than an hour, and what that costs; a line each."""
-    rate = rates[id(planned.subjects[0])]
-    return [f"--set {one.setting} takes {spoken(one.seconds)}: {one.cost}" for one in advise(planned, rate)]
 
 
 def _most_for_graphs(plans: Sequence[Plan]) -> str:

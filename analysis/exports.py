@@ -156,11 +156,13 @@ def read_goldstein(path: Path) -> xr.Dataset:
     if "ycoordinates" not in arrays:
         raise ValueError(f"{path}: has no ycoordinates: it is a line, not a surface")
     x, y = (arrays[name].astype(np.float64).reshape(-1) for name in ("xcoordinates", "ycoordinates"))
-    losses = [_from_mesh(path, arrays, f"{split}_loss", len(x), len(y)) for split in splits]
+    fields = {
+        name: _from_mesh(path, name, arrays[name], len(x), len(y)) for name in arrays if "coordinates" not in name
+    }
     found = {
-        "loss": losses,
-        "error": [_read_error(path, arrays, split, loss) for split, loss in zip(splits, losses, strict=True)],
-        "done": [(~_missing(arrays[f"{split}_loss"])).reshape(len(y), len(x)).T for split in splits],
+        "loss": [np.where(fields[f"{split}_loss"] == MISSING, np.nan, fields[f"{split}_loss"]) for split in splits],
+        "error": [_find_error(fields, split) for split in splits],
+        "done": [fields[f"{split}_loss"] != MISSING for split in splits],  # his test is "> 0", but a loss may be zero
     }
 
     def name(dims: str | tuple[str, ...], values: object, long_name: str) -> xr.Variable:
@@ -278,28 +280,19 @@ def _to_mesh(values: Array) -> Array:
     return values.T.reshape(values.shape)
 
 
-def _from_mesh(path: Path, arrays: Raw, name: str, nx: int, ny: int) -> Array:
-    values = arrays[name]
+def _from_mesh(path: Path, name: str, values: NDArray[np.generic], nx: int, ny: int) -> Array:
     if values.size != nx * ny:
         raise ValueError(f"{path}: {name} has {values.size} entries, but {nx} x {ny} coordinates are given")
-    filled = np.where(_missing(values), np.nan, values)
-    return np.asarray(filled.reshape(ny, nx).T, dtype=np.float64)
+    return values.reshape(ny, nx).T.astype(np.float64)
 
 
-def _missing(values: NDArray[np.generic]) -> NDArray[np.bool_]:
-    # not "<= 0", which is his test: a loss of zero is a loss
-    return np.asarray(values == MISSING)
-
-
-def _read_error(path: Path, arrays: Raw, split: str, like: Array) -> Array:
+def _find_error(fields: Mapping[str, Array], split: str) -> Array:
     """Errors as fractions: the exact ones that we wrote, unless the percentages beside them have been changed."""
-    nx, ny = like.shape
-    if f"{split}_acc" not in arrays:
-        return np.full(like.shape, np.nan)
-    error: Array = 1 - _from_mesh(path, arrays, f"{split}_acc", nx, ny) / 100
-    if f"{split}_error" not in arrays:
-        return error
-    exact = _from_mesh(path, arrays, f"{split}_error", nx, ny)
+    unknown = np.full_like(fields[f"{split}_loss"], MISSING)
+    percent = fields.get(f"{split}_acc", unknown)
+    error = np.where(percent == MISSING, np.nan, 1 - percent / 100)
+    exact = fields.get(f"{split}_error", error)
+    exact = np.where(exact == MISSING, np.nan, exact)
     return exact if np.allclose(exact, error, rtol=0, atol=1e-9, equal_nan=True) else error
 
 

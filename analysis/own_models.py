@@ -14,19 +14,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from torch import Tensor, nn
 
-from analysis.subjects import Limits, Own
+from analysis.subjects import SPLITS, Limits, Own
 from landscape.errors import finite
 from landscape.layout import Layout, running_statistics
 from landscape.rng import key
 from training.data import datasets
 from training.models import networks
 from training.plugins import call, import_function
+from training.settings import MOST_CLASSES
 from training.storage.npz import read_npz
 
 Pair = tuple[Tensor, Tensor]
 HOLDERS = ("state_dict", "model", "model_state_dict")  # keys under which training scripts keep the weights
 PREFIXES = ("module.", "_orig_mod.")  # DataParallel's and torch.compile's
-MOST_CLASSES = 1_000_000  # more are no classes: identifiers, perhaps
 NPZ = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -129,11 +129,9 @@ def _state(content: Any, path: Path, say: Callable[[str], object]) -> dict[str, 
 
 
 def _is_state(content: Any) -> bool:
-    return (
-        isinstance(content, Mapping)
-        and len(content) > 0
-        and all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items())
-    )
+    if not isinstance(content, Mapping) or not content:
+        return False
+    return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items())
 
 
 def load_weights(network: nn.Module, given: Mapping[str, Tensor], what: str) -> None:
@@ -141,12 +139,9 @@ def load_weights(network: nn.Module, given: Mapping[str, Tensor], what: str) -> 
     wanted = network.state_dict()
     places = {name: tensor.data_ptr() for name, tensor in wanted.items() if tensor.numel()}
     filled = {places[name] for name in given if name in places}
-    missing = [
-        name
-        for name in wanted
-        # files may hold tied tensors once, and old ones have no batch counter
-        if name not in given and not name.endswith("num_batches_tracked") and places.get(name) not in filled
-    ]
+    # files may hold tied tensors once, and old ones have no batch counter
+    needed = [name for name in wanted if not name.endswith("num_batches_tracked") and places.get(name) not in filled]
+    missing = [name for name in needed if name not in given]
     unknown = [name for name in given if name not in wanted]
     shapes = [name for name in given if name in wanted and given[name].shape != wanted[name].shape]
     problems = [f"'{name}' is missing{_near(name, unknown)}" for name in missing]
@@ -167,47 +162,42 @@ def _near(name: str, others: list[str]) -> str:
 
 
 def read_data(data: str, root: Path | None, dtype: torch.dtype) -> dict[str, Pair]:
-    """Inputs and labels by split."""
+    """Inputs and labels by split.
+
+    data, root: as `open_own` takes them.
+    dtype: what the images of a data set are normalised to.
+    """
     if data.endswith(".npz"):
-        pairs = _npz(Path(data))
+        found: Any = _read_pairs(Path(data))
     elif ":" in data:
         found = call("data", data, import_function("data", data), {}, offered={"root": root})
-        pairs = _splits(data, found, dtype)
     else:
-        pairs = _of_dataset(datasets.load(data, root=root), dtype)
-    return {split: _checked(f"{data}: {split}", pair, dtype) for split, pair in pairs.items()}
+        found = datasets.load(data, root=root)
+    pairs = _list_pairs(data, found, dtype)
+    return {split: _checked(f"{data}: {split}", pair, dtype) for split, pair in zip(SPLITS, pairs, strict=False)}
 
 
-def _of_dataset(dataset: datasets.Dataset, dtype: torch.dtype) -> dict[str, tuple[Any, Any]]:
-    """Normalised images; without test images only the training split."""
-    splits = {"train": (dataset.train_images, dataset.train_labels), "test": (dataset.test_images, dataset.test_labels)}
-    return {
-        split: (datasets.normalise(images, dataset, dtype), labels)
-        for split, (images, labels) in splits.items()
-        if len(labels)
-    }
-
-
-def _npz(path: Path) -> dict[str, tuple[Any, Any]]:
+def _read_pairs(path: Path) -> list[Any]:
     try:
         arrays = read_npz(path)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     if not all(name in arrays for name in NPZ[:2]) or ("x_test" in arrays) != ("y_test" in arrays):
         raise ValueError(f"{path}: expected {', '.join(NPZ)} (the last two may be left out), got {', '.join(arrays)}")
-    return {
-        split: (arrays[f"x_{split}"], arrays[f"y_{split}"]) for split in ("train", "test") if f"x_{split}" in arrays
-    }
+    pairs: list[Any] = [(arrays[f"x_{split}"], arrays[f"y_{split}"]) for split in SPLITS if f"x_{split}" in arrays]
+    return pairs if len(pairs) == 2 else pairs[0]
 
 
-def _splits(name: str, found: Any, dtype: torch.dtype) -> dict[str, tuple[Any, Any]]:
+def _list_pairs(name: str, found: Any, dtype: torch.dtype) -> list[tuple[Any, Any]]:
+    """Inputs and labels of the training data, then of the test data if there are any."""
     if isinstance(found, datasets.Dataset):
-        return _of_dataset(found, dtype)
+        both = ((found.train_images, found.train_labels), (found.test_images, found.test_labels))
+        return [(datasets.normalise(images, found, dtype), labels) for images, labels in both if len(labels)]
     if isinstance(found, (tuple, list)) and len(found) == 2:
         if all(isinstance(part, (Tensor, np.ndarray)) for part in found):
-            return {"train": (found[0], found[1])}
+            return [(found[0], found[1])]
         if all(isinstance(part, (tuple, list)) and len(part) == 2 for part in found):
-            return {split: (part[0], part[1]) for split, part in zip(("train", "test"), found, strict=True)}
+            return [(part[0], part[1]) for part in found]
     raise ValueError(
         f"data '{name}' must return ((train inputs, labels), (test inputs, labels)) or one pair of tensors, "
         f"got {type(found).__name__}"

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import io
 import json
 import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import h5py
 import xarray as xr
 
 from analysis import store
-from analysis.hdf5_checks import check_file
 from analysis.store import Answer
 from analysis.study import Piece, Study, combine, expand
 from analysis.subjects import Subject
 from training import settings as settings_of
-from training.storage.atomic_files import DamagedError, write_atomically
+from training.storage.atomic_files import DamagedError
 
-SEAL_SIZE = hashlib.sha256().digest_size
 LONGEST_NAME = 60  # characters of a question's name
 Say = Callable[[str], object]
-Step = Callable[[int, int, str], object]  # (pieces done, pieces in all, name of the next)
+Step = Callable[[int, int], object]  # (pieces done, pieces in all)
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,6 @@ class Plan:
 
     path: the file of the answer.
     kept: whether the answer is there already.
-    done: pieces kept from an interrupted attempt.
     damage: what is wrong with the file that is there.
     """
 
@@ -50,13 +44,22 @@ class Plan:
     digest: str
     inputs: Any
     kept: bool
-    done: int
     damage: str = ""
+
+    @property
+    def done(self) -> int:
+        """Pieces kept from an interrupted attempt."""
+        return sum(file_of(self, piece).exists() for piece in self.pieces)
 
     @property
     def passes(self) -> float:
         """Gradient evaluations of one example that are left."""
         return 0.0 if self.kept else sum(piece.passes for piece in self.pieces)
+
+    @property
+    def whom(self) -> Any:
+        """What the study's functions are given: the subject, or all of them where runs are compared."""
+        return self.subjects if self.study.together else self.subjects[0]
 
     @property
     def folder(self) -> Path:
@@ -75,10 +78,8 @@ def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path, na
     inputs = [subject.inputs(study.rounds(subject, settings)) for subject in subjects]
     digest = store.digest_of(study.name, settings_of.values(settings), inputs)
     path, kept, damage = _find_file(study, settings, out / study.name, name, digest)
-    pieces = [] if kept else in_order(study.pieces(subjects, settings))
-    planned = Plan(study, settings, subjects, path, pieces, digest, inputs, kept, 0, damage)
-    done = sum(file_of(planned, piece).exists() for piece in pieces)
-    return dataclasses.replace(planned, done=done)
+    pieces = [] if kept else in_order(study.pieces(subjects if study.together else subjects[0], settings))
+    return Plan(study, settings, subjects, path, pieces, digest, inputs, kept, damage)
 
 
 def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str) -> tuple[Path, bool, str]:
@@ -90,6 +91,8 @@ def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str
         found = store.read(path)
     except DamagedError as error:
         return path, False, str(error)
+    # a setting that a later version adds has a default that changes nothing: answers from before it are kept
+    found = replace(found, settings={**settings_of.values(study.settings()), **found.settings})
     if found.digest == digest or _same(found.settings, settings_of.values(settings)):
         return path, found.digest == digest, ""
     if name:
@@ -98,7 +101,7 @@ def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str
 
 
 def _same(stored: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    return bool(stored == json.loads(json.dumps(given, default=str)))
+    return bool(json.loads(json.dumps(stored, default=str)) == json.loads(json.dumps(given, default=str)))
 
 
 def name_question(study: Study, settings: Any) -> str:
@@ -134,7 +137,7 @@ def in_order(pieces: Sequence[Piece]) -> list[Piece]:
     return list(placed)
 
 
-def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path:
+def carry_out(planned: Plan, step: Step = lambda done, total: None, say: Say = print) -> Path:
     """Measure what is left of a plan and write its answer.
 
     step: called before each piece, and once at the end.
@@ -146,15 +149,13 @@ def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path
         say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and measured again")
     found: dict[Piece, xr.Dataset] = {}
     for place, piece in enumerate(planned.pieces):
-        if step is not None:
-            step(place, len(planned.pieces), piece.name)
+        step(place, len(planned.pieces))
         data = load_piece(planned, piece)
         if data is None:
             data = _measure(planned, piece, [found[earlier] for earlier in piece.after], say)
             save_piece(planned, piece, data)
         found[piece] = data
-    if step is not None:
-        step(len(planned.pieces), len(planned.pieces), "")
+    step(len(planned.pieces), len(planned.pieces))
     store.write(planned.path, finish(planned, found))
     for leftover in planned.path.parent.glob(f".{planned.path.stem}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -164,22 +165,19 @@ def carry_out(planned: Plan, step: Step | None = None, say: Say = print) -> Path
 def finish(planned: Plan, found: Mapping[Piece, xr.Dataset]) -> Answer:
     """The answer, from the Datasets of all pieces."""
     study, settings = planned.study, planned.settings
-    data = combine(expand(piece, _without_private(found[piece])) for piece in planned.pieces)
+    private = {name for one in found.values() for name in one.variables if str(name).startswith("_")}
+    data = combine(expand(piece, found[piece].drop_vars(private, errors="ignore")) for piece in planned.pieces)
     if study.derive is not None:
-        data = study.derive(planned.subjects, settings, data)
+        data = study.derive(planned.whom, settings, data)
     question = planned.path.stem
     return Answer(study.name, question, settings_of.values(settings), describe_origin(planned), data)
-
-
-def _without_private(data: xr.Dataset) -> xr.Dataset:
-    return data.drop_vars([name for name in data.variables if str(name).startswith("_")])
 
 
 def _measure(planned: Plan, piece: Piece, earlier: Sequence[xr.Dataset], say: Say) -> xr.Dataset:
     """Measure one piece; what does not fit into memory is tried again in smaller chunks."""
     while True:
         try:
-            return planned.study.measure(planned.subjects, planned.settings, piece, earlier)
+            return planned.study.measure(planned.whom, planned.settings, piece, earlier)
         except (MemoryError, RuntimeError) as error:
             sizes = [subject.limits.chunk_size for subject in planned.subjects]
             if not _is_out_of_memory(error) or all(size == 1 for size in sizes):
@@ -213,29 +211,17 @@ def file_of(planned: Plan, piece: Piece) -> Path:
 
 
 def save_piece(planned: Plan, piece: Piece, data: xr.Dataset) -> None:
-    """Keep a piece until all are done."""
-    buffer = io.BytesIO()
-    data.to_netcdf(buffer, engine="h5netcdf")
-    content = buffer.getvalue()
-    write_atomically(file_of(planned, piece), seal_piece(planned, piece, content), content)
+    """Keep a piece until all are done, as an answer to a question of its own."""
+    store.write(file_of(planned, piece), Answer(planned.digest, piece.name, {}, {}, data))
 
 
 def load_piece(planned: Plan, piece: Piece) -> xr.Dataset | None:
     """A piece that was kept; None if there is none, or if it is not what was written: it is measured again."""
     try:
-        content = file_of(planned, piece).read_bytes()
-        if seal_piece(planned, piece, content[SEAL_SIZE:]) != content[:SEAL_SIZE]:
-            return None
-        with h5py.File(io.BytesIO(content[SEAL_SIZE:]), "r") as file:
-            check_file(file, len(content))
-        return xr.load_dataset(io.BytesIO(content[SEAL_SIZE:]), engine="h5netcdf", decode_times=False)
-    except Exception:  # a piece that cannot be read is measured again, like one that is missing
+        found = store.read(file_of(planned, piece))
+    except ValueError:
         return None
-
-
-def seal_piece(planned: Plan, piece: Piece, content: bytes) -> bytes:
-    """The hash of a piece and of its name: a file under another's name is no answer."""
-    return hashlib.sha256(f"{planned.digest} {piece.name}\n".encode() + content).digest()
+    return found.data if (found.study, found.question) == (planned.digest, piece.name) else None
 
 
 def measure_rate(subject: Subject) -> float:

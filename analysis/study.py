@@ -14,11 +14,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from analysis.subjects import Subject, check_rounds
 from landscape.errors import choose
-from training.settings import Count, Names, Whole
+from training.settings import Count, Names, Positive, Whole
 
-Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Datasets = Sequence[xr.Dataset]
+Part = tuple[xr.Variable, Mapping[Hashable, Sequence[int]]]  # of a variable, and where its entries go by dimension
 Split = Literal["train", "test"]
 GlobalModel = Literal["final", "server", "mean", "swa"]
+ALL_ROUNDS = -1
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Piece:
 
     A study with other coordinates than round and client makes a subclass with a field for each of them.
 
-    round: the communication round that is measured.
+    round: the communication round that is measured; ALL_ROUNDS: the piece is not of one round.
     client: the client whose model or data are measured; None: the global model, or everyone's data.
     passes: gradient evaluations of one example that it takes, for the estimate of time.
     vectors: vectors of the model's size that it holds, for the estimate of memory.
@@ -35,7 +38,7 @@ class Piece:
     """
 
     dims: ClassVar[tuple[str, ...]] = ("round", "client")  # fields that become dimensions of the answer
-    round: int | None = None
+    round: int = ALL_ROUNDS
     client: int | None = None
     passes: float = field(default=0.0, compare=False, kw_only=True)
     vectors: int = field(default=2, compare=False, kw_only=True)
@@ -43,9 +46,9 @@ class Piece:
 
     @property
     def coordinates(self) -> dict[str, int | str | float]:
-        """Where the piece stands, by the names of its coordinates; those that are None are left out."""
+        """Where the piece stands, by the names of its coordinates; those that it does not have are left out."""
         known = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.compare}
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in known.items() if value not in (None, ALL_ROUNDS)}
 
     @property
     def name(self) -> str:
@@ -55,30 +58,35 @@ class Piece:
 
 @dataclass(frozen=True)
 class Study:
-    """One study. `subjects` has one entry, unless the study compares runs (`together`).
+    """One study. Its functions are given a subject, or a list of them if it compares runs (`together`).
 
     name: as on the command line and in the names of files.
-    about: what it measures, in one line.
+    doc: the docstring of its module.
     settings: a class made by `training.settings.settings`, with defaults for all fields.
-    pieces: the work there is.
-    measure: (subjects, settings, piece, Datasets of the pieces in `piece.after`) -> what the piece finds. The runner
+    pieces: the work there is: (subject, settings) -> pieces.
+    measure: (subject, settings, piece, Datasets of the pieces in `piece.after`) -> what the piece finds. The runner
         adds the coordinates of the piece as leading dimensions of every data variable, and joins pieces by their
         coordinates. Variables whose names begin with an underscore are for later pieces and do not reach the answer.
+    derive: adds what only all pieces together tell, such as means over clients: (subject, settings, answer) -> answer.
     rounds: the rounds of a subject that the answer depends on; by default those that its settings select.
-    derive: adds what only all pieces together tell, such as means over clients: (subjects, settings, answer) -> answer.
     together: whether it compares runs.
     papers: the tables and figures of the papers that it answers.
     """
 
     name: str
-    about: str
+    doc: str
     settings: type[Any]
-    pieces: Callable[[Sequence[Subject], Any], Sequence[Piece]]
-    measure: Callable[[Sequence[Subject], Any, Any, Sequence[xr.Dataset]], xr.Dataset]
+    pieces: Callable[[Any, Any], Sequence[Piece]]
+    measure: Callable[[Any, Any, Any, Datasets], xr.Dataset]
+    derive: Callable[[Any, Any, xr.Dataset], xr.Dataset] | None = None
     rounds: Callable[[Subject, Any], Sequence[int]] = lambda subject, settings: subject.select(settings.rounds)
-    derive: Callable[[Sequence[Subject], Any, xr.Dataset], xr.Dataset] | None = None
     together: bool = False
     papers: str = ""
+
+    @property
+    def about(self) -> str:
+        """What it measures: the first line of its documentation."""
+        return self.doc.partition("\n")[0]
 
 
 def variable(dims: str | Sequence[str], values: ArrayLike, long_name: str, units: str = "1") -> xr.Variable:
@@ -107,7 +115,7 @@ COORDINATES = {  # what the coordinates that studies share mean
 
 def expand(piece: Piece, found: xr.Dataset) -> xr.Dataset:
     """Give every data variable of a piece its coordinates as leading dimensions."""
-    coordinates = {name: value for name, value in piece.coordinates.items() if name in piece.dims}
+    coordinates = piece.coordinates
     there = {dim for one in found.data_vars.values() for dim in one.dims}
     leading = [name for name in piece.dims if name in coordinates and name not in there]
     expanded = {
@@ -126,66 +134,52 @@ def combine(found: Iterable[xr.Dataset]) -> xr.Dataset:
         long as the longest of its kind.
     """
     datasets = list(found)
-    pieces = [{str(name): one.variables[name] for name in one.variables} for one in datasets]
-    axes = _join_axes(datasets, pieces)
+    axes = _join_axes(datasets)
     sizes = {dim: max(one.sizes.get(dim, 0) for one in datasets) for one in datasets for dim in one.sizes}
-    sizes |= {dim: len(values) for dim, values in axes.items()}
-    first: dict[str, xr.Variable] = {name: one for piece in reversed(pieces) for name, one in piece.items()}
-    cells, filled = {}, {}
-    for name in first:
-        if name not in axes:
-            cells[name] = _make_room(name, [piece[name] for piece in pieces if name in piece], sizes)
-            filled[name] = np.zeros(cells[name].shape, dtype=bool)
-    positions = {dim: {value: place for place, value in enumerate(values.tolist())} for dim, values in axes.items()}
-    for one, piece in zip(datasets, pieces, strict=True):
-        places = {dim: _places(one.sizes[dim], piece.get(str(dim)), positions.get(str(dim))) for dim in one.sizes}
-        for name in piece:
-            if name in cells:
-                index = np.ix_(*(places[dim] for dim in piece[name].dims))
-                cells[name][index], filled[name][index] = piece[name].values, True
-    variables = {
-        name: xr.Variable(first[name].dims, _mark_missing(cells[name], filled[name]), first[name].attrs)
-        for name in cells
-    }
-    coords = {dim: xr.Variable(dim, values, first[dim].attrs or _about(dim)) for dim, values in axes.items()}
-    joined = xr.Dataset(variables, coords, datasets[0].attrs if datasets else None)
-    return joined.set_coords([name for name in variables if any(name in one.coords for one in datasets)])
+    sizes |= {dim: len(axis) for dim, axis in axes.items()}
+    positions = {dim: {value: place for place, value in enumerate(axis.values.tolist())} for dim, axis in axes.items()}
+    parts: dict[Hashable, list[Part]] = {}
+    for one in datasets:
+        places: dict[Hashable, Sequence[int]] = {dim: range(size) for dim, size in one.sizes.items()}
+        for dim in places.keys() & one.variables.keys():
+            places[dim] = [positions[dim][value] for value in one.variables[dim].values.tolist()]
+        for name in one.variables.keys() - axes.keys():
+            parts.setdefault(name, []).append((one.variables[name], places))
+    names = dict.fromkeys(name for one in datasets for name in one.variables if name in parts)
+    joined = xr.Dataset({name: _assemble(str(name), parts[name], sizes) for name in names}, axes, datasets[0].attrs)
+    return joined.set_coords([name for name in names if any(name in one.coords for one in datasets)])
 
 
-def _about(dim: str) -> dict[str, str]:
-    return {"long_name": COORDINATES.get(dim, dim.replace("_", " ")), "units": "1"}
-
-
-def _join_axes(datasets: Sequence[xr.Dataset], pieces: Sequence[Mapping[str, xr.Variable]]) -> dict[str, Array]:
-    """The values of every dimension that has coordinates: numbers in ascending order, texts as they come."""
-    axes: dict[str, Array] = {}
-    for dim in dict.fromkeys(str(dim) for one in datasets for dim in one.sizes if dim in one.variables):
-        values = np.concatenate([piece[dim].values for piece in pieces if dim in piece])
+def _join_axes(datasets: Datasets) -> dict[Hashable, xr.Variable]:
+    """Every dimension that has coordinates: numbers in ascending order, texts as they come."""
+    axes = {}
+    for dim in dict.fromkeys(dim for one in datasets for dim in one.sizes if dim in one.variables):
+        parts = [one.variables[dim] for one in datasets if dim in one.variables]
+        values = np.concatenate([part.values for part in parts])
         unique, first = np.unique(values, return_index=True)
-        axes[dim] = unique if values.dtype.kind in "iuf" else values[np.sort(first)]
+        name = str(dim)
+        about = {"long_name": COORDINATES.get(name, name.replace("_", " ")), "units": "1"}
+        ordered = unique if values.dtype.kind in "iuf" else values[np.sort(first)]
+        axes[dim] = xr.Variable(dim, ordered, parts[0].attrs or about)
     return axes
 
 
-def _places(size: int, coordinate: xr.Variable | None, positions: Mapping[object, int] | None) -> Array:
-    """Where the entries of a dimension go in the joined one."""
-    if coordinate is None or positions is None:
-        return np.arange(size)
-    return np.asarray([positions[value] for value in coordinate.values.tolist()], dtype=np.intp)
+def _assemble(name: str, parts: Sequence[Part], sizes: Mapping[Hashable, int]) -> xr.Variable:
+    """One variable from those of the pieces.
 
-
-def _make_room(name: str, parts: Sequence[xr.Variable], sizes: Mapping[Hashable, int]) -> Array:
-    """An array for a variable of all pieces."""
-    if any(part.dims != parts[0].dims for part in parts):
-        raise AssertionError(f"{name} has dimensions {sorted({part.dims for part in parts})}: expected one kind")
-    shape = [sizes[dim] for dim in parts[0].dims]
-    return np.zeros(shape, dtype=np.result_type(*(part.dtype for part in parts)))
-
-
-def _mark_missing(cells: Array, filled: NDArray[np.bool_]) -> Array:
-    """NaN for what was not measured; texts stay empty."""
-    if filled.all() or cells.dtype.kind in "US":
-        return cells
-    return np.where(filled, cells.astype(np.float64), np.nan)
+    sizes: the length of each dimension.
+    """
+    first = parts[0][0]
+    if any(part.dims != first.dims for part, _ in parts):
+        raise AssertionError(f"{name} has dimensions {sorted({part.dims for part, _ in parts})}: expected one kind")
+    cells = np.zeros([sizes[dim] for dim in first.dims], dtype=np.result_type(*(part.dtype for part, _ in parts)))
+    filled = np.zeros(cells.shape, dtype=bool)
+    for part, places in parts:
+        index = np.ix_(*(places[dim] for dim in part.dims))
+        cells[index], filled[index] = part.values, True
+    if not filled.all() and cells.dtype.kind not in "US":
+        cells = np.where(filled, cells.astype(np.float64), np.nan)
+    return xr.Variable(first.dims, cells, first.attrs)
 
 
 Rounds = Annotated[
@@ -204,6 +198,9 @@ Limit = Annotated[
     Count | None,
     Field(description="most examples of each data set (everyone's, or one client's), drawn by class; none: all"),
 ]
+Clients = Annotated[Count | None, Field(description="most clients that are measured; none: all of them")]
+Top = Annotated[Count, Field(description="how many of the largest eigenvalues")]
+Tolerance = Annotated[Positive, Field(description="residual ||H v - lambda v|| / |lambda| to reach")]
 Seed = Annotated[Whole, Field(description="seed of whatever is drawn at random")]
 
 

@@ -23,6 +23,8 @@ from training.console.messages import printable
 from training.data import datasets, partition
 from training.engine.federation import Federation
 from training.storage import checkpoint, run_directory
+from training.tasks.classification import CLASSIFICATION
+from training.tasks.task import Task
 
 MODELS = ("server", "mean", "swa")  # those of a checkpoint
 # "final" is what a run is judged by: the average of rounds where there is one by then, the server's model elsewhere
@@ -67,6 +69,7 @@ class Subject(ABC):
     model: nn.Module
     policy: str  # for norm layers
     classes: int
+    task: Task = CLASSIFICATION
     rounds: list[int]  # those that can be looked at
     limits: Limits
 
@@ -117,6 +120,7 @@ class Subject(ABC):
             patterns[limits, self.policy] = Objective(
                 self.model,
                 (inputs[:count], labels[:count]),
+                loss=self.task.loss,
                 dtype=limits.dtype,
                 batchnorm=self.policy,
                 memory=limits.memory,
@@ -129,6 +133,14 @@ class Subject(ABC):
         """p_k = n_k / sum of n_j over these clients."""
         sizes = {client: self.count("train", client) for client in clients}
         return {client: size / sum(sizes.values()) for client, size in sizes.items()}
+
+    def select_with(self, wanted: str, *models: str) -> list[int]:
+        """The same rounds as `select`; an error if one of them has not all of these global models."""
+        rounds = self.select(wanted)
+        for round in rounds:
+            for model in models:
+                self.point(round, model)
+        return rounds
 
     def select(self, wanted: str) -> list[int]:
         """Rounds by words: "last", "all", "every 10", or numbers "0,50,100"."""
@@ -167,7 +179,7 @@ class Run(Subject):
         self.name = printable(self.path.name)
         self.federation = Federation(recipe, partition.load(self.path / "partition.npz"))
         self.model, self.classes = self.federation.trainer.model, self.federation.dataset.classes
-        self.policy = self.federation.policy
+        self.policy, self.task = self.federation.policy, self.federation.dataset.task
         self.rounds = run_directory.checkpoint_rounds(self.path)
         if not self.rounds:
             raise ValueError(f"{self.path}: has no checkpoint yet")
@@ -199,7 +211,7 @@ class Run(Subject):
         else:
             raise ValueError(f"{self.name}: clients have no test data of their own here; ask for split train")
         if len(chosen) == 0:
-            raise ValueError(f"{self.name}: there is no {split} data")
+            raise ValueError(f"{self.name}: there is no {split} data; ask for another split")
         places = torch.from_numpy(chosen)
         return datasets.normalise(images[places], data, self.limits.dtype), labels[places]
 
@@ -274,7 +286,7 @@ class Own(Subject):
 
     def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
         if split not in self.data:
-            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}")
+            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}; ask for that")
         return self.data[split]
 
     def point(self, round: int, model: str = "server") -> Tensor:

@@ -1,18 +1,14 @@
-"""Tidy tables over runs and seeds, from run directories and the results in them. This file imports no torch.
+"""Numbers of runs: how well they ended, what their answers say, and means over seeds. This file imports no torch.
 
-A row is one run: what it was (data, algorithm, partition, seed, and the settings in which the runs differ), how well it
-ended, and the numbers of every study that is there, as study.variable of the last round that was measured. Numbers of
-a question other than the default one are called study[question].variable.
+The numbers of an answer are called study.variable, of the last round that was measured; those of a question other than
+the default one are called study[question].variable.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +17,6 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import Answer
-from training.storage import toml
-from training.storage.atomic_files import write_atomically
-from training.storage.metrics import read as read_metrics
-from training.storage.run_directory import has_recipe, read_settings, runs_in
-from training.storage.verified_files import read_sealed
 
 Row = dict[str, Any]
 FOLDER = "analysis"  # of results, in a run directory
@@ -35,79 +26,6 @@ UNTOLD_TABLES = ("checkpoints.", "evaluation.")
 PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how a model's metrics are called in metrics.jsonl
 ERROR = "_standard_error"  # how studies name what a number from a subset of the data may be off by
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a text for a formula
-
-
-def collect(paths: Sequence[str | Path], *, last: int | None = None) -> list[Row]:
-    """One row per run. A path is a run directory, a folder of them, or a single .h5 file.
-
-    last: evaluated rounds in the mean of the final accuracy; by default each run's evaluation.last.
-    """
-    found: dict[Path, list[Path]] = {}
-    for path in map(Path, paths):
-        for run, results in _runs(path):
-            found.setdefault(run, [])
-            found[run] += [one for one in results if one not in found[run]]
-    settings = {run: _settings(run) for run in found}
-    differing = differences(list(settings.values()))
-    rows = []
-    for run, results in found.items():
-        own = settings[run]
-        row = {**_identity(run, own), **{key: own.get(key) for key in differing}}
-        if own:
-            row |= finals(metrics(run), last or int(own.get("evaluation.last", 10)))
-        for path in sorted(results, key=lambda one: (one.parent, one.stem != store.DEFAULT, one.stem)):
-            row = {**_numbers_in(path), **row}  # of two questions that give the same number, the default one's counts
-        rows.append(row)
-    columns = dict.fromkeys(key for row in rows for key in row)
-    return [{key: row.get(key) for key in columns} for row in rows]
-
-
-def _runs(path: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Run directories that a path means, with their results."""
-    if path.suffix == ".h5":
-        above = path.parents[2] if len(path.parents) > 2 and path.parents[1].name == FOLDER else path.parent
-        yield above, [path]
-        return
-    if has_recipe(path):
-        yield path, _results(path)
-        return
-    inside = sorted(runs_in(path, depth=1))
-    if not inside and not _results(path):
-        raise ValueError(f"{path}: neither a run directory nor a folder of them, nor does it hold results (.h5)")
-    for run in inside or [path]:
-        yield run, _results(run)
-
-
-def _results(run: Path) -> list[Path]:
-    return store.find_answers(run / FOLDER)
-
-
-def _settings(run: Path) -> Row:
-    """Every setting of a run by its dotted key; none for a model that was not trained here."""
-    return dict(toml.flatten(read_settings(run))) if has_recipe(run) else {}
-
-
-def _identity(run: Path, settings: Row) -> Row:
-    if not settings:
-        return {"run": run.name}
-    skew = next((settings[f"partition.{key}"] for key in SKEWS if f"partition.{key}" in settings), None)
-    return {
-        "run": run.name,
-        "data": settings.get("data.name"),
-        "algorithm": settings.get("algorithm.name"),
-        "model": settings.get("model.name"),
-        "partition": settings.get("partition.name"),
-        "alpha": skew,
-        "clients": settings.get("partition.clients"),
-        "seed": settings.get("seed"),
-    }
-
-
-def differences(settings: Sequence[Row]) -> list[str]:
-    """Dotted keys in which runs differ, but for the seed, what an identity names already, and mere book-keeping."""
-    named = {f"{table}.name" for table in ("data", "algorithm", "model", "partition")}
-    named |= {f"partition.{key}" for key in (*SKEWS, "clients")}
-    return [key for key in differing(settings) if key not in named]
 
 
 def differing(settings: Sequence[Row]) -> list[str]:
@@ -122,22 +40,6 @@ def differing(settings: Sequence[Row]) -> list[str]:
     ]
 
 
-def metrics(run: Path) -> list[Row]:
-    """Records of finished rounds, verified by their seals; a last line cut short by a kill is left out."""
-    return read_metrics(run)
-
-
-def status(run: Path) -> Row | None:
-    """Where training stands, as its status.json says: state, round and message; None where there is no such file."""
-    path = run / "status.json"
-    if not path.exists():
-        return None
-    found = read_sealed(path)
-    if not isinstance(found.get("state"), str) or type(found.get("round")) is not int:
-        raise ValueError(f"{path}: must hold a state and a round; landscape check says more")
-    return found
-
-
 def finals(records: Sequence[Row], last: int) -> Row:
     """Accuracy of the last evaluated rounds: mean, sample standard deviation over rounds, for each global model."""
     row: Row = {"rounds": len(records)}
@@ -147,14 +49,6 @@ def finals(records: Sequence[Row], last: int) -> Row:
             row[f"{name}final_accuracy"] = float(np.mean(known))
             row[f"{name}final_accuracy_over_rounds"] = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
     return row
-
-
-def _numbers_in(path: Path) -> Row:
-    answer = store.read(path)
-    try:
-        return numbers(answer)
-    except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: not results of {answer.study} as this version writes them ({error})") from None
 
 
 def numbers(answer: Answer) -> Row:
@@ -173,8 +67,7 @@ def _last_numbers(data: xr.Dataset) -> Iterator[tuple[str, float]]:
             continue
         values = _last_round(found)
         if "client" in values.dims and values.dtype.kind == "f":
-            mean = mean_known(values.transpose("client", ...).values)
-            values = values.isel(client=0, drop=True).copy(data=mean)
+            values = values.mean("client")
         if not values.dims:
             yield str(name), float(values)
         elif len(values.dims) == 1 and values[values.dims[0]].dtype.kind in "OUS":
@@ -205,6 +98,9 @@ def _curvature(data: xr.Dataset) -> Row:
     row: Row = {"lambda_1": float(values[0]), "lambda_1_residual": float(last["residual"].values[0])}
     if f"eigenvalue{ERROR}" in last:
         row[f"lambda_1{ERROR}"] = float(last[f"eigenvalue{ERROR}"].values[0])
+    if "published_eigenvalue" in last:  # by the papers' 20 power iterations: another number, under a name of its own
+        row["lambda_1_published"] = float(last["published_eigenvalue"].values[0])
+        row["lambda_1_published_residual"] = float(last["published_residual"].values[0])
     if len(values) >= 5:
         row["lambda_1_over_lambda_5"] = float(values[0] / values[4]) if values[4] else math.nan
     return row
@@ -301,25 +197,6 @@ def group(rows: Sequence[Row], by: Sequence[str]) -> list[Row]:
 
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def to_csv(rows: Sequence[Row], path: Path | None = None) -> str:
-    """Rows as CSV, columns in order of first appearance, numbers to the last digit; written to a path if given."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([harmless(column) for column in columns])
-    for row in rows:
-        writer.writerow([_cell(row.get(column)) for column in columns])
-    if path is not None:
-        write_atomically(path, text.getvalue().encode())
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return json.dumps(value) if isinstance(value, (list, dict)) else harmless(value)
 
 
 def harmless(value: Any) -> Any:

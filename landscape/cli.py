@@ -16,7 +16,7 @@ from landscape import __version__
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies", "figures")
+LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies", "figures", "artefacts")
 Runs = Annotated[
     list[Path],
     typer.Argument(metavar="RUN...", help='Run directories, folders of runs, or patterns such as "runs/*sam*".'),
@@ -156,6 +156,16 @@ def report(
         list[str] | None,
         typer.Option(help="Show only answers of this name, where a study has one (analyze --name); may be repeated."),
     ] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(help="Setting whose values are rows of one more table: algorithm, local.epochs; may be repeated."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="Setting whose values are its columns: partition.alpha; may be repeated.")
+    ] = None,
+    quantity: Annotated[
+        str, typer.Option(help="What that table shows: accuracy, best_accuracy, lambda_1, communication, ...")
+    ] = "accuracy",
 ) -> None:
     """Make figures, tables and a web page from the results of analyze. Needs no torch."""
     from reports import command
@@ -169,6 +179,53 @@ def report(
         animate=animate,
         bold=bold,
         questions=question or [],
+        rows=rows or [],
+        columns=columns or [],
+        quantity=quantity,
+    )
+
+
+@app.command()
+def reproduce(
+    artefacts: Annotated[
+        list[str],
+        typer.Argument(metavar="PAPER[/ARTEFACT]...", help='fedgloss, fedgloss/table3, ..., or "all".'),
+    ],
+    scale: Annotated[
+        str, typer.Option(help="digits (embedded data, minutes), small (real data, hours) or full (as published).")
+    ] = "digits",
+    out: Annotated[Path, typer.Option(help="Folder for runs and results.")] = Path("papers"),
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data (default: $LANDSCAPE_DATA, else data).", show_default=False)
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="Format of the figures: png, pdf or svg; may be repeated. Default: png and svg."),
+    ] = None,
+    bold: Annotated[
+        str, typer.Option(help="Bold in tables: clear (best by more than its error) or plain (best, as in papers).")
+    ] = "clear",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would take.")] = False,
+    typeset: Annotated[
+        bool, typer.Option("--typeset", help="Only typeset what is there; nothing is trained or measured.")
+    ] = False,
+) -> None:
+    """Train, measure and typeset tables and figures of the papers by name. Finished parts are kept."""
+    from reports.figure import USUAL
+    from reports.reproduce import reproduce
+
+    reproduce(
+        artefacts,
+        scale,
+        out,
+        console=_console(),
+        data_root=data_root,
+        workers=workers,
+        formats=kind or USUAL,
+        bold=bold,
+        dry_run=dry_run,
+        typeset=typeset,
     )
 
 
@@ -232,6 +289,11 @@ def list_(
         from reports.command import list_figures
 
         table = list_figures()
+    elif kind == "artefacts":
+        from reports.artefacts.costs import list_artefacts
+        from reports.reproduce import OUT, PAPERS
+
+        table = list_artefacts(PAPERS, OUT)
     else:
         from training.console.listings import make_listing
 
@@ -287,7 +349,7 @@ def personal(
         list[str] | None,
         typer.Option(
             metavar="STRATEGY",
-            help="fedcr, finetune, global, knn, local or own; may be repeated. Default: finetune.",
+            help="finetune, global, knn, local or own; may be repeated. Default: finetune.",
             show_default=False,
         ),
     ] = None,

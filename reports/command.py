@@ -18,6 +18,7 @@ from reports.figure import FORMATS, TOPICS, USUAL, Figure
 from reports.inputs.runs import Collection, read_runs
 from reports.page.page import pluralise, write_page
 from reports.tables import catalog as tables
+from reports.tables.by_setting import tabulate_settings
 from reports.tables.table import BOLD
 from training.console.messages import printable
 from training.storage.run_directory import expand_pattern, has_recipe, runs_in
@@ -37,6 +38,9 @@ def report(
     strict: bool = False,
     bold: str = "clear",
     questions: Sequence[str] = (),
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    quantity: str = "accuracy",
 ) -> Path:
     """Write figures, tables and the page of some runs into a folder.
 
@@ -50,6 +54,8 @@ def report(
     strict: a figure that fails is an error, not a line.
     bold: what tables set bold: "clear", the best where it leads by more than its error; "plain", the best.
     questions: names of questions; of a study that has answers of these names, only they are shown.
+    rows, columns: dotted settings, for one more table with their values as rows and columns.
+    quantity: what that table shows, a key of reports.tables.quantities.QUANTITIES.
 
     Returns the path of the page.
     """
@@ -60,6 +66,7 @@ def report(
     if not everything.runs:
         said = "; ".join(everything.problems) or "no run directory was given"
         raise ValueError(f"no runs to report on ({said}). Write landscape report RUN..., runs as landscape train makes")
+    asked = [tabulate_settings(everything.runs, rows, columns, quantity, bold=bold)] if rows or columns else []
     out = out or choose_folder(runs)
     outcomes = list(
         draw_all(
@@ -68,7 +75,7 @@ def report(
     )
     problems = [*everything.problems, *_list_failures(outcomes)]
     missing = [*_list_missing_figures(everything, outcomes), *_list_missing_studies(everything, outcomes)]
-    made = tables.make_tables(everything, bold=bold, problems=problems)
+    made = [*asked, *tables.make_tables(everything, bold=bold, problems=problems)]
     for table in made:
         tables.save(table, out / "tables")
     if animate:

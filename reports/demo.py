@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from analysis import summary
 from reports.command import report
 from reports.inputs.recipes import as_number, find_table
 from reports.inputs.runs import Run, read_runs
+from reports.measures import MEASURES
 
 RECIPE = "digits_demo"
 QUESTION = "demo"  # what the answers are called
@@ -79,7 +79,7 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
             path, count = opening.find_run(out, recipe), recipe.rounds.count
             if not find_end(path, recipe):
                 about = Run(path, recipe.model_dump(exclude_none=True), [])
-                move = bar(f"train {about.algorithm}, {about.heterogeneity}")
+                move = bar(f"train {about.method}, {about.heterogeneity}")
                 path = train_recipe(
                     recipe,
                     out,
@@ -111,13 +111,12 @@ def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, object]], 
 def conclude(paths: Sequence[Path], console: Console) -> None:
     """Print the three main numbers of every run."""
     table = Table("a client sees", "method", "accuracy", "sharpness of the result", "of local models: own data → all")
-    rows = {row["run"]: row for row in summary.collect(paths)}
-    for one in sorted(read_runs(paths).runs, key=lambda run: _alpha(run)):
-        row = rows[one.name]
-        accuracy = row.get("swa_final_accuracy") or row["final_accuracy"]
+    for one in sorted(read_runs(paths).runs, key=_alpha):
+        accuracy, top, local, everyone = (
+            MEASURES[name].find(one) for name in ("accuracy", "lambda_1", "local", "everyone")
+        )
         seen = "one class" if _alpha(one) == 0 else "all classes"
-        local = f"{row['local_lambda_1']:.3g} → {row['global_lambda_1']:.3g}"
-        table.add_row(seen, one.algorithm, f"{100 * accuracy:.1f} %", f"{row['lambda_1']:.3g}", local)
+        table.add_row(seen, one.method, f"{accuracy:.1f} %", f"{top:.3g}", f"{local:.3g} → {everyone:.3g}")
     console.print(table)
     console.print("sharpness: the largest eigenvalue of the Hessian of the training loss; lower is flatter")
 

@@ -14,7 +14,7 @@ from analysis import store, summary
 from analysis.summary import PREFIX
 from reports.inputs.personal import GLOBAL
 from reports.inputs.reading import read_provenance
-from reports.inputs.recipes import find_table, find_whole, is_number
+from reports.inputs.recipes import find_table, find_whole
 from reports.inputs.runs import Run
 from reports.inputs.subsets import Subset, find_subset
 
@@ -46,6 +46,13 @@ def find_final_accuracy(run: Run, model: str = "final") -> float:
     return next(
         (100.0 * found[f"{name}final_accuracy"] for name in names if f"{name}final_accuracy" in found), math.nan
     )
+
+
+def find_flops(run: Run) -> float:
+    """Find the operations of a local step in units of FedAvg's; NaN for a run that did not count them."""
+    flops = read_provenance(run.path).get("flops")
+    ratio = flops.get("ratio") if isinstance(flops, dict) else None
+    return float(ratio) if isinstance(ratio, (int, float)) else math.nan
 
 
 def make_finder(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
@@ -101,7 +108,15 @@ MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure("accuracy", "test accuracy (%)", "higher", find_final_accuracy, 1),
+        Measure("flops", "FLOPs of a local step (FedAvg: 1)", "lower", find_flops, 2),
         make_measure("lambda_1", "λ₁ of the global model", "lower", "lambda_1", study="curvature"),
+        make_measure(
+            "lambda_1_published",
+            "λ₁ of the global model, 20 power iterations",
+            "lower",
+            "lambda_1_published",
+            study="curvature",
+        ),
         make_measure(
             "ratio",
             "λ₁/λ₅ of the global model",
@@ -206,12 +221,6 @@ def count_gradients_per_round(run: Run) -> float:
     """Count the gradient evaluations of all participants, mean over rounds."""
     values = run.series("gradients")[1]
     return float(values.mean()) if len(values) else math.nan
-
-
-def find_flops(run: Run) -> float:
-    """Find the floating-point operations of a local step, which training puts on record; NaN where it has not."""
-    found = read_provenance(run.path).get("flops_per_step")
-    return float(found) if is_number(found) else math.nan
 
 
 def count_classes(run: Run) -> float:

@@ -30,6 +30,7 @@ class Variant:
 
     @property
     def algorithm(self) -> str:
+        """The short name of the method, the key of its colour."""
         return self.runs[0].algorithm
 
     @property
@@ -71,7 +72,7 @@ def find_variants(runs: Sequence[Run], everything: Collection, *, apart: Sequenc
         for place, members in enumerate(
             sorted(groups.values(), key=lambda group: _make_sort_key(flatten_settings(group[0]), keys))
         ):
-            name = ", ".join([algorithm, *_describe_settings(flatten_settings(members[0]), keys)])
+            name = ", ".join([members[0].method, *_describe_settings(flatten_settings(members[0]), keys)])
             look = shade(chosen[algorithm], place, len(groups))
             found.append(Variant(name, tuple(members), look))
     return found

@@ -1,4 +1,4 @@
-"""Imports point one way: landscape <- training <- analysis <- reports; only the front door looks ahead."""
+"""Imports point one way: between packages (landscape <- training <- analysis <- reports) and between their rooms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,69 @@ def test_arrows(package):
             continue
         ahead = imported(path) & set(ORDER) - allowed
         assert not ahead, f"{path.relative_to(ROOT)} imports {sorted(ahead)}"
+
+
+def walk_rooms(package: Path) -> dict[str, dict[str, str]]:
+    """room -> the other rooms of the package that it imports, each with one import that shows it.
+
+    A room is a sub-package, or a module beside them. Imports inside functions and for type checkers count too.
+    """
+    rooms: dict[str, dict[str, str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        room = path.relative_to(package).parts[0].removesuffix(".py")
+        arrows = rooms.setdefault(room, {})
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: Iterable[str] = ()
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}: relative imports are not walked"
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                parts = name.split(".")
+                if parts[0] == package.name and len(parts) > 1 and parts[1] != room:
+                    arrows.setdefault(parts[1], f"{path.relative_to(package.parent)}:{node.lineno}")
+    return rooms
+
+
+def find_cycle(rooms: Mapping[str, Mapping[str, str]]) -> str:
+    """One cycle among rooms in words, or nothing."""
+    try:
+        TopologicalSorter(rooms).prepare()
+    except CycleError as error:
+        circle = error.args[1][::-1]  # graphlib lists each room before one that imports it
+        return ", ".join(f"{room} imports {other} ({rooms[room][other]})" for room, other in pairwise(circle))
+    return ""
+
+
+@pytest.mark.parametrize("package", ["landscape", "training", "analysis", "reports"])
+def test_rooms_do_not_import_each_other_in_circles(package):
+    rooms = walk_rooms(ROOT / package)
+    rooms.pop("__init__")  # it offers the public names of all rooms
+    assert len(rooms) > 5
+    assert not find_cycle(rooms)
+
+
+def test_a_circle_is_found(tmp_path):
+    sources = {
+        "house/__init__.py": "",
+        "house/kitchen/__init__.py": "",
+        "house/kitchen/stove.py": "def cook():\n    from house.garden import herbs\n",
+        "house/garden.py": "from house import cellar\nherbs = 1\n",
+        "house/cellar.py": "import house.kitchen.stove\n",
+        "house/attic.py": "import house.garden\n",
+    }
+    for name, source in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+    rooms = walk_rooms(tmp_path / "house")
+    found = find_cycle(rooms)
+    assert "kitchen imports garden (house/kitchen/stove.py:2)" in found
+    assert "garden imports cellar (house/garden.py:1)" in found
+    assert "cellar imports kitchen (house/cellar.py:1)" in found
+    assert "attic" not in found
+    rooms["kitchen"].clear()
+    assert not find_cycle(rooms)
 
 
 def test_the_front_door_opens_the_other_rooms_only_inside_its_handlers():

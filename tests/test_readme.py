@@ -63,7 +63,8 @@ def test_files_that_the_docs_name_exist():
         ("MODELS", "training/models/networks.py"),
         ("DATASETS", "training/data/datasets.py"),
         ("GROUPS", "tests/benchmarks/__main__.py"),
-        ("STUDIES", "analysis/catalog.py"),
+        ("MODULES", "analysis/catalog.py"),
+        ("CORRUPTIONS", "training/data/corruptions/__init__.py"),
         ("FIGURES", "reports/catalog.py"),
         ("TABLES", "reports/tables/catalog.py"),
     ]:

@@ -11,9 +11,8 @@ from typing import Any
 from pydantic import model_validator
 
 from landscape.errors import choose
-from training import recipe_tables, run_names, sweep_expansion
+from training import recipe_tables, recording, run_names, sweep_expansion
 from training.data import datasets, partition
-from training.engine import recording
 from training.methods import catalog
 from training.models import networks
 from training.recipe_tables import RecipeTables, Swa
@@ -27,7 +26,10 @@ class Data(recipe_tables.Data):
     """Which data set, with its settings checked."""
 
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Check the settings of a data set; those of a user's own function are checked when it is called."""
+        """Check the settings of a data set; those of a user's own function are checked when it is called.
+
+        given: the settings as the recipe states them.
+        """
         constants = {key: value for key, value in given.items() if key not in ("mean", "std")}
         _check("data set", self.name, constants, datasets.DATASETS, ("root", "download"))
         return given
@@ -37,18 +39,24 @@ class Partition(recipe_tables.Partition):
     """Which client holds which example, with its settings checked and completed."""
 
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Check the settings of a partition and fill in the defaults."""
+        """Check the settings of a partition and fill in the defaults.
+
+        given: the settings as the recipe states them.
+        """
         # pachinko's coarse labels come with the data
         brought = {"coarse": [0]} if self.name == "pachinko" and "coarse" not in given else {}
-        found = partition.check_settings(self.name, {**brought, **given})
-        return {key: value for key, value in found.items() if key not in brought}
+        complete = partition.check_settings(self.name, {**brought, **given})
+        return {key: value for key, value in complete.items() if key not in brought}
 
 
 class Model(recipe_tables.Model):
     """Which network, with its settings checked."""
 
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Check the settings of a model; those of a user's own function are checked when it is called."""
+        """Check the settings of a model; those of a user's own function are checked when it is called.
+
+        given: the settings as the recipe states them.
+        """
         _check("model", self.name, given, networks.MODELS, ("classes", "channels", "size"))
         return given
 
@@ -57,7 +65,10 @@ class Algorithm(recipe_tables.Algorithm):
     """Which federated method, with its settings checked and completed."""
 
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Check the settings of a method and fill in the defaults."""
+        """Check the settings of a method and fill in the defaults.
+
+        given: the settings as the recipe states them.
+        """
         return catalog.read_settings(catalog.find_method(self.name, given))
 
 
@@ -94,7 +105,7 @@ class Recipe(RecipeTables):
     def name(self, keys: Iterable[str] = ()) -> str:
         """Make the name of the run's directory.
 
-        keys: dotted keys of settings to tell beside data, method, partition and seed, as far as there is room.
+        keys: dotted keys of settings to mention beside data, method, partition and seed, as far as there is room.
         """
         return run_names.name_run(self.model_dump(mode="json"), self._defaults(), self.digest, keys)
 
@@ -107,37 +118,40 @@ class Recipe(RecipeTables):
         content = self.model_dump(mode="json")
         for key in ("root", "download"):
             content["data"].pop(key)
-        return hashlib.sha256(json.dumps(_differing(content, self._defaults()), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(_find_differences(content, self._defaults()), sort_keys=True).encode()
+        ).hexdigest()
 
     def _defaults(self) -> dict[str, Any]:
-        """The defaults of every setting there is, given the names of the method and the partition."""
+        """Return the defaults of all settings, given the names of the method and the partition."""
         usual = Recipe.model_construct().model_dump(mode="json")
         usual["algorithm"] |= catalog.read_settings(catalog.find_method(self.algorithm.name, {}))
         usual["partition"] |= partition.default_settings(self.partition.name)
         return usual | {"swa": Swa().model_dump(mode="json") if self.swa else None}
 
 
-def _differing(given: Mapping[str, object], usual: Mapping[str, object]) -> dict[str, object]:
-    """What differs from the defaults, table by table; a table that is all defaults is kept where it is optional."""
-    found: dict[str, object] = {}
+def _find_differences(given: Mapping[str, object], usual: Mapping[str, object]) -> dict[str, object]:
+    """Return what differs from the defaults, table by table; the optional table [swa] is kept even if nothing does."""
+    differing: dict[str, object] = {}
     for key, value in given.items():
         default = usual.get(key)
         if isinstance(value, Mapping) and isinstance(default, Mapping):
-            inner = _differing(value, default)
-            found |= {key: inner} if inner or key == "swa" else {}
+            inner = _find_differences(value, default)
+            differing |= {key: inner} if inner or key == "swa" else {}
         elif key not in usual or value != default:
-            found[key] = value
-    return found
+            differing[key] = value
+    return differing
 
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
-    """Load the recipes of a file, or of a shipped recipe's name: one, or every combination of its [sweep].
+    """Load the recipes of a file: one, or every combination of its [sweep].
 
+    source: a .toml file, or the name of a shipped recipe.
     overrides: "key=value" with a dotted key; see `sweep_expansion.expand`.
     """
     path = Path(source)
     if path.suffix != ".toml":
-        names = [found.stem for found in RECIPES.glob("*.toml")]
+        names = [shipped.stem for shipped in RECIPES.glob("*.toml")]
         path = RECIPES / f"{choose('recipe', str(source), names)}.toml"
     return [validate(single, str(path)) for single in sweep_expansion.expand(toml.read(path), overrides, str(path))]
 
@@ -145,11 +159,15 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> list[Recipe]:
 def validate(content: Mapping[str, object], source: str = "recipe") -> Recipe:
     """Make a recipe from nested settings, or raise ValueError that names every mistake.
 
+    content: the settings.
     source: where the settings come from, for messages.
     """
     return build(Recipe, content, source)
 
 
 def dump(recipe: Recipe) -> str:
-    """Write a recipe as TOML with every setting; loading it gives the same recipe."""
+    """Return a recipe as TOML with every setting; loading it gives the same recipe.
+
+    recipe: to write.
+    """
     return toml.write(recipe.model_dump(mode="python", exclude_none=True))

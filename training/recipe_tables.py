@@ -1,7 +1,7 @@
 """The tables of a recipe: every setting with its type, range and meaning. Imports no torch.
 
 `RecipeTables` is what a stored config.toml says. `training.config.Recipe` is the same, with the names of methods,
-models, data sets and partitions and their settings checked against those there are.
+models, data sets and partitions, and their settings, checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ MOST_TESTED = 100_000  # clients whose accuracies fit into a line of metrics.jso
 
 
 class OpenSettings(Settings):
-    """A name, and the settings of whatever has that name."""
+    """A name, and the settings of what has that name.
+
+    name: of a data set, a partition, a model or a method.
+    """
 
     model_config = ConfigDict(extra="allow")
     name: str
@@ -37,12 +40,15 @@ class OpenSettings(Settings):
         return self
 
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings with defaults filled in where they are known; subclasses check them."""
+        """Return the settings with defaults filled in where they are known; subclasses check them.
+
+        given: the settings as the recipe states them.
+        """
         return given
 
 
 class Data(OpenSettings):
-    """Which data set."""
+    """The table [data]: which data set."""
 
     name: str = Field("digits", description="a data set, or module:function")
     root: str | None = Field(None, description="folder of the data; default $LANDSCAPE_DATA, then data")
@@ -51,26 +57,26 @@ class Data(OpenSettings):
 
 
 class Partition(OpenSettings):
-    """Which client holds which example."""
+    """The table [partition]: which client holds which example."""
 
     name: str = Field("iid", description="a partition")
     clients: Count = Field(10, description="number of clients")
 
 
 class Model(OpenSettings):
-    """Which network."""
+    """The table [model]: which network."""
 
     name: str = Field("digits_cnn", description="a model, or module:function")
 
 
 class Algorithm(OpenSettings):
-    """Which federated method."""
+    """The table [algorithm]: which federated method."""
 
     name: str = Field("fedavg", description="a method")
 
 
 class Augment(Settings):
-    """What is done to training images; by default nothing. Usual for CIFAR: padding=4, flip=True."""
+    """The table [augment]: changes to training images, none by default. Usual for CIFAR: padding=4, flip=True."""
 
     padding: Whole = Field(0, description="zeros on every side before a random crop back to the image's size")
     flip: bool = Field(False, description="mirror left and right with probability 1/2")
@@ -79,7 +85,7 @@ class Augment(Settings):
 
 
 class Local(Settings):
-    """Local training of one participant."""
+    """The table [local]: local training of one participant."""
 
     lr: Positive = Field(0.01, description="learning rate")
     lr_decay: Share = Field(1.0, description="factor of the rate per round")
@@ -92,7 +98,7 @@ class Local(Settings):
 
 
 class Rounds(Settings):
-    """How many rounds, and who takes part."""
+    """The table [rounds]: how many rounds, and who takes part."""
 
     count: Count = Field(10, description="rounds")
     participants: Count = Field(5, description="clients of a round")
@@ -107,7 +113,7 @@ class Rounds(Settings):
 
 
 class Swa(Settings):
-    """Averaging of the global model over the last rounds with a cyclic rate (FedSAM paper, Algorithm 1)."""
+    """The table [swa]: averaging the global model over the last rounds, with a cyclic rate (FedSAM, Algorithm 1)."""
 
     start: Decay = Field(0.75, description="fraction of the rounds after which it begins")
     cycle: Count = Field(10, description="rounds of a cycle")
@@ -138,7 +144,7 @@ class Evaluation(Settings):
 
 
 class Checkpoints(Settings):
-    """What is saved, and when."""
+    """The table [checkpoints]: what is saved, and when."""
 
     every: Count = Field(5, description="rounds between checkpoints; the last round is always saved")
     keep_locals: Literal["none", "last", "all"] = Field(
@@ -193,5 +199,8 @@ class RecipeTables(Settings):
 
 
 def read(run: Path) -> RecipeTables:
-    """Read the recipe of a run directory; ValueError that names every mistake in it."""
+    """Read the recipe of a run.
+
+    run: its directory. ValueError that names every mistake in the file.
+    """
     return build(RecipeTables, read_settings(run), str(run / CONFIG))

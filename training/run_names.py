@@ -10,7 +10,7 @@ from training.storage import toml
 LONGEST_NAME = 120  # characters of a run's name before its seed and digest
 SKEWS = {"alpha": "alpha", "beta": "beta", "shards_per_client": "shards", "classes_per_client": "classes"}
 WORDS = {"rounds.count": "rounds", "evaluation.every": "evaluation", "checkpoints.every": "checkpoints"}
-ALWAYS = ("seed", "data.name", "algorithm.name")  # settings that every name tells
+ALWAYS = ("seed", "data.name", "algorithm.name")  # settings that every name contains
 NEVER = ("data.root", "data.download", "swa.name")
 
 
@@ -19,10 +19,11 @@ def name_run(
 ) -> str:
     """Make the name of a run: data, method, skew of the partition, unusual settings, seed, digest.
 
-    recipe: every setting of the run, as nested tables. defaults: those of its method and partition, likewise.
+    recipe: every setting of the run, as nested tables.
+    defaults: the same tables with the defaults of its method and partition.
     digest: of the recipe; its first eight characters end the name.
-    keys: dotted keys of further settings to tell, as far as there is room. Of a whole table only what differs from its
-    defaults is used.
+    keys: dotted keys of further settings to mention, as far as there is room. The key of a whole table stands for those
+        of its settings that differ from their defaults.
     """
     flat, usual = dict(toml.flatten(recipe)), dict(toml.flatten(defaults))
     method = str(flat["algorithm.name"])
@@ -30,26 +31,32 @@ def name_run(
     pieces += ["swa"] if recipe["swa"] else []
     unusual = [key for key, value in flat.items() if key not in usual or value != usual[key]]
     shown = [key for key in unusual if key.startswith("algorithm.")]
-    for wanted in keys:
-        shown += [wanted] if wanted in flat else [key for key in unusual if key.startswith(f"{wanted}.")]
+    for asked in keys:
+        shown += [asked] if asked in flat else [key for key in unusual if key.startswith(f"{asked}.")]
     pieces += [
         _describe_setting(key, flat[key], method)
         for key in dict.fromkeys(shown)
         if key in flat and not _is_shown_anyway(key)
     ]
-    words = [words for words in map(make_slug, pieces) if words]
-    while len("_".join(words)) > LONGEST_NAME:
-        words.pop()
-    return "_".join([*words, f"seed{flat['seed']}"[:24], digest[:8]])
+    slugs = [slug for slug in map(make_slug, pieces) if slug]
+    while len("_".join(slugs)) > LONGEST_NAME:
+        slugs.pop()
+    return "_".join([*slugs, f"seed{flat['seed']}"[:24], digest[:8]])
 
 
 def make_slug(text: str) -> str:
-    """Keep letters, digits and . + - _ only: safe as part of a file's name, wherever the text comes from."""
+    """Keep letters, digits and . + - _ only, so that any text is safe as a part of a file's name.
+
+    text: at most 32 characters of it are kept.
+
+    >>> make_slug("../my model:net")
+    'my-model-net'
+    """
     return re.sub(r"[^\w.+-]+", "-", text, flags=re.ASCII).strip(".-")[:32]
 
 
 def _describe_skew(flat: Mapping[str, object]) -> str:
-    """How the data are dealt out: alpha0.1, shards2; a partition without such a number by its name."""
+    """Describe how the data are partitioned: alpha0.1, shards2; a partition without such a number by its name."""
     for key, word in SKEWS.items():
         if f"partition.{key}" in flat:
             return f"{word}{flat[f'partition.{key}']:g}"
@@ -57,7 +64,7 @@ def _describe_skew(flat: Mapping[str, object]) -> str:
 
 
 def _describe_setting(key: str, value: object, method: str) -> str:
-    """A setting as part of a name: lr0.1, rounds50, part-head, no-clip."""
+    """Write a setting as part of a name: lr0.1, rounds50, part-head, no-clip."""
     table, _, leaf = key.rpartition(".")
     if leaf == "name":
         return str(value)
@@ -74,6 +81,6 @@ def _describe_setting(key: str, value: object, method: str) -> str:
 
 
 def _is_shown_anyway(key: str) -> bool:
-    """Whether every name tells this setting, or none does."""
+    """Tell whether every name contains this setting, or none does."""
     table, _, leaf = key.partition(".")
     return key in ALWAYS or key in NEVER or (table == "partition" and leaf in SKEWS)

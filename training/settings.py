@@ -29,6 +29,7 @@ from landscape.errors import choose
 from training.storage import toml
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+MOST_CLASSES = 1_000_000  # a larger label is not the number of a class, and would take memory in proportion
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list"}
 EXPECTED = {  # pydantic's kind of mistake -> what was expected
     "int_type": WORDS[int],
@@ -56,7 +57,7 @@ PositiveOrInfinite = Annotated[float, Field(gt=0, allow_inf_nan=True)]  # NaN is
 NonNegativeOrInfinite = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 Fraction = Annotated[float, Field(ge=0, le=1)]  # [0, 1]
 Share = Annotated[float, Field(gt=0, le=1)]  # (0, 1]
-Decay = Annotated[float, Field(ge=0, lt=1)]  # [0, 1): a moving average with this factor settles
+Decay = Annotated[float, Field(ge=0, lt=1)]  # [0, 1): a moving average with this factor converges
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 
@@ -66,7 +67,8 @@ def as_tuple(given: object) -> object:
     return tuple(given) if isinstance(given, list) else given
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+Several = Annotated[tuple[Kind, ...], BeforeValidator(as_tuple)]  # Several[int]: a list of whole numbers
+Names = Several[str]
 
 
 class Settings(BaseModel):
@@ -150,18 +152,18 @@ def explain(problem: ErrorDetails, owner: object, what: str) -> str:
     owner: the class whose settings were given, for "did you mean".
     what: whose settings these are, for messages.
     """
-    kind, place = problem["type"], ".".join(str(part) for part in problem["loc"])
+    kind, setting = problem["type"], ".".join(str(part) for part in problem["loc"])
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return _explain_unknown([str(part) for part in problem["loc"]], owner, what)
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return f"{what} needs the setting '{place}'; write {place} = ..."
+        return f"{what} needs the setting '{setting}'; write {setting} = ..."
     if kind == "value_error":
         message = str(problem["ctx"]["error"])
-        return f"{what}: {message}" if place in message else f"{what}: {place}: {message}"
+        return f"{what}: {message}" if setting in message else f"{what}: {setting}: {message}"
     context = {key: f"{part:g}" if isinstance(part, float) else part for key, part in problem.get("ctx", {}).items()}
     expected = EXPECTED[kind].format(**context) if kind in EXPECTED else problem["msg"]
     hint = _suggest(problem["input"], expected) if kind == "literal_error" else ""
-    return f"{what}: {place} must be {expected}, got {toml.show(problem['input'])}{hint}"
+    return f"{what}: {setting} must be {expected}, got {toml.show(problem['input'])}{hint}"
 
 
 def _suggest(given: object, expected: str) -> str:
@@ -208,7 +210,7 @@ class About:
 def describe(kind: object) -> list[About]:
     """Describe every setting of a class: its name, default, meaning, and what it may be."""
     return [
-        About(name, field.get_default(), field.description or "", allowed(field))
+        About(name, field.get_default(), field.description or "", describe_allowed(field))
         for name, field in fields(kind).items()
     ]
 
@@ -220,11 +222,11 @@ def fields(kind: object) -> dict[str, FieldInfo]:
 
 
 def values(made: object) -> dict[str, Any]:
-    """All settings of an object with their values."""
+    """Return all settings of an object with their values."""
     return {name: getattr(made, name) for name in fields(type(made))}
 
 
-def allowed(field: FieldInfo) -> str:
+def describe_allowed(field: FieldInfo) -> str:
     """Describe the values that a setting may have."""
     annotation: Any = field.annotation
     parts = [part for part in get_args(annotation) if part is not type(None)]

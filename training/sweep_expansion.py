@@ -17,10 +17,13 @@ Axes = dict[str, object]  # dotted key -> list of values
 def expand(content: Mapping[str, object], overrides: Sequence[str], source: str) -> Iterator[dict[str, object]]:
     """Yield the nested settings of every run of a recipe file: one, or the cross product of its [sweep].
 
-    content: the file. Several sweeps, each headed [[sweep]], are expanded one after the other.
-    overrides: "key=value" with a dotted key. One that names a swept setting takes its place: "local.lr=0.1" fixes it,
-    "sweep.local.lr=[0.1, 0.2]" sweeps other values.
+    content: the file's tables. Several sweeps, each headed [[sweep]], are expanded one after the other.
+    overrides: "key=value" with a dotted key. Where the setting is swept, "local.lr=0.1" fixes it, and
+        "sweep.local.lr=[0.1, 0.2]" sweeps other values.
     source: where the content comes from, for messages.
+
+    >>> list(expand({"seed": 1, "sweep": {"local.lr": [0.1, 0.2]}}, [], "mine.toml"))
+    [{'seed': 1, 'local': {'lr': 0.1}}, {'seed': 1, 'local': {'lr': 0.2}}]
     """
     single = {key: value for key, value in content.items() if key != "sweep"}
     sweeps = _read_sweeps(content.get("sweep", {}), source)
@@ -57,7 +60,13 @@ def _read_sweeps(given: object, source: str) -> list[Axes]:
 
 
 def parse_override(text: str) -> tuple[str, object]:
-    """Split "local.lr=0.1" into a dotted key and a value."""
+    """Split an override into its dotted key and its value.
+
+    text: as it is written after --set.
+
+    >>> parse_override("local.lr=0.1")
+    ('local.lr', 0.1)
+    """
     if not toml.is_utf8(text):
         raise ValueError(f"--set wants text in UTF-8, got '{text[:80]}'")
     key, equals, value = (part.strip() for part in text.partition("="))
@@ -67,7 +76,14 @@ def parse_override(text: str) -> tuple[str, object]:
 
 
 def count_combinations(axes: Mapping[str, object], source: str = "recipe") -> int:
-    """Count the runs that the lists in `axes` make; ValueError if one is no list or is empty."""
+    """Count the runs of a sweep; ValueError if a setting has no list of values, or an empty one.
+
+    axes: lists of values by dotted keys.
+    source: where they come from, for messages.
+
+    >>> count_combinations({"local.lr": [0.1, 0.2], "seed": [0, 1, 2]})
+    6
+    """
     sizes = []
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
@@ -82,8 +98,10 @@ def combine(
 ) -> Iterator[dict[str, object]]:
     """Yield every combination of the lists in `axes`, set into `content`.
 
-    content: nested settings. axes: lists by dotted keys, "local.lr" -> [0.1, 0.01]. fixed: values by dotted keys,
-    which win. source: where the content comes from, for messages.
+    content: nested settings.
+    axes: lists of values by dotted keys, "local.lr" -> [0.1, 0.01].
+    fixed: values by dotted keys, which take precedence.
+    source: where the content comes from, for messages.
     """
     lists = [values for values in axes.values() if isinstance(values, list)]
     for combination in itertools.product(*lists):

@@ -36,7 +36,11 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 def check_run(run: Path) -> list[str]:
-    """List every problem of a run directory, a line each; an empty list if it is sound, finished or not."""
+    """List every problem of a run directory.
+
+    run: the directory; the run need not be finished.
+    Returns one line for each problem, none for an intact run.
+    """
     if _stopped_at_once(run):
         return [f"{run}: stopped before its first round; the same landscape train resumes it"]
     problems: list[str] = []
@@ -51,12 +55,12 @@ def check_run(run: Path) -> list[str]:
         except ValueError as error:
             problems.append(str(error))
     problems += scores.find_problems(run)
-    found = checkpoint_rounds(run)
-    named = {checkpoint_path(run, round).name for round in found}
+    rounds = checkpoint_rounds(run)
+    named = {checkpoint_path(run, round).name for round in rounds}
     for path in sorted((run / CHECKPOINTS).glob("[!.]*")):
         problem = check_checkpoint(path) if path.name in named else f"{path}: not a checkpoint"
         problems += [problem] if problem else []
-    return problems or list(_find_gaps(run, read_status(run), found))
+    return problems or list(_find_gaps(run, read_status(run), rounds))
 
 
 def _check_small_file(run: Path, name: str, status: Status | None) -> None:
@@ -72,17 +76,17 @@ def _check_small_file(run: Path, name: str, status: Status | None) -> None:
 def _stopped_at_once(run: Path) -> bool:
     """Tell whether a run was killed so early that it has no status yet, and nothing that could be lost."""
     begun = (run / CONFIG).is_file() and not (run / STATUS).exists()
-    recorded = run / METRICS
-    return begun and max(checkpoint_rounds(run), default=0) == 0 and not (recorded.exists() and recorded.stat().st_size)
+    path = run / METRICS
+    return begun and max(checkpoint_rounds(run), default=0) == 0 and not (path.exists() and path.stat().st_size)
 
 
-def _find_gaps(run: Path, status: Status, found: list[int]) -> Iterator[str]:
+def _find_gaps(run: Path, status: Status, rounds: list[int]) -> Iterator[str]:
     """Name what is missing in a run whose files are all intact."""
     every = recipe_tables.read(run).checkpoints.every
-    last = max(found, default=0) if status["state"] == "running" else status["round"]
+    last = max(rounds, default=0) if status["state"] == "running" else status["round"]
     done = len(metrics.read(run))
     if done < last:  # first: `last` may be any number, and only as many rounds as were recorded are looked for
         yield f"{run / METRICS}: ends at round {done}, but round {last} was reached"
         return
-    wanted = {0, *range(0, last + 1, every), last}
-    yield from (f"{checkpoint_path(run, round)}: missing" for round in sorted(wanted - set(found)))
+    expected = {0, *range(0, last + 1, every), last}
+    yield from (f"{checkpoint_path(run, round)}: missing" for round in sorted(expected - set(rounds)))

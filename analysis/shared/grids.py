@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from torch import Tensor
 
-from analysis.study import variable
+from analysis.shared.model_points import FORWARD
+from analysis.study import Floats, Piece, variable
 from landscape import Objective
 from landscape.geometry.surface import sample, vector
 
@@ -23,13 +25,30 @@ FIELDS = {
 }
 
 
-def cut_rows(rows: int, row_cost: float) -> Iterator[tuple[int, int]]:
-    """Blocks of rows of a grid, each (first, one past the last).
+@dataclass(frozen=True)
+class GridPiece(Piece):
+    """Some rows of a grid; without a split, what is measured once for the whole grid.
 
-    row_cost: examples that are evaluated in one row.
+    split: the data.
+    first, stop: the rows, `stop` not among them.
     """
-    size = max(int(AT_ONCE // max(row_cost, 1)), 1)
-    return ((low, min(low + size, rows)) for low in range(0, rows, size))
+
+    split: str | None = None
+    first: int | None = None
+    stop: int | None = None
+
+    def cut(self, split: str, steps: int, cost: int, after: tuple[Piece, ...] = ()) -> Iterator[Self]:
+        """The pieces of the grid of a split, as many rows in each as make AT_ONCE examples.
+
+        steps: how many rows there are, and points in each.
+        cost: examples that are evaluated at a point.
+        after: pieces that they come after.
+        """
+        size = max(AT_ONCE // max(steps * cost, 1), 1)
+        for first in range(0, steps, size):
+            stop = min(first + size, steps)
+            passes = (stop - first) * steps * cost * FORWARD
+            yield replace(self, split=split, first=first, stop=stop, passes=passes, vectors=6, after=after)
 
 
 def measure_rows(
@@ -37,8 +56,8 @@ def measure_rows(
     base: Tensor,
     d1: Tensor,
     d2: Tensor,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
+    x: Floats,
+    y: Floats,
     dims: tuple[str, str] = ("x", "y"),
 ) -> dict[str, xr.Variable]:
     """Loss and error at base + x_i d1 + y_j d2, indexed [i, j]: rows of what landscape.plane gives, to the bit.

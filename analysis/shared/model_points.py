@@ -1,21 +1,26 @@
-"""Which run, round and client a model comes from, and what studies that compare models have in common."""
+"""Which run, round and client a model comes from, and how models are loaded, described and compared."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from analysis.study import variable
+from analysis.study import Piece, variable
 from analysis.subjects import Subject
-from landscape import Layout, Objective
+from landscape import Layout, Objective, directions
 from training.storage.atomic_files import DamagedError
 
+Reference = Literal["sent", "global"]
 FORWARD = 1 / 3  # of the cost of a gradient
+Measure = Callable[[int | None], Mapping[str, ArrayLike]]
 NOBODY = -1  # the client of a global model, in files
 
 
@@ -115,12 +120,10 @@ def match_rounds(subjects: Sequence[Subject], rounds: str) -> list[tuple[ModelPo
     return [tuple(ModelPoint(run, round) for run, round in enumerate(some)) for some in zip(*selected, strict=True)]
 
 
-def count_examples(subject: Subject, split: str, limit: int | None, client: int | None = None) -> int:
-    """How many examples an objective has."""
-    try:
-        return subject.count(split, client, limit)
-    except ValueError as error:
-        raise ValueError(f"{error}. Write splits with what there is") from None
+def count_evaluated(subject: Subject, policy: str, split: str, limit: int | None) -> int:
+    """How many examples one evaluation of `make_objective` takes."""
+    statistics = subject.count("train", limit=limit) if policy == "recomputed" else 0
+    return subject.count(split, limit=limit) + statistics
 
 
 def make_objective(subject: Subject, policy: str, split: str, limit: int | None) -> Objective:
@@ -137,3 +140,66 @@ def make_objective(subject: Subject, policy: str, split: str, limit: int | None)
     if split == "train":
         return train
     return other.objective(split, limit=limit).with_statistics_from(train)
+
+
+def load_model(subject: Subject, piece: Piece) -> Tensor:
+    """The model that a piece is about: a participant's, or the server's."""
+    return ModelPoint(0, piece.round, piece.client).load([subject], "server")
+
+
+def describe_views(
+    piece: Piece, clients: Sequence[int], measure_on: Measure, axis: str, about: Mapping[str, str], everyone: bool
+) -> dict[str, xr.Variable]:
+    """A participant's model on its own data and on everyone's; or the global one on everyone's and on each client's.
+
+    piece: of the participant, or of the global model.
+    clients: on whose data the global model is seen.
+    measure_on: measures the model on a client's data, or on everyone's (None): numbers, or arrays over `axis`.
+    about: long names of what it measures; {model} stands for which model on which data.
+    everyone: whether a participant's model is seen on everyone's data too.
+    """
+    if piece.client is not None:
+        views = {"local": ("the client's model on its own data", measure_on(piece.client))}
+        if everyone:
+            views["global"] = ("the client's model on everyone's data", measure_on(None))
+    else:
+        views = {"global_model": ("the global model on everyone's data", measure_on(None))}
+        if clients:
+            each = [measure_on(client) for client in clients]
+            stacked = {name: np.stack([one[name] for one in each]) for name in about}
+            views["global_model_on_client"] = ("the global model on each client's data", stacked)
+    found = {}
+    for prefix, (model, values) in views.items():
+        for name, text in about.items():
+            dims = ("client", axis) if prefix == "global_model_on_client" else (axis,)
+            found[f"{prefix}_{name}"] = variable(dims[: np.ndim(values[name])], values[name], text.format(model=model))
+    return found
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """The cosine of two vectors; NaN where one is zero or not known."""
+    defined = all(bool(one.any()) and not bool(one.isnan().any()) for one in (a, b))
+    return directions.cosine(a, b) if defined else math.nan
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """||a - b|| in float64."""
+    return float((a.double() - b.double()).norm())
+
+
+def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:
+    """What local models are compared with.
+
+    wanted: "sent", the point at which they began, which must be on record; or "global", the model made of them.
+    """
+    if wanted == "global":
+        return subject.point(round)
+    found = subject.sent_point(round)
+    if found is None:
+        kept = [str(one) for one in subject.rounds if subject.sent_point(one) is not None]
+        raise ValueError(
+            f"{subject.name}: round {round} does not keep the point that was sent; rounds that do: "
+            f'{", ".join(kept) or "none"}. Train with checkpoints.keep_locals = "all" (runs of earlier versions never '
+            'kept it), or set reference = "global" to compare with the model that was made of the local ones'
+        )
+    return found

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from analysis.subjects import Subject
 from landscape.layout import Layout
-from landscape.objectives.batches import choose_stratified
+from landscape.losses.batches import choose_stratified
 from landscape.rng import numpy_generator
 from landscape.runtime.replica import Replica, Replicas, prepare
 from landscape.runtime.workers import ordered_map

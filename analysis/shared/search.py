@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from torch.nn import functional
 
-from analysis.shared.distances import distance
+from analysis.shared.model_points import distance
 from analysis.subjects import Run, Subject
 from training.engine.saving import restore_state
 from training.executors.serial import Serial

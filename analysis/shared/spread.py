@@ -13,17 +13,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from analysis.study import Floats
 from landscape import Objective
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from landscape.rng import numpy_generator
 
 PARTS = 20  # of a sub-sample: 19 degrees of freedom, so that two standard errors hold 94 % of the time
 
 
-def standard_error(values: NDArray[np.float64], counts: Sequence[int], population: int) -> NDArray[np.float64]:
+def standard_error(values: Floats, counts: Sequence[int], population: int) -> Floats:
     """Of the mean of values (parts, ...) over parts of `counts` examples each, drawn without replacement."""
     weights, count = np.asarray(counts) / sum(counts), len(counts)
     if count < 2:
@@ -42,7 +42,7 @@ def deal(objective: Objective, parts: int, seed: int = 0) -> list[Objective]:
     return [objective.on(inputs[order[part::parts]], targets[order[part::parts]]) for part in range(parts)]
 
 
-def quotient_errors(objective: Objective, theta: Tensor, vectors: Tensor, parts: int = PARTS) -> NDArray[np.float64]:
+def quotient_errors(objective: Objective, theta: Tensor, vectors: Tensor, parts: int = PARTS) -> Floats:
     """Standard errors (k,) of the Rayleigh quotients v' H v of unit vectors (k, d); 0 where all data were seen.
 
     Costs one Hessian product for each vector.

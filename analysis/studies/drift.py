@@ -12,27 +12,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.distances import Reference, cosine, distance, find_reference
-from analysis.shared.model_points import local_models, participants
+from analysis.shared.model_points import Reference, cosine, distance, find_reference, local_models, participants
 from analysis.shared.outputs import compute_outputs
-from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
+from analysis.study import Datasets, Floats, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective
 from landscape.layout import Layout
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from landscape.results import standard_error
 from training.rules.loss_terms import divergence
 from training.settings import Positive, settings
 
+Points = Mapping[int, Tensor]  # by client
 PROXIMAL_LOSS = "KL(softmax(z_ref / tau) || softmax(z_k / tau)) on the client's own data, tau = {tau:g}"
 ANGLE = "cosine of the proximal gradient at w_k and the whole way back, ref - w_k"
 AVERAGED = {  # variables whose mean over participants, or over pairs of them, is part of the answer
@@ -51,10 +50,7 @@ class Settings:
     """What local models are compared with."""
 
     rounds: Rounds = "all"
-    reference: Reference = Field(
-        default="sent",
-        description="what the proximal loss compares with: the point that was sent, or the global model",
-    )
+    reference: Reference = Field(default="sent", description="of the proximal loss: what was sent, or the global model")
     proximal: bool = Field(default=True, description="measure the proximal loss")
     tau: Positive = Field(default=3.0, description="its temperature")
     limit: Limit = None
@@ -77,9 +73,8 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
     )
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each round."""
-    (subject,) = subjects
     rounds = subject.select(settings.rounds)
     kept, planned = local_models(subject, rounds), []
     for round in kept:
@@ -91,10 +86,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """The participants' models of one round, if there are any, beside the global model."""
-    (subject,) = subjects
-    assert piece.round is not None
     layout, points = Layout.of(subject.model), participants(subject, piece.round)
     w, sent = subject.point(piece.round)[: layout.size], subject.sent_point(piece.round)
     start = None if sent is None else sent[: layout.size]
@@ -117,11 +110,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earli
 
 
 def _compare_with_global(
-    models: Mapping[int, Tensor],
-    updates: Mapping[int, Tensor],
-    shares: Mapping[int, float],
-    w: Tensor,
-    layout: Layout,
+    models: Points, updates: Points, shares: Mapping[int, float], w: Tensor, layout: Layout
 ) -> dict[str, xr.Variable]:
     """Every participant's model beside the global one, and its update beside the mean of all."""
     mean = sum((shares[client] * update for client, update in updates.items()), torch.zeros_like(w))
@@ -129,22 +118,19 @@ def _compare_with_global(
         [distance(layout.view(model, entry), layout.view(w, entry)) for entry in layout.entries]
         for model in models.values()
     ]
+    far = [distance(model, w) for model in models.values()]
+    norms, lengths = ([float(one.double().norm()) for one in some.values()] for some in (models, updates))
     angles = [cosine(update, mean) for update in updates.values()]
     return {
-        "distance": _each(
-            (distance(model, w) for model in models.values()), "||w_k - w||, w the global model of the round"
-        ),
+        "distance": _each(far, "||w_k - w||, w the global model of the round"),
         "layer_distance": variable(("client", "layer"), by_layer, "||w_k - w|| within the tensor"),
-        "model_norm": _each((float(model.double().norm()) for model in models.values()), "||w_k||"),
-        "update_norm": _each(
-            (float(update.double().norm()) for update in updates.values()),
-            "||D_k||, D_k = w_k - what was sent; NaN where that is not on record",
-        ),
+        "model_norm": _each(norms, "||w_k||"),
+        "update_norm": _each(lengths, "||D_k||, D_k = w_k - what was sent; NaN where that is not on record"),
         "update_cosine": _each(angles, "cosine of D_k and the mean update sum p_k D_k"),
     }
 
 
-def _compare_pairs(models: Mapping[int, Tensor], updates: Mapping[int, Tensor]) -> dict[str, xr.Variable]:
+def _compare_pairs(models: Points, updates: Points) -> dict[str, xr.Variable]:
     """Every two participants' models; nothing where there is only one."""
     pairs = list(itertools.combinations(models, 2))
     if not pairs:
@@ -161,7 +147,7 @@ def _compare_pairs(models: Mapping[int, Tensor], updates: Mapping[int, Tensor]) 
 
 
 def _measure_proximal(
-    subject: Subject, settings: Settings, round: int, points: Mapping[int, Tensor], size: int
+    subject: Subject, settings: Settings, round: int, points: Points, size: int
 ) -> dict[str, xr.Variable]:
     """L_p of every participant's model, and the angle of its whole update with the proximal gradient there."""
     about = {
@@ -198,7 +184,7 @@ def _average(found: Mapping[str, xr.Variable], settings: Settings) -> dict[str, 
     for name, long_name in AVERAGED.items():
         text, pair = f"mean of {long_name.format(tau=settings.tau)}", name.startswith("pair")
         if name in found:
-            values: NDArray[np.float64] = found[name].values
+            values: Floats = found[name].values
             means[f"mean_{name}"] = scalar(float(values.mean()), text)
             if not pair:  # pairs that share a client are not independent
                 means[f"mean_{name}_error"] = scalar(standard_error(values), "its standard error over participants")
@@ -207,11 +193,4 @@ def _average(found: Mapping[str, xr.Variable], settings: Settings) -> dict[str, 
     return means
 
 
-STUDY = Study(
-    name="drift",
-    about="how far local models stray from the global one and from each other; proximal loss; parameter norm",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="004 F9 F10, 002 F8",
-)
+STUDY = Study("drift", __doc__, Settings, pieces, measure, papers="004 F9 F10, 002 F8")

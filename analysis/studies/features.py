@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from analysis.shared.outputs import compute_outputs, draw_examples
-from analysis.study import Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
+from analysis.study import Datasets, Floats, Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
 from analysis.subjects import GLOBAL_MODELS, Subject
 from landscape.rng import key
 from training.settings import Names, Positive, settings
 
-Floats = NDArray[np.float64]
+Models = Annotated[Names, names_among(GLOBAL_MODELS)]
 AXES = 2  # of a picture
 
 
@@ -28,9 +26,7 @@ class Settings:
     """Which examples are embedded, and by which models."""
 
     rounds: Rounds = "last"
-    models: Annotated[Names, names_among(GLOBAL_MODELS)] = Field(
-        default=("final",), description="global models, each a picture: final, server, mean, swa"
-    )
+    models: Models = Field(default=("final",), description="global models, each a picture: final, server, mean, swa")
     split: Split = Field(default="test", description="data that examples are drawn from")
     count: int = Field(default=1000, ge=4, description="examples in the picture, drawn by class")
     perplexity: Positive = Field(default=30.0, description="of t-SNE: about how many neighbours an example has")
@@ -78,25 +74,17 @@ def project_pca(features: Floats) -> tuple[Floats, Floats]:
     return np.stack([(centred * axis).sum(axis=1) for axis in axes], axis=1), shares
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each model and round."""
-    (subject,) = subjects
     count = min(settings.count, subject.count(settings.split))
     if settings.perplexity >= count:
         raise ValueError(f"perplexity must be below the number of examples, {count}; got {settings.perplexity:g}")
-    rounds = subject.select(settings.rounds)
-    for round in rounds:
-        for model in settings.models:
-            subject.point(round, model)
+    rounds = subject.select_with(settings.rounds, *settings.models)
     return [ModelPiece(round, model=model, passes=count / 3) for model in settings.models for round in rounds]
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: ModelPiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: ModelPiece, earlier: Datasets) -> xr.Dataset:
     """The features of one model, and their pictures."""
-    (subject,) = subjects
-    assert piece.round is not None
     inputs, labels = subject.examples(settings.split)
     chosen = draw_examples(labels, settings.count, settings.seed, "features")
     outputs = compute_outputs(subject, subject.point(piece.round, piece.model), inputs[chosen])
@@ -123,11 +111,4 @@ def measure(
     return xr.Dataset(found, coords)
 
 
-STUDY = Study(
-    name="features",
-    about="what enters the classifier for a sample of examples, and its t-SNE and PCA in two dimensions",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="001 F6",
-)
+STUDY = Study("features", __doc__, Settings, pieces, measure, papers="001 F6")

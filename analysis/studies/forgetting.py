@@ -17,11 +17,10 @@ from torch import Tensor
 
 from analysis.shared.model_points import participants
 from analysis.shared.outputs import Outputs, compute_outputs, draw_examples
-from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, variable
+from analysis.study import Clients, Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, variable
 from analysis.subjects import Subject
-from training.settings import Count, settings
+from training.settings import settings
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 FEATURES, LOGITS = "mean L2 norm of what enters the classifier", "mean L2 norm of the logits"
 FORMULA = "max over earlier rounds (from 1) of accuracy, minus accuracy"
@@ -36,7 +35,7 @@ class Settings:
     split: Split = Field(default="test", description="everyone's data, counted by class")
     client_split: Split = Field(default="train", description="each client's own data")
     local: bool = Field(default=True, description="the participants' models too, at rounds that keep them")
-    clients: Count | None = Field(default=None, description="most clients that are measured; none: all of them")
+    clients: Clients = None
     limit: Limit = None
     seed: Seed = 0
 
@@ -84,12 +83,9 @@ def local_models(subject: Subject, settings: Settings, round: int) -> dict[int, 
     return dict(list(participants(subject, round).items())[: settings.clients]) if settings.local else {}
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the global model of each round, and one for each participant's model."""
-    (subject,) = subjects
-    rounds = subject.select(settings.rounds)
-    for round in rounds:
-        subject.point(round, settings.model)
+    rounds = subject.select_with(settings.rounds, settings.model)
     count = len(everyones_examples(subject, settings)[1])
     sizes = {k: subject.count(settings.client_split, k) for k in subject.clients[: settings.clients]}
     planned = []
@@ -100,10 +96,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """Counts of one model; of a global model also the norms of its features and outputs."""
-    (subject,) = subjects
-    assert piece.round is not None
     inputs, labels = everyones_examples(subject, settings)
     classes = np.arange(subject.classes)
     if piece.client is not None:
@@ -182,7 +176,7 @@ def _norms(outputs: Outputs) -> tuple[Tensor, Tensor]:
     return outputs.features.double().norm(dim=1), outputs.logits.double().norm(dim=1)
 
 
-def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add how many examples there are, and how much of them is forgotten."""
     total = answer["confusion"].isel(round=0).sum("predicted").values
     found = {"total": variable("class", total, f"{settings.split} examples of each class")}
@@ -202,12 +196,4 @@ def _describe_forgetting(accuracy: xr.DataArray, of: str, prefix: str) -> dict[s
     }
 
 
-STUDY = Study(
-    name="forgetting",
-    about="accuracy per class and per client over rounds, of global and local models; forgetting; feature norms",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    papers="003 F3 F7, 004 F3",
-)
+STUDY = Study("forgetting", __doc__, Settings, pieces, measure, derive, papers="003 F3 F7, 004 F3")

@@ -12,7 +12,6 @@ with their standard error as estimates of the mean over all N.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -20,14 +19,20 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.dispersion import ClientSample, describe_dispersions
-from analysis.shared.distances import cosine, distance
-from analysis.shared.friendly import FRIENDLY, compare_batches, friendly_rate, rise_error
+from analysis.shared.dispersion import (
+    FRIENDLY,
+    ClientSample,
+    compare_batches,
+    describe_dispersions,
+    friendly_rate,
+    rise_error,
+)
+from analysis.shared.model_points import cosine, distance
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
-from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
+from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape import Objective, sharpness
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from landscape.rng import numpy_generator
 from training.settings import Count, Positive, Whole, settings
 
@@ -43,13 +48,9 @@ class Settings:
 
     rounds: Rounds = "all"
     clients: Count = Field(default=50, description="size of the set E of clients, drawn once")
-    radius: Positive | None = Field(
-        default=None, description="rho, how far clients search; none: the method's own, or 0.05"
-    )
+    radius: Positive | None = Field(default=None, description="rho of clients; none: the method's own, or 0.05")
     steps: Whole = Field(default=20, description="of the maximised R_k; 0: leave it out")
-    batches: Whole = Field(
-        default=8, description="most mini-batches of a client that are compared with each other; 0: none"
-    )
+    batches: Whole = Field(default=8, description="most mini-batches of a client that are compared; 0: none")
     batch: Count | None = Field(default=None, description="their size; none: that of the training")
     limit: Limit = None
     seed: Seed = 0
@@ -66,9 +67,8 @@ def choose_clients(subject: Subject, settings: Settings) -> list[int]:
     return [everyone[place] for place in sorted(drawn)]
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """For each round one piece for everyone together, then one for each client of E."""
-    (subject,) = subjects
     clients, size = choose_clients(subject, settings), _batch_size(subject, settings)
     sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     chosen = sum(sizes[client] for client in clients)
@@ -92,10 +92,8 @@ def _batch_size(subject: Subject, settings: Settings) -> int:
     return settings.batch or own
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One client of E, or everyone together."""
-    (subject,) = subjects
-    assert piece.round is not None
     if piece.client is None:
         return _measure_everyone(subject, settings, piece.round)
     return _measure_client(subject, settings, piece.round, piece.client, earlier[0])
@@ -229,9 +227,8 @@ def gradient_error(variance: float, size: int, objective: Objective) -> float:
     return math.sqrt(variance * size * (n - 1) / ((n - size) * n) * (1 - n / N))
 
 
-def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add means and variances over clients, and how often clients are friendly to each other."""
-    (subject,) = subjects
     clients, among_all = choose_clients(subject, settings), subject.shares(subject.clients)
     shares = np.asarray(list(subject.shares(clients).values()))
     own, everyone = np.asarray([among_all[client] for client in clients]), np.asarray(list(among_all.values()))
@@ -255,12 +252,4 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
     return answer.assign(found).assign_attrs(about)
 
 
-STUDY = Study(
-    name="incompatibility",
-    about="whether clients agree on what is flat: dispersion of R_k, heterogeneity, friendly adversaries, tracking",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    papers="001 D1 eqs 5-8 20 F8, 002 eq 6 F4",
-)
+STUDY = Study("incompatibility", __doc__, Settings, pieces, measure, derive, papers="001 D1 eqs 5-8 20 F8, 002 eq 6 F4")

@@ -19,7 +19,6 @@ from typing import Annotated, ClassVar, Self
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from analysis.shared.grids import FIELDS
@@ -27,21 +26,23 @@ from analysis.shared.model_points import (
     FORWARD,
     ModelPoint,
     check_architectures,
-    count_examples,
+    count_evaluated,
     make_objective,
     match_rounds,
     tell_origin,
 )
-from analysis.study import Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
+from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import barrier
 from landscape.geometry.surface import coordinates, sample, vector
 from landscape.layout import running_statistics
-from landscape.results import Barrier, Height, Line
+from landscape.results import Barrier, Line
 from training.settings import Count, Names, settings
 
 KINDS = ("run-run", "client-client", "client-global", "round-round")
 POLICIES = ("interpolated", "recomputed", "frozen")
+Pairs = Annotated[Names, names_among(KINDS, empty=True)]
+Policies = Annotated[Names, names_among(POLICIES)]
 DEFINITIONS = ("linear", "mean", "max")
 REFINE = 8  # evaluations around each of the two highest points: a maximum over a grid is a lower bound
 
@@ -51,18 +52,14 @@ class Settings:
     """Between which models, on which data."""
 
     rounds: Rounds = "last"
-    pairs: Annotated[Names, names_among(KINDS, empty=True)] = Field(
-        default=(), description="kinds of pairs; an empty list: all that these runs have"
-    )
+    pairs: Pairs = Field(default=(), description="kinds of pairs; an empty list: all that these runs have")
     model: Model = "final"
-    steps: int = Field(
-        default=21, ge=3, description="points from one model to the other; beyond them the spacing is the same"
-    )
+    steps: int = Field(default=21, ge=3, description="points from one model to the other; the same spacing beyond")
     low: float = Field(default=-1.0, description="where the line begins; the first model is at 0")
     high: float = Field(default=2.0, description="where it ends; the second model is at 1")
     clients: Count = Field(default=3, description="most participants of a round in pairs")
     splits: Splits = Field(default=SPLITS, description="data, each a line")
-    batchnorm: Annotated[Names, names_among(POLICIES)] = Field(
+    batchnorm: Policies = Field(
         default=POLICIES,
         description="statistics of norm layers in between: interpolated, measured anew, those of the first",
     )
@@ -157,9 +154,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
         subject = subjects[pair.start.run]
         for policy in list_policies(subject, settings.batchnorm):
             for split in settings.splits:
-                count = count_examples(subject, split, settings.limit)
-                if policy == "recomputed":
-                    count += count_examples(subject, "train", settings.limit)
+                count = count_evaluated(subject, policy, split, settings.limit)
                 where = (pair.end.round, None, number, policy, split)
                 planned.append(LinePiece(*where, ends=pair, passes=points * count * FORWARD, vectors=6))
     if not planned:
@@ -170,7 +165,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def list_outside(settings: Settings) -> NDArray[np.float64]:
+def list_outside(settings: Settings) -> Floats:
     """The coordinates before the first model and beyond the second."""
     before, beyond = (round((settings.steps - 1) * length) for length in (-settings.low, settings.high - 1))
     left = coordinates(settings.low, 0.0, before + 1)[:-1] if before else np.zeros(0)
@@ -178,9 +173,7 @@ def list_outside(settings: Settings) -> NDArray[np.float64]:
     return np.concatenate([left, right])
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: LinePiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: LinePiece, earlier: Datasets) -> xr.Dataset:
     """One line and its barriers."""
     pair, policy, subject = piece.ends, piece.batchnorm, subjects[piece.ends.start.run]
     objective = make_objective(subject, policy, piece.split, settings.limit)
@@ -195,7 +188,7 @@ def measure(
     beyond = (
         sample(objective, x, lambda g, flat: torch.mul(start, 1 - g, out=flat).add_(end, alpha=g)) if len(x) else None
     )
-    count = count_examples(subject, piece.split, settings.limit)
+    count = subject.count(piece.split, limit=settings.limit)
     found = {
         **_join_parts(settings, between.path, beyond),
         **_describe_barriers(between),
@@ -218,9 +211,10 @@ def _join_parts(settings: Settings, inner: Line, outer: Line | None) -> dict[str
     x = list_outside(settings)
     at, found = int((x < 0).sum()), {}
     for name in ("loss", "error", "standard_error"):
-        near, far = getattr(inner, name), getattr(outer, name, None)
-        near = np.full(settings.steps, np.nan) if near is None else near
-        far = np.full(len(x), np.nan) if far is None else far
+        near, far = (
+            np.full(count, np.nan) if (values := getattr(line, name, None)) is None else values
+            for line, count in ((inner, settings.steps), (outer, len(x)))
+        )
         found[name] = variable("x", np.concatenate([far[:at], near, far[at:]]), FIELDS[name])
     return found
 
@@ -229,7 +223,8 @@ def _describe_barriers(between: Barrier) -> dict[str, xr.Variable]:
     """Barriers by every definition, and the points that were evaluated in search of them."""
     found = {}
     for quantity, height in (("loss", between.loss), ("error", between.error)):
-        heights, where = _list_heights(height)
+        heights = [getattr(height, name, np.nan) for name in DEFINITIONS]
+        where = [getattr(height, name, np.nan) for name in ("linear_where", "where", "where")]
         found[f"{quantity}_barrier"] = variable("definition", heights, f"barrier of the {quantity}")
         found[f"{quantity}_where"] = variable("definition", where, "gamma of the barrier")
     # as many columns for every line, however many points the two searches shared
@@ -246,13 +241,6 @@ def _describe_barriers(between: Barrier) -> dict[str, xr.Variable]:
     }
 
 
-def _list_heights(height: Height | None) -> tuple[list[float], list[float]]:
-    """The barriers in the order of DEFINITIONS, and where on the line they are."""
-    if height is None:
-        return [np.nan] * 3, [np.nan] * 3
-    return [height.linear, height.mean, height.max], [height.linear_where, height.where, height.where]
-
-
 def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Say what the axes are."""
     answer["batchnorm"].attrs["long_name"] = "treatment of norm layers"
@@ -266,13 +254,5 @@ def _rounds(subject: Subject, settings: Settings) -> list[int]:
 
 
 STUDY = Study(
-    name="interpolation",
-    about="loss and error on straight lines between runs, clients, rounds and the global model, with their barriers",
-    settings=Settings,
-    rounds=_rounds,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    together=True,
-    papers="002 F9",
+    "interpolation", __doc__, Settings, pieces, measure, derive, rounds=_rounds, together=True, papers="002 F9"
 )

@@ -1,4 +1,4 @@
-"""Flat for whom: every participant's model seen from its own data and from everyone's, beside the global model.
+"""Sharpness of each participant's model on its own data and on everyone's, beside the global model.
 
 At one point H = sum_k p_k H_k, so the operator of everyone's data is the weighted sum of the clients' operators: one
 pass over the clients multiplies with both. (FedGloSS, Table 1; FedSAM/FedASAM, Figures 4 and 16.)
@@ -7,26 +7,40 @@ pass over the clients multiplies with both. (FedGloSS, Table 1; FedSAM/FedASAM, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from analysis.shared.distances import distance
-from analysis.shared.model_points import local_models
+from analysis.shared.model_points import describe_views, distance, load_model, local_models
 from analysis.shared.spread import PARTS, quotient_errors
-from analysis.study import Limit, Piece, Rounds, Seed, Study, scalar, variable
+from analysis.study import (
+    Clients,
+    Datasets,
+    Floats,
+    Limit,
+    Piece,
+    Rounds,
+    Seed,
+    Study,
+    Tolerance,
+    Top,
+    scalar,
+    variable,
+)
 from analysis.subjects import Subject
 from landscape import Objective, eigenpairs
-from landscape.operators import Operator, SumOperator
-from landscape.results import Eigenpairs
-from training.settings import Count, Positive, settings
+from landscape.operators import SumOperator
+from training.settings import settings
 
-STANDARD_ERROR = "their standard errors, as estimates of those on all examples; 0 where all were seen"
-EVERYONE = "everyone's data"
+MEASURES = {  # what is measured of a model on some data -> what it means
+    "eigenvalue": "eigenvalues of {model}",
+    "standard_error": "their standard errors, as estimates of those on all examples; 0 where all were seen",
+    "residual": "their residuals",
+    "loss": "loss of {model}",
+}
 
 
 @settings
@@ -34,12 +48,10 @@ class Settings:
     """Whose models are measured, and how exactly. With a limit, everyone's data are those left of each client's."""
 
     rounds: Rounds = "last"
-    top: Count = Field(default=1, description="how many of the largest eigenvalues")
-    tol: Positive = Field(default=1e-3, description="residual ||H v - lambda v|| / |lambda| to reach")
+    top: Top = 1
+    tol: Tolerance = 1e-3
     limit: Limit = None
-    clients: Count | None = Field(
-        default=None, description="most participants whose models are measured; none: all of them"
-    )
+    clients: Clients = None
     seed: Seed = 0
 
 
@@ -49,9 +61,8 @@ def choose_clients(subject: Subject, settings: Settings) -> dict[int, list[int]]
     return {round: sorted(clients)[: settings.clients] for round, clients in kept.items()}
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each participant's model, and one for the global model, of every round."""
-    (subject,) = subjects
     sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     everyone, products = sum(sizes.values()), 10 + 4 * settings.top
     return [
@@ -66,59 +77,35 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     ]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One model, on everyone's data and on single clients'."""
-    (subject,) = subjects
-    assert piece.round is not None
-    theta = subject.point(piece.round) if piece.client is None else subject.local_points(piece.round)[piece.client]
     objectives = {k: subject.objective("train", k, limit=settings.limit) for k in subject.clients}
-    operators = {k: objective.hessian(theta.to(objective.dtype)) for k, objective in objectives.items()}
-    shares = subject.shares(subject.clients)
-    at = theta.to(objectives[0].dtype)
-
-    def solve(operator: Operator) -> Eigenpairs:
-        return eigenpairs(operator, settings.top, tol=settings.tol, seed=settings.seed)
-
-    wide = solve(SumOperator([operators[k] for k in shares], list(shares.values())))
+    theta = load_model(subject, piece).to(objectives[0].dtype)
+    operators = {k: objective.hessian(theta) for k, objective in objectives.items()}
     losses = {k: objective.loss(theta) for k, objective in objectives.items()}
-    errors = combine_errors(objectives, shares, at, wide.vectors)
-    loss = float(sum(shares[k] * losses[k] for k in shares))
-    if piece.client is None:
-        near = [solve(operators[k]) for k in shares]
-        spread = [quotient_errors(objectives[k], at, pair.vectors) for k, pair in zip(shares, near, strict=True)]
-        found = _describe("global_model", f"the global model on {EVERYONE}", wide.values, errors, wide.residuals, loss)
-        values, residuals = ([getattr(pair, name) for pair in near] for name in ("values", "residuals"))
-        whose = "the global model on each client's data"
-        found |= _describe("global_model_on_client", whose, values, spread, residuals, list(losses.values()))
-        coords = {"client": list(shares)}
-    else:
-        own = solve(operators[piece.client])
-        own_errors = quotient_errors(objectives[piece.client], at, own.vectors)
-        whose, own_loss = "the client's model on", losses[piece.client]
-        found = _describe("local", f"{whose} its own data", own.values, own_errors, own.residuals, own_loss)
-        found |= _describe("global", f"{whose} {EVERYONE}", wide.values, errors, wide.residuals, loss)
+    shares = subject.shares(subject.clients)
+
+    def measure_on(client: int | None) -> dict[str, ArrayLike]:
+        everyone = SumOperator([operators[k] for k in shares], list(shares.values()))
+        operator = everyone if client is None else operators[client]
+        pairs = eigenpairs(operator, settings.top, tol=settings.tol, seed=settings.seed)
+        found: dict[str, ArrayLike] = {"eigenvalue": pairs.values, "residual": pairs.residuals}
+        if client is None:
+            errors = combine_errors(objectives, shares, theta, pairs.vectors)
+            return found | {"standard_error": errors, "loss": sum(shares[k] * losses[k] for k in shares)}
+        errors = quotient_errors(objectives[client], theta, pairs.vectors)
+        return found | {"standard_error": errors, "loss": losses[client]}
+
+    found = describe_views(piece, list(shares), measure_on, "rank", MEASURES, everyone=True)
+    if piece.client is not None:
         found["distance"] = scalar(distance(theta, subject.point(piece.round)), "||w_k - w||")
-        coords = {}
+    coords = {"client": list(shares)} if piece.client is None else {}
     return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1), **coords})
-
-
-def _describe(
-    prefix: str, whose: str, values: ArrayLike, errors: ArrayLike, residuals: ArrayLike, loss: ArrayLike
-) -> dict[str, xr.Variable]:
-    """Variables of a model on some data; with an axis for clients where there is a loss for each of them."""
-    clients = ("client",) * np.ndim(loss)
-    axes = (*clients, "rank")
-    return {
-        f"{prefix}_eigenvalue": variable(axes, values, f"eigenvalues of {whose}"),
-        f"{prefix}_standard_error": variable(axes, errors, STANDARD_ERROR),
-        f"{prefix}_residual": variable(axes, residuals, "their residuals"),
-        f"{prefix}_loss": variable(clients, loss, f"loss of {whose}"),
-    }
 
 
 def combine_errors(
     objectives: Mapping[int, Objective], shares: Mapping[int, float], theta: Tensor, vectors: Tensor
-) -> NDArray[np.float64]:
+) -> Floats:
     """Standard errors of v' H v, H = sum of p_k H_k, from those of the clients that a part of their data stands for."""
     drawn = [client for client, objective in objectives.items() if objective.population is not None]
     parts = max(math.ceil(PARTS / max(len(drawn), 1)), 2)  # many clients: few parts of each will do
@@ -126,9 +113,8 @@ def combine_errors(
     return np.asarray(np.sqrt(sum(squares, np.zeros(len(vectors)))))
 
 
-def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add how many examples of each client were seen."""
-    (subject,) = subjects
     clients = answer["client"].values.tolist()
     seen, sizes = ([subject.count("train", client, most) for client in clients] for most in (settings.limit, None))
     counts = {
@@ -139,12 +125,12 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
 
 
 STUDY = Study(
-    name="local_global",
-    about="sharpness of each participant's model on its own data and on everyone's, beside the global model",
-    settings=Settings,
+    "local_global",
+    __doc__,
+    Settings,
+    pieces,
+    measure,
+    derive,
     rounds=lambda subject, settings: list(choose_clients(subject, settings)),
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
     papers="002 T1 F2 F5, 003 F4 F16",
 )

@@ -1,4 +1,4 @@
-"""How well every client is served, by the global model and by one made for it: the strategies of training.personal.
+"""Accuracy on each client's own test data, of the global model and of one made for it (training.personal).
 
 Results of single strategies are also kept beside the run (personal/*.json), where `landscape personal` finds them.
 """
@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
 import xarray as xr
 from pydantic import Field, model_validator
 
-from analysis.study import Piece, Rounds, Study, names_among, scalar, variable
+from analysis.study import Datasets, Piece, Rounds, Study, names_among, scalar, variable
 from analysis.subjects import Run, Subject
 from training.personal import evaluation
 from training.personal.client_evaluation import open_subject, sample_clients
@@ -33,7 +32,7 @@ class Settings:
     ] = "server"
     strategies: Annotated[Names, names_among(evaluation.STRATEGIES)] = Field(
         default=("finetune", "knn"),
-        description="how models are made; local and fedcr train again as long as the run did",
+        description="how models are made; local trains again as long as the run did",
     )
     options: Names = Field(default=(), description='as ["epochs=5"], for every strategy that knows the name')
     clients: Count | None = Field(default=None, description="most clients, drawn once; none: all of them")
@@ -59,16 +58,14 @@ def require_run(subject: Subject) -> Run:
     return subject
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each round and strategy."""
-    run = require_run(subjects[0])
+    run = require_run(subject)
     examples = sum(
         len(run.federation.client_indices[client]) for client in sample_clients(run.federation, settings.clients)
     )
     whole_run = run.recipe.rounds.count * run.recipe.local.epochs
-    rounds = run.select(settings.rounds)
-    for round in rounds:
-        run.point(round, settings.model)
+    rounds = run.select_with(settings.rounds, settings.model)
     return [
         StrategyPiece(round, strategy=name, passes=EPOCHS.get(name, whole_run) * examples, vectors=4)
         for round in rounds
@@ -76,14 +73,12 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     ]
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: StrategyPiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: StrategyPiece, earlier: Datasets) -> xr.Dataset:
     """The accuracy of one strategy for every client."""
-    run = require_run(subjects[0])
-    subject = open_subject(run.path, round=piece.round, model=settings.model, data_root=run.data_root)
+    run = require_run(subject)
+    opened = open_subject(run.path, round=piece.round, model=settings.model, data_root=run.data_root)
     options = evaluation.parse_options(settings.strategies, settings.options)[piece.strategy]
-    result = evaluation.evaluate(subject, piece.strategy, options, sample=settings.clients)
+    result = evaluation.evaluate(opened, piece.strategy, options, sample=settings.clients)
     scores, left = result.clients, "NaN: left out"
     of_clients = {
         "before": variable("client", [one.before for one in scores], f"accuracy of the global model; {left}"),
@@ -103,19 +98,11 @@ def measure(
     return xr.Dataset(of_clients | of_all, {"client": [one.client for one in scores]})
 
 
-def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add the clients that every strategy left out."""
-    clients = sample_clients(require_run(subjects[0]).federation, settings.clients)
+    clients = sample_clients(require_run(subject).federation, settings.clients)
     about = answer["client"].attrs
     return answer.reindex(client=clients).assign_coords(client=xr.Variable("client", clients, about))
 
 
-STUDY = Study(
-    name="personal",
-    about="accuracy of personal models on each client's own test data, before and after; spread and worst tenth",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    papers="000 T1 T2, 004 T5",
-)
+STUDY = Study("personal", __doc__, Settings, pieces, measure, derive, papers="000 T1 T2, 004 T5")

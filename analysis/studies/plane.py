@@ -1,4 +1,6 @@
-"""The plane through three models, in weight distances: a = (0, 0), b = (||b - a||, 0), c above or below.
+"""Loss and error over the plane through three models: clients of a round, runs, or rounds.
+
+Coordinates are weight distances: a = (0, 0), b = (||b - a||, 0), c above or below.
 
 models = "clients"  three participants of a round, with the global model projected beside them
          "runs"     the global models of three runs (FedAvg, FedSAM, FedASAM)
@@ -17,28 +19,28 @@ from typing import Annotated, ClassVar, Literal, get_args
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
-from analysis.shared.grids import cut_rows, measure_rows
+from analysis.shared.grids import GridPiece, measure_rows
 from analysis.shared.model_points import (
     FORWARD,
     ModelPoint,
     check_architectures,
-    count_examples,
+    count_evaluated,
     make_objective,
     match_rounds,
     name_runs,
     tell_origin,
 )
-from analysis.study import Limit, Model, Piece, Rounds, Splits, Study, variable
+from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, Objective, directions
 from landscape.geometry.surface import coordinates
 from landscape.layout import running_statistics
 from landscape.results import Frame
-from training.settings import NonNegative, as_tuple, settings
+from training.settings import NonNegative, Several, settings
 
+Through = Literal["clients", "runs", "rounds"]
 Policy = Literal["interpolated", "recomputed"]
 POLICIES = get_args(Policy)
 CORNERS = ("a", "b", "c", "global")  # models of a plane; the last one is beside planes through clients
@@ -55,17 +57,16 @@ def _check_three(clients: tuple[int, ...]) -> tuple[int, ...]:
     return clients
 
 
+Three = Annotated[Several[int], AfterValidator(_check_three)]
+
+
 @settings
 class Settings:
     """Through which three models the plane lies, and how it is measured."""
 
-    models: Literal["clients", "runs", "rounds"] = Field(
-        default="clients", description="through three participants, three runs, or three rounds of a run"
-    )
+    models: Through = Field(default="clients", description="three participants, three runs, or three rounds of a run")
     rounds: Rounds = "last"
-    clients: Annotated[tuple[int, ...], BeforeValidator(as_tuple), AfterValidator(_check_three)] = Field(
-        default=(), description="which three participants; an empty list: the first three"
-    )
+    clients: Three = Field(default=(), description="which three participants; an empty list: the first three")
     model: Model = "final"
     steps: int = Field(default=21, ge=2, description="points along each axis")
     margin: NonNegative = Field(default=0.2, description="beyond the models on every side, as a share of the picture")
@@ -77,30 +78,16 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class ModelsPiece(Piece):
-    """The models of one plane: where they lie, and their own losses.
+class PlanePiece(GridPiece):
+    """Some rows of a plane, or its models: where they lie, and their own losses.
 
     plane: the number of the plane in the answer.
     corners: what it goes through.
     """
 
-    dims: ClassVar[tuple[str, ...]] = ("plane",)
+    dims: ClassVar[tuple[str, ...]] = ("plane", "split")
     plane: int = 0
     corners: Corners = field(compare=False, kw_only=True)
-
-
-@dataclass(frozen=True)
-class RowsPiece(ModelsPiece):
-    """Some rows of one plane.
-
-    split: the data.
-    first, stop: the rows, `stop` not among them.
-    """
-
-    dims: ClassVar[tuple[str, ...]] = ("plane", "split")
-    split: str = "train"
-    first: int = 0
-    stop: int = 0
 
 
 def list_planes(subjects: Sequence[Subject], settings: Settings) -> list[Corners]:
@@ -169,32 +156,24 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     planned: list[Piece] = []
     for number, corners in enumerate(list_planes(subjects, settings)):
         find_frame(subjects, settings, corners)  # three equal models are refused before any work is done
-        subject, round = subjects[corners[0].run], corners[0].round
-        again = find_policy(subject, settings) == "recomputed"
-        costs = {  # examples that one evaluation takes
-            split: count_examples(subject, split, settings.limit)
-            + (count_examples(subject, "train", settings.limit) if again else 0)
-            for split in settings.splits
-        }
+        subject = subjects[corners[0].run]
+        policy = find_policy(subject, settings)
+        costs = {split: count_evaluated(subject, policy, split, settings.limit) for split in settings.splits}
         passes = 4 * sum(costs.values()) * FORWARD
-        planned.append(ModelsPiece(round, None, number, corners=corners, passes=passes, vectors=10))
+        models = PlanePiece(corners[0].round, plane=number, corners=corners, passes=passes, vectors=10)
+        planned.append(models)
         for split, cost in costs.items():
-            row = settings.steps * cost
-            for first, stop in cut_rows(settings.steps, row):
-                where, passes = (round, None, number, split, first, stop), (stop - first) * row * FORWARD
-                planned.append(RowsPiece(*where, corners=corners, passes=passes, vectors=6))
+            planned += models.cut(split, settings.steps, cost)
     return planned
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: ModelsPiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: PlanePiece, earlier: Datasets) -> xr.Dataset:
     """The models of a plane, or some rows of it."""
     corners = piece.corners
     plane = find_frame(subjects, settings, corners)
     subject = subjects[corners[0].run]
     policy = find_policy(subject, settings)
-    if not isinstance(piece, RowsPiece):
+    if piece.split is None:
         objectives = [make_objective(subject, policy, split, settings.limit) for split in settings.splits]
         found = measure_models(subjects, settings, corners, plane, objectives)
         found["batchnorm"] = variable((), policy, "treatment of norm layers")
@@ -202,10 +181,9 @@ def measure(
     objective = make_objective(subject, policy, piece.split, settings.limit)
     x, y = find_axes(plane, settings)
     base, u, v = (one[: objective.size] for one in (plane.base, plane.u, plane.v))
-    rows = np.arange(piece.first, piece.stop)
-    return xr.Dataset(
-        measure_rows(objective, base, u, v, x[rows], y, GRID), {GRID[0]: rows, GRID[1]: np.arange(len(y))}
-    )
+    rows = np.arange(len(x))[piece.first : piece.stop]
+    found = measure_rows(objective, base, u, v, x[rows], y, GRID)
+    return xr.Dataset(found, {GRID[0]: rows, GRID[1]: np.arange(len(y))})
 
 
 def measure_models(
@@ -226,7 +204,7 @@ def measure_models(
     losses = [[one.loss for one in some] for some in own]
     errors = [[np.nan if one.error is None else one.error for one in some] for some in own]
     x, y = find_axes(plane, settings)
-    counts = [count_examples(subjects[corners[0].run], split, settings.limit) for split in settings.splits]
+    counts = [subjects[corners[0].run].count(split, limit=settings.limit) for split in settings.splits]
     return {
         "x": variable("x_index", x, "from the first model towards the second", UNIT),
         "y": variable("y_index", y, "at right angles to it, towards the third", UNIT),
@@ -245,7 +223,7 @@ def find_policy(subject: Subject, settings: Settings) -> str:
     return settings.batchnorm if running_statistics(subject.model) else subject.policy
 
 
-def find_axes(plane: Frame, settings: Settings) -> list[NDArray[np.float64]]:
+def find_axes(plane: Frame, settings: Settings) -> list[Floats]:
     """x and y, with margins around the three models."""
     return [coordinates(*side, settings.steps) for side in directions.extent(plane.coordinates, settings.margin)]
 
@@ -265,13 +243,4 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
     return answer.set_coords(origin).assign_attrs(models=settings.models)
 
 
-STUDY = Study(
-    name="plane",
-    about="loss and error over the plane through three models: clients of a round, runs, or rounds",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    together=True,
-    papers="003 F2 F12-F14",
-)
+STUDY = Study("plane", __doc__, Settings, pieces, measure, derive, together=True, papers="003 F2 F12-F14")

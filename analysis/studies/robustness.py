@@ -1,27 +1,28 @@
-"""Accuracy under the common corruptions (Hendrycks and Dietterich 2019): what FedSAM/FedASAM, Figures 6 and 8, show."""
+"""Accuracy under the common corruptions in five severities, and what is lost of the clean accuracy.
+
+Hendrycks and Dietterich 2019; FedSAM/FedASAM, Figures 6 and 8.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from analysis.shared.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
 from analysis.shared.outputs import compute_outputs, draw_examples
-from analysis.study import Limit, Model, Piece, Rounds, Seed, Split, Study, names_among, variable
+from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, names_among, variable
 from analysis.subjects import Run, Subject
-from training.settings import Names, as_tuple, settings
+from training.data.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
+from training.settings import Names, Several, settings
 
-Floats = NDArray[np.float64]
-Numbers = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
-Severity = Annotated[int, Field(ge=SEVERITIES[0], le=SEVERITIES[-1])]
+Kinds = Annotated[Names, names_among(CORRUPTIONS, empty=True)]
+Greys = Several[float]
+Severities = Several[Annotated[int, Field(ge=SEVERITIES[0], le=SEVERITIES[-1])]]
 
 
 @settings
@@ -31,16 +32,10 @@ class Settings:
     rounds: Rounds = "last"
     model: Model = "final"
     split: Split = Field(default="test", description="data that are corrupted")
-    corruptions: Annotated[Names, names_among(CORRUPTIONS, empty=True)] = Field(
-        default=(), description="which ones; an empty list: all"
-    )
-    severities: Annotated[tuple[Severity, ...], BeforeValidator(as_tuple)] = Field(
-        default=SEVERITIES, min_length=1, description="how strong: 1 is mild, 5 is severe"
-    )
-    black: Numbers = Field(
-        default=(), description="what the network sees for black, per channel; needed unless data are bytes"
-    )
-    white: Numbers = Field(default=(), description="what it sees for white")
+    corruptions: Kinds = Field(default=(), description="which ones; an empty list: all")
+    severities: Severities = Field(default=SEVERITIES, min_length=1, description="1 is mild, 5 is severe")
+    black: Greys = Field(default=(), description="what the network sees for black, per channel; if data are no bytes")
+    white: Greys = Field(default=(), description="what the network sees for white")
     limit: Limit = None
     seed: Seed = 0
 
@@ -110,25 +105,19 @@ def choose_corruptions(subject: Subject, settings: Settings) -> tuple[list[str],
     return fits, [name for name in asked if name not in fits]
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the images as they are, and one for each corruption."""
-    (subject,) = subjects
     inputs, _ = examples(subject, settings)
     find_greys(subject, settings, inputs.shape[1])
-    rounds = subject.select(settings.rounds)
-    for round in rounds:
-        subject.point(round, settings.model)
+    rounds = subject.select_with(settings.rounds, settings.model)
     passes = len(inputs) * len(rounds) / 3
     applied, _ = choose_corruptions(subject, settings)
     corrupted = [CorruptionPiece(corruption=name, passes=passes * len(settings.severities)) for name in applied]
     return [CorruptionPiece(passes=passes), *corrupted]
 
 
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: CorruptionPiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: CorruptionPiece, earlier: Datasets) -> xr.Dataset:
     """How many images every round's model has right, clean or under one corruption."""
-    (subject,) = subjects
     inputs, labels = examples(subject, settings)
     rounds = subject.select(settings.rounds)
     points = [subject.point(round, settings.model) for round in rounds]
@@ -158,9 +147,8 @@ def measure(
     return xr.Dataset(found, {"round": rounds, "severity": severities})
 
 
-def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
+def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add accuracies, what is lost of the clean accuracy, and means over corruptions and severities."""
-    (subject,) = subjects
     total, axes = int(answer.attrs["total"]), ("round", "corruption", "severity")
     correct = answer["correct"].transpose(*axes)
     accuracy, clean = correct / total, answer["clean_accuracy"]
@@ -180,12 +168,4 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
     return answer.assign(found).assign_attrs(left_out=", ".join(choose_corruptions(subject, settings)[1]))
 
 
-STUDY = Study(
-    name="robustness",
-    about="accuracy under the common corruptions in five severities, and what is lost of the clean accuracy",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    papers="003 F6 F8",
-)
+STUDY = Study("robustness", __doc__, Settings, pieces, measure, derive, papers="003 F6 F8")

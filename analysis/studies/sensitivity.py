@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.distances import Reference, find_reference
-from analysis.shared.model_points import local_models
-from analysis.study import Limit, Piece, Rounds, Study, scalar, variable
+from analysis.shared.model_points import Reference, find_reference, local_models
+from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
 from training.methods.fedfsa import LayerRadii, Measure
@@ -42,20 +41,14 @@ class Settings:
 
     rounds: Rounds = "last"
     radius: Positive = Field(default=0.05, description="of the perturbations")
-    layers: Count | None = Field(
-        default=None, description="how many layers FedFSA would choose; none: as the run, or the paper, does"
-    )
-    reference: Reference = Field(
-        default="sent",
-        description="the model W_g that movement is counted from: the one that was sent, or the global one",
-    )
-    clients: Count | None = Field(default=None, description="most participants looked at; none: all of them")
+    layers: Count | None = Field(default=None, description="layers FedFSA would choose; none: as the run or paper")
+    reference: Reference = Field(default="sent", description="the model W_g that movement is counted from")
+    clients: Clients = None
     limit: Limit = None
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each participant's model."""
-    (subject,) = subjects
     layers, planned = len(Layout.of(subject.model).entries), []
     for round, clients in local_models(subject, subject.select(settings.rounds)).items():
         find_reference(subject, settings.reference, round)  # better now than after an hour
@@ -65,10 +58,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """All layers of one participant's model."""
-    (subject,) = subjects
-    assert piece.round is not None
     assert piece.client is not None
     objective = subject.objective("train", piece.client, limit=settings.limit)
     entries = objective.layout.parameters
@@ -158,11 +149,4 @@ def _choose_layers(subject: Subject, settings: Settings, start: Tensor, end: Ten
     return torch.stack(chosen).bool().numpy()
 
 
-STUDY = Study(
-    name="sensitivity",
-    about="layer by layer: movement in local training, loss under perturbation, FedFSA's choice, FedSoL's radius",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="000 eqs 7-11, 004 F8",
-)
+STUDY = Study("sensitivity", __doc__, Settings, pieces, measure, papers="000 eqs 7-11, 004 F8")

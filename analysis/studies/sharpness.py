@@ -7,24 +7,23 @@ kinds, which rescaling a network does not change, and the average over random pe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import participants
+from analysis.shared.model_points import describe_views, load_model, participants
 from analysis.shared.spread import PARTS, deal, standard_error
-from analysis.study import Limit, Piece, Rounds, Seed, Study, names_among, variable
+from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed, Study, names_among, variable
 from analysis.subjects import Subject
 from landscape import Objective, sharpness
 from landscape.geometry.sharpness import KINDS
 from landscape.results import Sharpness
 from training.settings import Count, Names, Positive, Whole, settings
 
+DEFAULTS = ("sam", "sam_max", "asam", "asam_max", "average")
 # which setting is the radius of which kind: their scales have nothing in common
 RADII: dict[str, str] = {
     "sam": "radius",
@@ -52,26 +51,17 @@ class Settings:
     """Which kinds of sharpness, of which models."""
 
     rounds: Rounds = "last"
-    kinds: Annotated[Names, names_among(KINDS)] = Field(
-        default=("sam", "sam_max", "asam", "asam_max", "average"), description="definitions of sharpness"
-    )
+    kinds: Annotated[Names, names_among(KINDS), Field(description="definitions of sharpness")] = DEFAULTS
     radius: Positive = Field(default=0.05, description="of sam kinds")
     adaptive_radius: Positive = Field(default=0.5, description="of asam kinds")
     noise: Positive = Field(default=0.005, description="standard deviation of average")
     adaptive_noise: Positive = Field(default=0.05, description="the same relative to each weight, of adaptive averages")
     box: Positive = Field(default=1e-3, description="half the width of keskar's box, relative to each weight")
     steps: Count = Field(default=20, description="of a maximum")
-    restarts: Whole = Field(
-        default=3, description="searches for a maximum from random points; 0: one search, without a gap"
-    )
+    restarts: Whole = Field(default=3, description="searches for a maximum from random points; 0: one, without a gap")
     samples: Count = Field(default=32, description="of an average")
-    m: Count | None = Field(
-        default=None, description="mean over batches of m examples, each perturbed by itself; none: all at once"
-    )
-    clients: Count | None = Field(
-        default=None,
-        description="most participants, and most clients that the global model is seen from; none: all of them",
-    )
+    m: Count | None = Field(default=None, description="mean over batches of m, each perturbed by itself; none: no mean")
+    clients: Clients = None
     everyone: bool = Field(default=True, description="local models on everyone's data too")
     limit: Limit = None
     seed: Seed = 0
@@ -88,9 +78,8 @@ class Settings:
         return sum(maximum if k.endswith(("max", "keskar")) else average if "average" in k else 2.0 for k in self.kinds)
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each participant's model, if there are any, and one for the global model, of every round."""
-    (subject,) = subjects
     everyone = subject.count(limit=settings.limit)
     sizes = {client: subject.count("train", client, settings.limit) for client in subject.clients}
     seen = sum(sizes[client] for client in subject.clients[: settings.clients])
@@ -103,46 +92,25 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One model, on everyone's data and on single clients'."""
-    (subject,) = subjects
-    assert piece.round is not None
-    theta = subject.point(piece.round) if piece.client is None else subject.local_points(piece.round)[piece.client]
+    theta, clients = load_model(subject, piece), subject.clients[: settings.clients]
 
-    def measure_on(client: int | None) -> dict[str, NDArray[np.float64]]:
+    def measure_on(client: int | None) -> dict[str, Floats]:
         return _measure_kinds(subject.objective("train", client, limit=settings.limit), settings, theta)
 
-    found: dict[str, xr.Variable] = {}
+    found = describe_views(piece, clients, measure_on, "kind", MEASURES, settings.everyone)
     coords: dict[str, object] = {
         "kind": variable("kind", settings.kinds, "kind of sharpness"),
         "radius": variable("kind", [settings.radius_of(kind) for kind in settings.kinds], "radius or deviation"),
     }
-    if piece.client is not None:
-        found |= _describe("local", "kind", "the client's model on its own data", measure_on(piece.client))
-        if settings.everyone:
-            found |= _describe("global", "kind", "the client's model on everyone's data", measure_on(None))
-    else:
-        found |= _describe("global_model", "kind", "the global model on everyone's data", measure_on(None))
-        if clients := subject.clients[: settings.clients]:
-            each = [measure_on(client) for client in clients]
-            stacked = {name: np.stack([one[name] for one in each]) for name in MEASURES}
-            model = "the global model on each client's data"
-            found |= _describe("global_model_on_client", ("client", "kind"), model, stacked)
-            coords["client"] = clients
+    if piece.client is None and clients:
+        coords["client"] = clients
     about = {"examples": subject.count(limit=settings.limit), "population": subject.count()}
     return xr.Dataset(found, coords, about)
 
 
-def _describe(
-    prefix: str, dims: str | tuple[str, ...], model: str, found: Mapping[str, ArrayLike]
-) -> dict[str, xr.Variable]:
-    """Variables of one model on some data."""
-    return {
-        f"{prefix}_{name}": variable(dims, found[name], text.format(model=model)) for name, text in MEASURES.items()
-    }
-
-
-def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> dict[str, NDArray[np.float64]]:
+def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> dict[str, Floats]:
     """All kinds of sharpness at theta: an array over kinds for each of MEASURES."""
     at = theta.to(objective.dtype)
     answers = [
@@ -181,11 +149,4 @@ def estimate_sampling_error(objective: Objective, theta: Tensor, found: Sharpnes
     return float(standard_error(rises, [part.count for part in parts], objective.population))
 
 
-STUDY = Study(
-    name="sharpness",
-    about="SAM, maximised, adaptive and average-case sharpness of global and local models, on own and everyone's data",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    papers="000 eq 3",
-)
+STUDY = Study("sharpness", __doc__, Settings, pieces, measure, papers="000 eq 3")

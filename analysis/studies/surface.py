@@ -17,19 +17,16 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 import torch
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.grids import cut_rows, measure_rows
+from analysis.shared.grids import GridPiece, measure_rows
 from analysis.shared.model_points import (
-    FORWARD,
     ModelPoint,
     check_architectures,
-    count_examples,
     tell_origin,
 )
-from analysis.study import Limit, Model, Piece, Rounds, Seed, Splits, Study, scalar, variable
+from analysis.study import Datasets, Floats, Limit, Model, Rounds, Seed, Splits, Study, Tolerance, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, Objective, curvature_extent, directions, eigenpairs
 from landscape.geometry.surface import coordinates
@@ -47,58 +44,37 @@ class Settings:
 
     rounds: Rounds = "last"
     model: Model = "final"
-    axes: Axes = Field(
-        default="random",
-        description="random directions of each model's scale; the same for all; or the two top eigenvectors",
-    )
+    axes: Axes = Field(default="random", description="random; shared: the same for all; eigen: two top eigenvectors")
     steps: int = Field(default=21, ge=2, description="points along each axis")
-    extent: Positive | None = Field(
-        default=None, description="both axes reach from -extent to extent; none: from the curvature and `rise`"
-    )
-    rise: Positive = Field(
-        default=1.0, description="how much the loss shall rise at the edge, where the extent is not given"
-    )
+    extent: Positive | None = Field(default=None, description="axes from -extent to extent; none: from curvature, rise")
+    rise: Positive = Field(default=1.0, description="rise of the loss at the edge, where there is no extent")
     splits: Splits = Field(default=SPLITS, description="data, each a surface")
     clients: Whole = Field(
-        default=0,
-        description="participants whose own models are measured too, on their own training data and on everyone's",
+        default=0, description="participants measured too, on their own and everyone's training data"
     )
     limit: Limit = None
-    tol: Positive = Field(default=1e-3, description="residual of the eigenvectors to reach")
+    tol: Tolerance = 1e-3
     seed: Seed = 0
 
 
 @dataclass(frozen=True)
-class AxesPiece(Piece):
-    """The two directions of one model.
+class SurfacePiece(GridPiece):
+    """The two directions of a model, or some rows of one of its surfaces.
+
+    Rows come after the axes of their own model, followed by those of all global models.
 
     model: the number of the model in the answer.
     run: the number of its run.
     """
 
-    dims: ClassVar[tuple[str, ...]] = ("model",)
+    dims: ClassVar[tuple[str, ...]] = ("model", "split")
     model: int = 0
     run: int = 0
 
     @property
     def point(self) -> ModelPoint:
         """The model."""
-        assert self.round is not None
         return ModelPoint(self.run, self.round, self.client)
-
-
-@dataclass(frozen=True)
-class RowsPiece(AxesPiece):
-    """Some rows of one surface. It comes after the axes of its own model, followed by those of all global models.
-
-    split: the data.
-    first, stop: the rows, `stop` not among them.
-    """
-
-    dims: ClassVar[tuple[str, ...]] = ("model", "split")
-    split: str = "train"
-    first: int = 0
-    stop: int = 0
 
 
 def list_models(subjects: Sequence[Subject], settings: Settings) -> list[ModelPoint]:
@@ -116,54 +92,31 @@ def list_models(subjects: Sequence[Subject], settings: Settings) -> list[ModelPo
     return [*found, *local]
 
 
-def list_splits(point: ModelPoint, settings: Settings) -> Sequence[str]:
-    """The data that a model is evaluated on."""
-    return settings.splits if point.client is None else (OWN, "train")
-
-
 def find_data(point: ModelPoint, split: str) -> tuple[str, int | None]:
     """A split, and the client whose data it is; None: everyone's."""
     return ("train", point.client) if split == OWN else (split, None)
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subjects: Sequence[Subject], settings: Settings) -> list[SurfacePiece]:
     """The axes of every model, then blocks of rows of its surfaces."""
     if settings.axes == "shared":
         check_architectures(subjects)
     products = 18 if settings.axes == "eigen" else 2
-    axes = []
+    planned: list[SurfacePiece] = []
     for number, point in enumerate(list_models(subjects, settings)):
-        passes = 1.5 * products * count_examples(subjects[point.run], "train", settings.limit)
-        axes.append(AxesPiece(point.round, point.client, number, point.run, passes=passes, vectors=20))
-    shared = tuple(one for one in axes if one.client is None)
-    return [*axes, *(rows for one in axes for rows in _cut_surfaces(subjects, settings, one, shared))]
+        passes = 1.5 * products * subjects[point.run].count("train", limit=settings.limit)
+        planned.append(SurfacePiece(point.round, point.client, model=number, run=point.run, passes=passes, vectors=20))
+    axes, shared = tuple(planned), tuple(one for one in planned if one.client is None)
+    for one in axes:
+        for split in settings.splits if one.client is None else (OWN, "train"):
+            cost = subjects[one.run].count(*find_data(one.point, split), settings.limit)
+            planned += one.cut(split, settings.steps, cost, (one, *shared))
+    return planned
 
 
-def _cut_surfaces(
-    subjects: Sequence[Subject], settings: Settings, axes: AxesPiece, shared: tuple[AxesPiece, ...]
-) -> list[RowsPiece]:
-    """The pieces of a model's surfaces."""
-    found = []
-    for split in list_splits(axes.point, settings):
-        data, client = find_data(axes.point, split)
-        row = settings.steps * count_examples(subjects[axes.run], data, settings.limit, client)
-        found += [
-            RowsPiece(
-                *(axes.round, axes.client, axes.model, axes.run, split, first, stop),
-                passes=(stop - first) * row * FORWARD,
-                vectors=6,
-                after=(axes, *shared),
-            )
-            for first, stop in cut_rows(settings.steps, row)
-        ]
-    return found
-
-
-def measure(
-    subjects: Sequence[Subject], settings: Settings, piece: AxesPiece, earlier: Sequence[xr.Dataset]
-) -> xr.Dataset:
+def measure(subjects: Sequence[Subject], settings: Settings, piece: SurfacePiece, earlier: Datasets) -> xr.Dataset:
     """The axes of a model, or some rows of one of its surfaces."""
-    if not isinstance(piece, RowsPiece):
+    if piece.split is None:
         return measure_axes(subjects, settings, piece.point)
     own, *shared = earlier
     split, client = find_data(piece.point, piece.split)
@@ -175,7 +128,7 @@ def measure(
         d1, d2 = random_axes(subjects, settings, objective.layout, theta)
     x, y = (coordinates(-reach, reach, settings.steps) for reach in find_reach(settings, shared))
     x = x[piece.first : piece.stop]
-    count = count_examples(subjects[piece.run], split, settings.limit, client)
+    count = subjects[piece.run].count(split, client, settings.limit)
     found = measure_rows(objective, theta, d1, d2, x, y) | {"examples": scalar(count, "number of examples")}
     unit = "weight distance" if settings.axes == "eigen" else "1"
     axes = {
@@ -197,7 +150,7 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
     objective: Objective = subjects[point.run].objective("train", limit=settings.limit)
     theta = point.load(subjects, settings.model).to(objective.dtype)
     operator = objective.hessian(theta)
-    residuals: NDArray[np.float64] = np.full(2, np.nan)
+    residuals: Floats = np.full(2, np.nan)
     if settings.axes == "eigen":
         pairs = eigenpairs(operator, 2, tol=settings.tol, seed=settings.seed)
         still = objective.layout.mask("statistic")
@@ -265,12 +218,5 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
 
 
 STUDY = Study(
-    name="surface",
-    about="loss and error of several models over two directions each, in one range: random, shared or eigenvectors",
-    settings=Settings,
-    pieces=pieces,
-    measure=measure,
-    derive=derive,
-    together=True,
-    papers="002 F1 F2 F5 F6, 003 F1, 004 F4",
+    "surface", __doc__, Settings, pieces, measure, derive, together=True, papers="002 F1 F2 F5 F6, 003 F1, 004 F4"
 )

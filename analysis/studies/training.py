@@ -6,22 +6,20 @@ Records after the newest checkpoint are left out: they may still change, and che
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from analysis.study import Piece, Study, variable
+from analysis.study import Datasets, Floats, Piece, Study, variable
 from analysis.subjects import MODELS, Run, Subject
 from analysis.summary import PREFIX
-from training.settings import Count, Share, as_tuple, settings
+from training.settings import Count, Several, Share, settings
 from training.storage import metrics
 
-Floats = NDArray[np.float64]
 Record = Mapping[str, object]  # of one round, as metrics.jsonl has it
-QUANTITIES = {  # of training.engine.recording -> what it is
+QUANTITIES = {  # of training.recording -> what it is
     "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
     "proximal_norm": "||grad L_p(w)||",
     "gradient_norm": "||grad L(w)||",
@@ -59,9 +57,7 @@ OF_CLIENTS = {  # metric with a value for each client -> name of the variable, w
 class Settings:
     """What is made of the metrics."""
 
-    targets: Annotated[tuple[Share, ...], BeforeValidator(as_tuple)] = Field(
-        default=(0.5, 0.6, 0.7, 0.8, 0.9), description="accuracies to reach, fractions up to 1"
-    )
+    targets: Several[Share] = Field(default=(0.5, 0.6, 0.7, 0.8, 0.9), description="accuracies to reach, as fractions")
     last: Count | None = Field(default=None, description="evaluated rounds in the final mean; none: as the recipe says")
 
 
@@ -88,15 +84,14 @@ def summarise_last(values: Floats, count: int) -> tuple[float, float, int]:
     return mean, float(known.std(ddof=1)) if len(known) > 1 else np.nan, len(known)
 
 
-def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
+def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece: nothing is computed here that is worth keeping."""
-    read_records(subjects[0])
+    read_records(subject)
     return [Piece(vectors=0)]
 
 
-def measure(subjects: Sequence[Subject], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
+def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """The metrics over rounds, what was recorded along local steps, and summaries of each global model."""
-    (subject,) = subjects
     assert isinstance(subject, Run)
     records = read_records(subject)
     names = dict.fromkeys(
@@ -219,11 +214,11 @@ def describe_metric(name: str) -> tuple[str, str]:
 
 
 STUDY = Study(
-    name="training",
-    about="metrics over rounds; rounds and bytes to target accuracies; mean of the last rounds",
-    settings=Settings,
+    "training",
+    __doc__,
+    Settings,
+    pieces,
+    measure,
     rounds=lambda subject, settings: subject.rounds,
-    pieces=pieces,
-    measure=measure,
     papers="001 T1, 002 T3 T5, 003 T2",
 )

@@ -178,8 +178,8 @@ def _scale_as_published(objective: Objective, theta: Tensor) -> Tensor:
     scale = torch.ones_like(theta)
     for entry in objective.layout.parameters:
         if entry.kind == "weight" or "weight" in entry.name:
-            place = slice(entry.start, entry.stop)
-            scale[place] = theta[place].abs() + ETA
+            entries = slice(entry.start, entry.stop)
+            scale[entries] = theta[entries].abs() + ETA
     return scale
 
 

@@ -1,1 +1,1 @@
-"""The loss of a model as a function of one flat vector: data, losses, outputs, and checks before long work."""
+"""The loss of a model as a function of one flat vector: its data, and checks before long work."""

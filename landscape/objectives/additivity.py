@@ -10,11 +10,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from landscape.objectives import nests
-from landscape.objectives.batches import Batch, examples, split_pair
-from landscape.objectives.chunk_loss import ChunkLoss
-from landscape.objectives.losses import Sums, advise_shapes
-from landscape.objectives.nests import Nest
+from landscape.losses import nests
+from landscape.losses.batches import Batch, examples, split_pair
+from landscape.losses.chunk_loss import ChunkLoss
+from landscape.losses.nests import Nest
+from landscape.losses.summed_loss import Sums, advise_shapes
 from landscape.runtime.replica import Replica
 
 SMALL = 1e-2  # a sum of losses below this is compared by its absolute size: rounding of the outputs may be all of it

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from landscape.errors import whole
-from landscape.objectives import batches as batches_of
-from landscape.objectives import nests, sampling
-from landscape.objectives.batches import Batch
+from landscape.losses import batches as batches_of
+from landscape.losses import nests
+from landscape.losses.batches import Batch
+from landscape.objectives import sampling
 from landscape.objectives.sampling import Draw
 from landscape.rng import numpy_generator
 

@@ -17,18 +17,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from landscape.curvature.gauss_newton import GaussNewtonOperator
+from landscape.curvature.hessian import HessianOperator
 from landscape.errors import finite, whole
-from landscape.gauss_newton import GaussNewtonOperator
-from landscape.hessian import HessianOperator
 from landscape.layout import Layout
-from landscape.objectives import batches as batches_of
-from landscape.objectives import outputs as outputs_of
+from landscape.losses import batches as batches_of
+from landscape.losses import outputs as outputs_of
+from landscape.losses.batches import Batch
+from landscape.losses.chunk_loss import BatchLoss, ChunkLoss
+from landscape.losses.nests import Nest
+from landscape.losses.summed_loss import Loss, SummedLoss, Sums
 from landscape.objectives import probes, sampling
-from landscape.objectives.batches import Batch
-from landscape.objectives.chunk_loss import BatchLoss, ChunkLoss
 from landscape.objectives.chunked_data import ChunkedData
-from landscape.objectives.losses import Loss, SummedLoss, Sums
-from landscape.objectives.nests import Nest
 from landscape.objectives.totals import add_up
 from landscape.results import Evaluation
 from landscape.runtime.memory import parse_bytes
@@ -46,7 +46,7 @@ class Objective:
         nesting of tensors with the examples on their first axes: a mapping is passed to the model as keyword
         arguments, a tuple as positional ones. A batch may also be a mapping whose "labels" are the targets and the
         rest the inputs.
-    loss: a torch loss, whose reduction is kept (see `landscape.objectives.losses`), or a callable (outputs, targets)
+    loss: a torch loss, whose reduction is kept (see `landscape.losses.summed_loss`), or a callable (outputs, targets)
         that returns one value per example, a block (B, ...) of values to be averaged, or their mean over examples.
     batch_loss: the general form, a callable (model, batch) -> (sum of losses, count[, number of errors]), each one
         number or one per example; a subset has standard errors only if they are given per example. It may itself take
@@ -236,7 +236,8 @@ class Objective:
     def hessian(self, theta: Tensor, engine: str = "auto") -> HessianOperator:
         """The Hessian at theta as an operator.
 
-        engine: how products are computed: "auto", "retained", "recompute" or "forward" (see `landscape.curvature`).
+        engine: how products are computed: "auto", "retained", "recompute" or "forward"; see
+            `landscape.curvature.products`.
         """
         return HessianOperator(self, self._copy(theta), engine)
 

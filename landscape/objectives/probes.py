@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from landscape.layout import running_statistics
-from landscape.objectives import nests, outputs
+from landscape.losses import nests, outputs
+from landscape.losses.batches import Batch, examples, split_pair
+from landscape.losses.chunk_loss import ChunkLoss
 from landscape.objectives.additivity import adds_up, check_loss, close
-from landscape.objectives.batches import Batch, examples, split_pair
-from landscape.objectives.chunk_loss import ChunkLoss
 from landscape.runtime.memory import count_saved
 from landscape.runtime.replica import BATCH_NORM, Replica
 

@@ -60,7 +60,7 @@ def draw(labels: Tensor | None, total: int, count: int, generator: np.random.Gen
 
 def _assign_strata(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Stratum of every example: its class, or the common one of classes that would get fewer than two."""
-    _, places, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     shares = sizes * count / len(labels)
     by_size = np.argsort(shares, kind="stable")
     together = 0  # the smallest classes that go together
@@ -70,7 +70,7 @@ def _assign_strata(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
         together += 1
     stratum = np.zeros(len(shares), dtype=np.int64)
     stratum[by_size[together:]] = np.arange(len(shares) - together) + (together > 0)
-    return stratum[places]
+    return stratum[codes]
 
 
 def _round_shares(shares: Array, shift: float) -> NDArray[np.int64]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import Tensor
 
+from landscape.losses.summed_loss import Sums
 from landscape.objectives import sampling
-from landscape.objectives.losses import Sums
 from landscape.objectives.sampling import Draw
 from landscape.results import Evaluation
 

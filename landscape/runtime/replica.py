@@ -6,13 +6,15 @@ import copy
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from landscape.errors import choose
 from landscape.layout import Layout, running_statistics
-from landscape.objectives.batches import Batch
+
+Batch = TypeVar("Batch")  # whatever the caller's function takes
 
 BATCHNORM = ("frozen", "recomputed", "interpolated", "batch")
 NORM = nn.modules.batchnorm._NormBase
@@ -204,7 +206,7 @@ def recompute_statistics(
     Garipov et al. 2018. The variance is the mean of batch variances, so it depends a little on chunk_size.
     """
     flags = [(norm, norm.training, norm.momentum) for norm in replica.norms]
-    seen = 0
+    total = 0
     # zeros, not the old values: the first batch weighs 1, but 0 * NaN of a diverged point would stay for ever
     fresh = [torch.zeros_like(buffer) for buffer in running_statistics(replica.module).values()]
     replica.bind_statistics(fresh)
@@ -213,9 +215,9 @@ def recompute_statistics(
             for norm in replica.norms:
                 norm.train()
             for count, batch in batches:
-                seen += count
+                total += count
                 for norm in replica.norms:
-                    norm.momentum = count / seen
+                    norm.momentum = count / total
                 forward(batch)
     finally:
         for norm, training, momentum in flags:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from landscape.curvature.hessian import HessianOperator
 from landscape.errors import finite, positive, whole
-from landscape.hessian import HessianOperator
 from landscape.objectives.objective import Objective
 from landscape.operators import Operator, ScaledOperator, check_operator
 from landscape.results import Eigenpairs, Outcome, Progress
@@ -216,7 +216,7 @@ def _rotate(found: list[_Pair]) -> list[_Pair]:
     values, Y = np.linalg.eigh((T + T.T) / 2)
     mix = torch.from_numpy(Y.T).to(V)
     vectors, products = ((mix @ rows).to(found[0].vector.dtype) for rows in (V, W))
-    steps = [found[int(place)].steps for place in np.abs(Y).argmax(axis=0)]
+    steps = [found[int(row)].steps for row in np.abs(Y).argmax(axis=0)]
     return [
         _Pair(float(value), vector, product, count)
         for value, vector, product, count in zip(values, vectors, products, steps, strict=True)

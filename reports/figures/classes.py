@@ -8,7 +8,7 @@ import xarray as xr
 
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.plotting.heat import draw_colour_bar, draw_heat, make_panels
+from reports.plotting.heat import draw_colour_bar, draw_heat, list_class_names, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
@@ -18,23 +18,27 @@ from reports.variants import make_titles, sort_by_title
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a heat map of classes and rounds for each run, all in the same colours."""
     named = make_titles(runs, everything)
-    found = [(run, data) for run in sort_by_title(runs, named) if (data := run.measured("forgetting")) is not None]
-    if not found:
+    pairs = [(run, data) for run in sort_by_title(runs, named) if (data := run.measured("forgetting")) is not None]
+    if not pairs:
         return []
-    figure, places = make_panels(len(found))
+    figure, panels = make_panels(len(pairs))
     rows: list[Row] = []
-    for axes, (run, data) in zip(places, found, strict=True):
+    for axes, (run, data) in zip(panels, pairs, strict=True):
         cells = 100 * data["accuracy"].transpose("class", "round")
-        image = draw_heat(axes, cells, cells["round"].values, cells["class"].values, (0, 100))
+        image = draw_heat(
+            axes, cells, cells["round"].values, list_class_names(run.data, cells["class"].values), (0, 100)
+        )
         label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
         rows += _list_rows(run, data)
-    draw_colour_bar(figure, image, places, "accuracy on the class (%)")
-    stored = find_answers([run for run, _ in found], "forgetting")
-    said = [f"{stored[0].settings.get('split', 'test')} data", f"{stored[0].settings.get('model', 'server')} model"]
-    count = f"{int(found[0][1]['total'].sum())} examples"
+    draw_colour_bar(figure, image, panels, "accuracy on the class (%)")
+    stored = find_answers([run for run, _ in pairs], "forgetting")
+    remarks = [f"{stored[0].settings.get('split', 'test')} data", f"{stored[0].settings.get('model', 'server')} model"]
+    count = f"{int(pairs[0][1]['total'].sum())} examples"
     return [
-        Drawing(figure, rows, join_caption([*describe_setting(runs), *said, count, *describe_measurement(stored)[1:]]))
+        Drawing(
+            figure, rows, join_caption([*describe_setting(runs), *remarks, count, *describe_measurement(stored)[1:]])
+        )
     ]
 
 

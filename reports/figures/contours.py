@@ -32,19 +32,19 @@ def _draw_panels(
     surfaces: Sequence[Surface], everything: Collection, field: str, scale: Scale, name: str, suffix: str
 ) -> Drawing:
     figure, panels = make_maps(len(surfaces))
-    found = []
+    fills = []
     for axes, one, title in zip(panels, surfaces, name_surfaces(surfaces, everything), strict=True):
         values = one.loss if field == "loss" else 100 * one.error
-        found.append(fill_contours(axes, one.x, one.y, values, scale.levels, scale.extend, MAGNITUDE))
+        fills.append(fill_contours(axes, one.x, one.y, values, scale.levels, scale.extend, MAGNITUDE))
         draw_contour_lines(axes, one.x, one.y, values, scale.levels)
         mark_centre(axes)
         label_axes(axes, *name_axes(one), title)
         mark(axes, [one.run.name])
-    shown = next((one for one in found if one is not None), None)
+    shown = next((one for one in fills if one is not None), None)
     if shown is not None:
         draw_bar(figure, panels, shown, scale.ticks(12), name)
-    said = [*describe(surfaces, name, scale), "cross: the model itself"]
-    return Drawing(figure, [row for one in surfaces for row in one.rows(scale, field)], join_caption(said), suffix)
+    remarks = [*describe(surfaces, name, scale), "cross: the model itself"]
+    return Drawing(figure, [row for one in surfaces for row in one.rows(scale, field)], join_caption(remarks), suffix)
 
 
 FIGURE = Figure(

@@ -27,22 +27,22 @@ DEEPEST = 1e-9  # of the highest density: lower values are not shown
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw the density of eigenvalues of every run in one panel."""
-    looked = select_runs(runs, "curvature", "node")
-    if not looked:
+    measured = select_runs(runs, "curvature", "node")
+    if not measured:
         return []
     figure, (axes,) = make_canvas(width=7.2)
     label_axes(axes, "eigenvalue of the Hessian", "density of eigenvalues")
-    width = max((_find_resolution(run) for run in looked), default=0.0)
-    grid = _make_grid(looked, width)
+    width = max((_find_resolution(run) for run in measured), default=0.0)
+    grid = _make_grid(measured, width)
     rows: list[Row] = []
-    place = 0
-    for variant in find_variants(looked, everything):
+    drawn = 0
+    for variant in find_variants(measured, everything):
         for number, run in enumerate(variant.runs):
             if not width:
                 continue
             rows += _draw_curve(axes, run, grid, width, variant.look, "_" if number else variant.label)
-            rows += _draw_ends(axes, run, variant.look, 0.02 + 0.03 * place)
-            place += 1
+            rows += _draw_ends(axes, run, variant.look, 0.02 + 0.03 * drawn)
+            drawn += 1
     if rows:
         axes.set_yscale("log")
         write_powers(axes.yaxis)
@@ -50,27 +50,27 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         draw_legend(axes, loc="upper right")
     else:
         mark_empty(axes)
-    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked, width)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(measured), *_describe(measured, width)]))]
 
 
 def _find_last(run: Run) -> xr.Dataset:
-    """The last round whose density was taken."""
+    """Return the last round whose density was measured."""
     data = get_data(run, "curvature")
-    known = np.flatnonzero(data["node"].notnull().any(("probe", "step")))
-    return data.isel(round=known[-1] if len(known) else -1)
+    rounds = np.flatnonzero(data["node"].notnull().any(("probe", "step")))
+    return data.isel(round=rounds[-1] if len(rounds) else -1)
 
 
 def _quadrature(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nodes and weights (probe, step) of that round; NaN where a probe needed fewer steps."""
+    """Return nodes and weights (probe, step) of that round; NaN where a probe needed fewer steps."""
     last = _find_last(run)
     return last["node"].values, last["weight"].values
 
 
 def _find_resolution(run: Run) -> float:
-    """Span of the nodes over their number: what the quadrature can tell apart."""
+    """Return the span of the nodes divided by their number: what the quadrature can tell apart."""
     nodes, _ = _quadrature(run)
-    known = select_finite(nodes)
-    return float(np.ptp(known)) / int(np.isfinite(nodes).sum(axis=1).max()) if len(known) else 0.0
+    finite = select_finite(nodes)
+    return float(np.ptp(finite)) / int(np.isfinite(nodes).sum(axis=1).max()) if len(finite) else 0.0
 
 
 def _make_grid(runs: Sequence[Run], width: float) -> NDArray[np.float64]:
@@ -82,7 +82,13 @@ def _make_grid(runs: Sequence[Run], width: float) -> NDArray[np.float64]:
 def smooth(
     grid: NDArray[np.float64], nodes: NDArray[np.float64], weights: NDArray[np.float64], width: float
 ) -> NDArray[np.float64]:
-    """Density seen by each probe (probe, grid): a Gaussian of this standard deviation around every node."""
+    """Estimate the density by each probe: a Gaussian around every node.
+
+    grid: where the density is wanted.
+    nodes, weights: (probe, step) of the quadrature.
+    width: standard deviation of the Gaussians.
+    Returns the densities (probe, grid).
+    """
     distance = (grid[:, None] - np.nan_to_num(nodes)[:, None, :]) / width
     kernel = np.exp(-0.5 * distance**2) / (width * np.sqrt(2 * np.pi))
     density: NDArray[np.float64] = (kernel * np.nan_to_num(weights)[:, None, :]).sum(axis=2)
@@ -102,7 +108,7 @@ def _draw_curve(axes: Axes, run: Run, grid: NDArray[np.float64], width: float, l
 
 
 def _draw_ends(axes: Axes, run: Run, look: Look, height: float) -> list[Row]:
-    """Both ends of the spectrum near the lower edge: by Lanczos where they were asked for, the outermost nodes else."""
+    """Mark both ends of the spectrum near the lower edge: by Lanczos if it measured them, else the outermost nodes."""
     last = _find_last(run)
     top = float(last["eigenvalue"].sel(rank=1))
     bottom = float(last["smallest"] if "smallest" in last else last["node"].min())
@@ -115,7 +121,7 @@ def _draw_ends(axes: Axes, run: Run, look: Look, height: float) -> list[Row]:
 
 
 def _find_limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """Down to what the outermost eigenvalues weigh, so that single ones far out are seen."""
+    """Choose limits that reach down to the weight of the outermost eigenvalues, so that single ones are visible."""
     curves = [row for row in rows if "density" in row]
     top = max(list_numbers(curves, "high"))
     ends = []

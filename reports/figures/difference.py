@@ -19,10 +19,10 @@ SPAN = 1e3  # from the largest difference down to the smallest that gets a colou
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a map of the loss of each method minus that of the baseline."""
-    found = find_comparison(runs, everything)
-    if found is None:
+    comparison = find_comparison(runs, everything)
+    if comparison is None:
         return []
-    base, others = found
+    base, others = comparison
     reference, *names = name_surfaces([base, *others], everything)
     gaps = [_find_gap(one.loss, base.loss) for one in others]
     levels, beyond = _choose_levels(gaps)
@@ -44,22 +44,22 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         texts[0], texts[-1] = f"< {texts[0]}", f"> {texts[-1]}"
     if shown is not None:
         draw_bar(figure, panels, shown, (levels, texts), "difference of training losses")
-    said = [
+    remarks = [
         "black line: equal loss" if shown is not None else "",
         f"white: less than {levels[len(levels) // 2]:g} apart",
         "cross: the models themselves",
     ]
-    return [Drawing(figure, rows, join_caption([*describe([base, *others], "training loss"), *said]))]
+    return [Drawing(figure, rows, join_caption([*describe([base, *others], "training loss"), *remarks]))]
 
 
 def _find_gap(loss: NDArray[np.float64], base: NDArray[np.float64]) -> NDArray[np.float64]:
-    """NaN where either is missing, or both are infinite."""
+    """Subtract losses; NaN where either is missing, or both are infinite."""
     with np.errstate(invalid="ignore"):
         return loss - base
 
 
 def _choose_levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], bool]:
-    """Alike on both sides of zero, in equal steps of the logarithm; and whether anything lies beyond."""
+    """Choose levels, alike on both sides of zero in equal steps of the logarithm; tell whether anything lies beyond."""
     sizes = np.abs(np.concatenate([np.ravel(gap) for gap in gaps]))
     finite = sizes[np.isfinite(sizes) & (sizes > 0)]
     high = float(finite.max()) if len(finite) else 1.0

@@ -35,23 +35,25 @@ PANELS = {  # title and label of the y axis
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw how far participants move, and in which directions, over rounds."""
-    looked = select_runs(runs, "drift", "norm")
+    measured = select_runs(runs, "drift", "norm")
     words = {
         name: text
         for name, text in PANELS.items()
-        if any(has_numbers(run, "drift", _name_over_rounds(name)) for run in looked)
+        if any(has_numbers(run, "drift", _name_over_rounds(name)) for run in measured)
     }
     if not words:
         return []
-    found = find_variants(looked, everything)
+    variants = find_variants(measured, everything)
     figure, axes = make_panels(len(words), columns=4 if len(words) > 6 else 3, width=2.7, height=2.6)
     rows: list[Row] = []
-    for place, (name, text) in zip(axes, words.items(), strict=True):
-        rows += draw_panel(place, found, ("drift", _name_over_rounds(name)), text, measure=name)
+    for panel, (name, text) in zip(axes, words.items(), strict=True):
+        rows += draw_panel(panel, variants, ("drift", _name_over_rounds(name)), text, measure=name)
     draw_shared_legend(figure)
     return [
         Drawing(
-            figure, rows, join_caption([*describe_setting(looked), *_describe(looked, words), describe_seeds(found)])
+            figure,
+            rows,
+            join_caption([*describe_setting(measured), *_describe(measured, words), describe_seeds(variants)]),
         )
     ]
 

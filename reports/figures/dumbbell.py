@@ -24,32 +24,32 @@ MOST = 30  # clients named along the axis
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw the largest eigenvalue of each local model on its own data and on everyone's, a panel for each run."""
-    known = select_runs(runs, "local_global", "local_eigenvalue")
-    colours = {run.name: one.look.color for one in find_variants(known, everything) for run in one.runs}
-    looked = sorted(known, key=lambda run: list(colours).index(run.name))
-    if not looked:
+    measured = select_runs(runs, "local_global", "local_eigenvalue")
+    colours = {run.name: one.look.color for one in find_variants(measured, everything) for run in one.runs}
+    ordered = sorted(measured, key=lambda run: list(colours).index(run.name))
+    if not ordered:
         return []
-    most = max(len(_find_last(run)["client"]) for run in looked)
-    figure, axes = make_panels(len(looked), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
-    names, rows = make_titles(looked, everything), list[Row]()
-    for place, run in zip(axes, looked, strict=True):
-        rows += _draw_panel(place, run, colours[run.name], names[run.name])
+    most = max(len(_find_last(run)["client"]) for run in ordered)
+    figure, axes = make_panels(len(ordered), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
+    names, rows = make_titles(ordered, everything), list[Row]()
+    for panel, run in zip(axes, ordered, strict=True):
+        rows += _draw_panel(panel, run, colours[run.name], names[run.name])
     numbers = select_finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
-    for place in axes:
-        fit_axis(place, "x", numbers)
+    for panel in axes:
+        fit_axis(panel, "x", numbers)
         if len(numbers):
             low, high = numbers.min(), numbers.max()
-            place.set_xlim(0.8 * low if low > 0 else low - 0.1 * (high - low), 1.25 * high)
+            panel.set_xlim(0.8 * low if low > 0 else low - 0.1 * (high - low), 1.25 * high)
     _explain(axes[0])
     draw_shared_legend(figure)
     rounds = sorted({row["round"] for row in rows})
-    said = [f"round {', '.join(map(str, rounds))}", "largest eigenvalue of the training loss, bars: residuals"]
+    remarks = [f"round {', '.join(map(str, rounds))}", "largest eigenvalue of the training loss, bars: residuals"]
     return [
         Drawing(
             figure,
             rows,
             join_caption(
-                [*describe_setting(looked), *said, *describe_measurement(find_answers(looked, "local_global"))]
+                [*describe_setting(ordered), *remarks, *describe_measurement(find_answers(ordered, "local_global"))]
             ),
         )
     ]
@@ -61,7 +61,7 @@ def _find_last(run: Run) -> xr.Dataset:
 
 
 def _explain(axes: Axes) -> None:
-    """What is filled, open and dashed, in no run's colour."""
+    """Explain filled, open and dashed marks in the legend, in a neutral colour."""
     axes.plot([], [], "o", color="0.4", label="client's model, own data")
     axes.plot([], [], "o", color="white", markeredgecolor="0.4", label="client's model, everyone's data")
     axes.plot([], [], "--", color="0.4", label="global model, everyone's data")
@@ -72,16 +72,16 @@ def _draw_panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
     last = last.isel(client=np.argsort(last["global_eigenvalue"].values))
     clients, own, everyone = (last[name].values for name in ("client", "local_eigenvalue", "global_eigenvalue"))
     near, far = (last[f"{side}_residual"].values for side in ("local", "global"))
-    whole, places = float(last["global_model_eigenvalue"]), np.arange(len(clients))
-    axes.hlines(places, own, everyone, color=color, alpha=0.5)
-    axes.plot(own, places, "o", color=color)
-    axes.plot(everyone, places, "o", color="white", markeredgecolor=color)
+    whole, heights = float(last["global_model_eigenvalue"]), np.arange(len(clients))
+    axes.hlines(heights, own, everyone, color=color, alpha=0.5)
+    axes.plot(own, heights, "o", color=color)
+    axes.plot(everyone, heights, "o", color="white", markeredgecolor=color)
     axes.axvline(whole, linestyle="--", color="0.4")
     for values, doubts in ((own, near), (everyone, far)):
-        axes.errorbar(values, places, xerr=doubts, fmt="none", ecolor=color, capsize=2)
-    every = -(-len(places) // MOST)
-    axes.set_yticks(places[::every], [str(client) for client in clients[::every]])
-    axes.set_ylim(-0.6, len(places) - 0.4)
+        axes.errorbar(values, heights, xerr=doubts, fmt="none", ecolor=color, capsize=2)
+    every = -(-len(heights) // MOST)
+    axes.set_yticks(heights[::every], [str(client) for client in clients[::every]])
+    axes.set_ylim(-0.6, len(heights) - 0.4)
     label_axes(axes, "largest eigenvalue", "client", title)
     mark(axes, [run.name])
     return [
@@ -90,13 +90,13 @@ def _draw_panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
             "algorithm": run.algorithm,
             "round": int(last["round"]),
             "client": int(client),
-            "own": float(own[place]),
-            "own_residual": float(near[place]),
-            "everyone": float(everyone[place]),
-            "everyone_residual": float(far[place]),
+            "own": float(own[row]),
+            "own_residual": float(near[row]),
+            "everyone": float(everyone[row]),
+            "everyone_residual": float(far[row]),
             "global_model": whole,
         }
-        for place, client in enumerate(clients)
+        for row, client in enumerate(clients)
     ]
 
 

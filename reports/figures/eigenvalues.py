@@ -18,27 +18,27 @@ from reports.variants import find_variants
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw the largest eigenvalues over rounds, a line for each method."""
-    looked = select_runs(runs, "curvature", "eigenvalue")
-    if not looked:
+    measured = select_runs(runs, "curvature", "eigenvalue")
+    if not measured:
         return []
     figure, (axes,) = make_canvas()
     rows: list[Row] = []
-    for variant in find_variants(looked, everything):
-        for place, run in enumerate(variant.runs):
-            rows += _draw_line(axes, run, variant.look, "_" if place else variant.label)
+    for variant in find_variants(measured, everything):
+        for number, run in enumerate(variant.runs):
+            rows += _draw_line(axes, run, variant.look, "_" if number else variant.label)
     values = [row["lambda_1"] for row in rows]
     label_axes(axes, "communication round", "largest eigenvalue of the Hessian")
     use_whole_rounds(axes)
     fit_axis(axes, "y", values)
     draw_legend(axes)
-    stored = find_answers(looked, "curvature")
-    said = [
+    stored = find_answers(measured, "curvature")
+    remarks = [
         "bars: residuals ||Hv - λv||",
         "open markers: not converged",
-        describe_models(looked),
+        describe_models(measured),
         *describe_measurement(stored),
     ]
-    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *said]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(measured), *remarks]))]
 
 
 def _draw_line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
@@ -56,7 +56,7 @@ def _draw_line(axes: Axes, run: Run, look: Look, name: str) -> list[Row]:
 
 
 def describe_models(runs: Sequence[Run]) -> str:
-    """The loss and the model whose Hessian it is, as the study was asked."""
+    """Describe the loss and the model whose Hessian was measured."""
     settings = [stored.settings for stored in find_answers(runs, "curvature")]
     splits, models = ({str(one.get(key, usual)) for one in settings} for key, usual in (("split", ""), ("model", "")))
     return f"{' and '.join(sorted(splits))} loss of the global model ({' and '.join(sorted(models))})".replace(

@@ -8,7 +8,7 @@ import xarray as xr
 
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels
+from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, list_class_names, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
@@ -18,15 +18,15 @@ from reports.variants import make_titles, sort_by_title
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a heat map of classes and rounds for each run, all in the same colours."""
     named = make_titles(runs, everything)
-    found = [(run, norms) for run in sort_by_title(runs, named) if (norms := _find(run)) is not None]
-    limits = find_span(norms for _, norms in found)
+    pairs = [(run, norms) for run in sort_by_title(runs, named) if (norms := _find(run)) is not None]
+    limits = find_span(norms for _, norms in pairs)
     if limits is None:
         return []
-    figure, places = make_panels(len(found))
+    figure, panels = make_panels(len(pairs))
     rows: list[Row] = []
-    for axes, (run, norms) in zip(places, found, strict=True):
+    for axes, (run, norms) in zip(panels, pairs, strict=True):
         cells = norms.transpose("class", "round")
-        image = draw_heat(axes, cells, norms["round"].values, norms["class"].values, limits)
+        image = draw_heat(axes, cells, norms["round"].values, list_class_names(run.data, norms["class"].values), limits)
         label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
         rows += [
@@ -40,10 +40,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
             for round in norms["round"].values
             for name in norms["class"].values
         ]
-    draw_colour_bar(figure, image, places, "mean L2 norm of the penultimate features")
-    stored = find_answers([run for run, _ in found], "forgetting")
-    said = f"penultimate features: what enters the last layer, {stored[0].settings.get('split', 'test')} data"
-    return [Drawing(figure, rows, join_caption([*describe_setting(runs), said, *describe_measurement(stored)]))]
+    draw_colour_bar(figure, image, panels, "mean L2 norm of the penultimate features")
+    stored = find_answers([run for run, _ in pairs], "forgetting")
+    remark = f"penultimate features: what enters the last layer, {stored[0].settings.get('split', 'test')} data"
+    return [Drawing(figure, rows, join_caption([*describe_setting(runs), remark, *describe_measurement(stored)]))]
 
 
 def _find(run: Run) -> xr.DataArray | None:

@@ -29,33 +29,33 @@ FEWEST = 3  # runs, for a rank correlation
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a panel for each measure of flatness, a point for each run."""
     points = {name: _find_points(runs, MEASURES[name]) for name in CHOSEN}
-    points = {name: found for name, found in points.items() if len(found) > 1}
+    points = {name: triples for name, triples in points.items() if len(triples) > 1}
     if not points:
         return []
-    figure, places = make_panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=3.4, height=3.0)
+    figure, panels = make_panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=3.4, height=3.0)
     chosen = assign_looks(run.algorithm for run in everything.runs)
     partitions = list(dict.fromkeys(run.heterogeneity for run in runs))
-    fills = {partition: FILLS[place % len(FILLS)] for place, partition in enumerate(partitions)}
+    fills = {partition: FILLS[number % len(FILLS)] for number, partition in enumerate(partitions)}
     rows: list[Row] = []
-    for axes, (name, found) in zip(places, points.items(), strict=True):
-        rows += _draw_panel(axes, MEASURES[name], found, chosen, fills)
+    for axes, (name, triples) in zip(panels, points.items(), strict=True):
+        rows += _draw_panel(axes, MEASURES[name], triples, chosen, fills)
     _draw_legend(figure, chosen, fills)
     answers = [answer for run in runs for study in STUDIES if (answer := run.answer(study)) is not None]
-    said = [
+    remarks = [
         "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
         "flatness at the last round that was looked at",
         "r: Spearman's rank correlation over all points of a panel",
         "diverged runs are left out" if any(run.progress.state == "diverged" for run in runs) else "",
         *describe_measurement(answers)[:1],
     ]
-    return [Drawing(figure, rows, join_caption([runs[0].data, f"{len(runs)} runs", *said]))]
+    return [Drawing(figure, rows, join_caption([runs[0].data, f"{len(runs)} runs", *remarks]))]
 
 
 def _find_points(runs: Sequence[Run], measure: Measure) -> list[tuple[Run, float, float]]:
     """Runs with both numbers: flatness, and accuracy in per cent of the same global model."""
     shown = [run for run in runs if run.progress.state != "diverged"]
-    found = [(run, measure.find(run), find_final_accuracy(run, _find_model(run, measure))) for run in shown]
-    return [(run, x, y) for run, x, y in found if np.isfinite(x) and np.isfinite(y)]
+    points = [(run, measure.find(run), find_final_accuracy(run, _find_model(run, measure))) for run in shown]
+    return [(run, x, y) for run, x, y in points if np.isfinite(x) and np.isfinite(y)]
 
 
 def _find_model(run: Run, measure: Measure) -> str:
@@ -68,19 +68,19 @@ def _find_model(run: Run, measure: Measure) -> str:
 def _draw_panel(
     axes: Axes,
     measure: Measure,
-    found: Sequence[tuple[Run, float, float]],
+    points: Sequence[tuple[Run, float, float]],
     chosen: dict[str, Look],
     fills: dict[str, FillStyleType],
 ) -> list[Row]:
-    x, y = np.asarray([one[1] for one in found]), np.asarray([one[2] for one in found])
-    for run, across, up in found:
+    x, y = np.asarray([one[1] for one in points]), np.asarray([one[2] for one in points])
+    for run, across, up in points:
         look = chosen[run.algorithm]
         (point,) = axes.plot([across], [up], look.marker, color=look.color, markersize=7)
         point.set_fillstyle(fills[run.heterogeneity])
         mark(point, [run.name])
     correlation, chance = _correlate(x, y)
-    said = f"r = {correlation:.2f}, p = {chance:.2g}, n = {len(found)}"
-    axes.set_title(said if np.isfinite(correlation) else f"n = {len(found)}: too few or all equal", fontsize=9, y=1.0)
+    title = f"r = {correlation:.2f}, p = {chance:.2g}, n = {len(points)}"
+    axes.set_title(title if np.isfinite(correlation) else f"n = {len(points)}: too few or all equal", fontsize=9, y=1.0)
     fit_axis(axes, "x", x)
     label_axes(axes, measure.label, "test accuracy (%)")
     about: Row = {"measure": measure.name, "spearman": correlation, "p": chance}
@@ -94,7 +94,7 @@ def _draw_panel(
             "accuracy": up,
             **about,
         }
-        for run, across, up in found
+        for run, across, up in points
     ]
 
 
@@ -104,8 +104,8 @@ def _correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, f
         return np.nan, np.nan
     from scipy.stats import spearmanr  # here, because it takes a second to import
 
-    found = spearmanr(x, y)
-    return float(found.statistic), float(found.pvalue)
+    result = spearmanr(x, y)
+    return float(result.statistic), float(result.pvalue)
 
 
 def _draw_legend(figure: Canvas, chosen: dict[str, Look], fills: dict[str, FillStyleType]) -> None:

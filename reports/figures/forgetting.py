@@ -24,31 +24,31 @@ PANELS = {"forgetting": "classes", "client_forgetting": "clients"}  # variable -
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw over rounds: forgetting of classes and of clients, and the accuracy of local models."""
-    known = [run for run in runs if run.measured("forgetting") is not None]
-    if not known:
+    measured = [run for run in runs if run.measured("forgetting") is not None]
+    if not measured:
         return []
-    local = [run for run in known if has_numbers(run, "forgetting", "own_accuracy")]
+    local = [run for run in measured if has_numbers(run, "forgetting", "own_accuracy")]
     figure, axes = make_canvas(1, 3 if local else 2, width=11.0 if local else 8.0, height=3.8)
-    found = find_variants(known, everything)
+    variants = find_variants(measured, everything)
     rows: list[Row] = []
-    for place, (name, each) in zip(axes, PANELS.items(), strict=False):
+    for panel, (name, each) in zip(axes, PANELS.items(), strict=False):
         drawn = []
-        for variant in found:
-            drawn += draw_mean_line(place, variant, _make_forgetting_finder(name), f"forgetting of {each}")
+        for variant in variants:
+            drawn += draw_mean_line(panel, variant, _make_forgetting_finder(name), f"forgetting of {each}")
         if drawn:
-            mark(place.axhline(0, color="0.6", linewidth=0.8), [run.name for run in known])
+            mark(panel.axhline(0, color="0.6", linewidth=0.8), [run.name for run in measured])
         else:
-            mark_empty(place)
+            mark_empty(panel)
         rows += drawn
-        label_axes(place, "communication round", "forgetting (percentage points)", f"global model, mean over {each}")
-    for place in axes:
-        use_whole_rounds(place)
+        label_axes(panel, "communication round", "forgetting (percentage points)", f"global model, mean over {each}")
+    for panel in axes:
+        use_whole_rounds(panel)
     if local:
-        rows += _draw_local(axes[2], [variant for variant in found if any(run in local for run in variant.runs)])
+        rows += _draw_local(axes[2], [variant for variant in variants if any(run in local for run in variant.runs)])
     draw_shared_legend(figure)
-    stored = find_answers(known, "forgetting")
+    stored = find_answers(measured, "forgetting")
     split, own = (stored[0].settings.get(key, key) for key in ("split", "client_split"))
-    said = [
+    remarks = [
         "best accuracy of earlier rounds (from 1) minus accuracy now",
         f"classes: {split} data; clients: {own} data",
     ]
@@ -56,7 +56,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         Drawing(
             figure,
             rows,
-            join_caption([*describe_setting(known), describe_seeds(found), *said, *describe_measurement(stored)]),
+            join_caption(
+                [*describe_setting(measured), describe_seeds(variants), *remarks, *describe_measurement(stored)]
+            ),
         )
     ]
 
@@ -66,8 +68,8 @@ def _make_forgetting_finder(name: str) -> Callable[[Run], Series]:
         data = run.measured("forgetting")
         if data is None or name not in data:
             return NOTHING
-        known = data[name].dropna("round")  # nothing can be forgotten in the first rounds
-        return known["round"].values, 100 * known.values
+        values = data[name].dropna("round")  # nothing can be forgotten in the first rounds
+        return values["round"].values, 100 * values.values
 
     return find
 
@@ -85,9 +87,9 @@ def _make_round_finder(name: str) -> Callable[[Run], Series]:
     return find
 
 
-def _draw_local(axes: Axes, found: Sequence[Variant]) -> list[Row]:
+def _draw_local(axes: Axes, variants: Sequence[Variant]) -> list[Row]:
     rows: list[Row] = []
-    for variant in found:
+    for variant in variants:
         own, wide = _make_round_finder("own_accuracy"), _make_round_finder("local_accuracy_all")
         rows += draw_mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")
         open_: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "--", "label": "_"}

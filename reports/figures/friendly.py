@@ -24,23 +24,27 @@ LEAST = 20.0  # per cent along the y axis, however rare they are
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw two panels over rounds: pairs of clients, and pairs of batches of one client."""
-    looked = [run for run in runs if any(has_numbers(run, STUDY, name) for name in PANELS)]
-    if not looked:
+    measured = [run for run in runs if any(has_numbers(run, STUDY, name) for name in PANELS)]
+    if not measured:
         return []
-    found = find_variants(looked, everything)
+    variants = find_variants(measured, everything)
     figure, axes = make_panels(len(PANELS), columns=2, width=4.5, height=3.4)
     rows: list[Row] = []
-    for place, (name, title) in zip(axes, PANELS.items(), strict=True):
-        some = draw_panel(place, found, (STUDY, name), (title, "friendly (% of ordered pairs)"), factor=100)
-        place.set_yscale("linear")  # zero is a rate like any other, and the one to hope for
-        place.set_ylim(-1, max([LEAST, *(1.08 * high for high in list_numbers(some, "high"))]))
+    for panel, (name, title) in zip(axes, PANELS.items(), strict=True):
+        some = draw_panel(panel, variants, (STUDY, name), (title, "friendly (% of ordered pairs)"), factor=100)
+        panel.set_yscale("linear")  # zero is a rate like any other, and the one to hope for
+        panel.set_ylim(-1, max([LEAST, *(1.08 * high for high in list_numbers(some, "high"))]))
         rows += some
     draw_shared_legend(figure)
-    said = "a perturbation is friendly where it raises the own loss and lowers the other's"
-    seen = describe_measurement(find_answers(looked, STUDY))
+    definition = "a perturbation is friendly where it raises the own loss and lowers the other's"
+    measurement = describe_measurement(find_answers(measured, STUDY))
     return [
         Drawing(
-            figure, rows, join_caption([*describe_setting(looked), said, "training data", *seen, describe_seeds(found)])
+            figure,
+            rows,
+            join_caption(
+                [*describe_setting(measured), definition, "training data", *measurement, describe_seeds(variants)]
+            ),
         )
     ]
 

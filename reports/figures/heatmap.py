@@ -24,23 +24,23 @@ THIN = 0.2  # inches: the colour bar
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw two heat maps of clients and rounds for each run: own data, and everyone's."""
-    known = select_runs(runs, "local_global", "local_eigenvalue")
-    looked = [run for variant in find_variants(known, everything) for run in variant.runs]
-    rounds = sorted({one for run in looked for one in _with_participants(run, "round")})
+    measured = select_runs(runs, "local_global", "local_eigenvalue")
+    ordered = [run for variant in find_variants(measured, everything) for run in variant.runs]
+    rounds = sorted({one for run in ordered for one in _with_participants(run, "round")})
     if len(rounds) < 2:  # one round alone is what the dumbbells show
         return []
-    clients = sorted({one for run in looked for one in _with_participants(run, "client")})
-    maps = {(run.name, side): _fill_cells(run, side, clients, rounds) for run in looked for side in SIDES}
+    clients = sorted({one for run in ordered for one in _with_participants(run, "client")})
+    maps = {(run.name, side): _fill_cells(run, side, clients, rounds) for run in ordered for side in SIDES}
     norm, below = _make_norm(maps.values())
     height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
-    figure, axes = make_panels(2 * len(looked), columns=2 if len(looked) <= FEW else 4, width=3.4, height=height)
-    names, rows, image = make_titles(looked, everything), list[Row](), None
-    for place, (run, side) in zip(axes, ((run, side) for run in looked for side in SIDES), strict=True):
+    figure, axes = make_panels(2 * len(ordered), columns=2 if len(ordered) <= FEW else 4, width=3.4, height=height)
+    names, rows, image = make_titles(ordered, everything), list[Row](), None
+    for panel, (run, side) in zip(axes, ((run, side) for run in ordered for side in SIDES), strict=True):
         cells = maps[run.name, side]
-        image = draw_heat(place, np.clip(cells, norm.vmin, norm.vmax), rounds, clients, (0.0, 1.0))
+        image = draw_heat(panel, np.clip(cells, norm.vmin, norm.vmax), rounds, clients, (0.0, 1.0))
         image.set_norm(norm)
-        label_axes(place, "communication round", "client", f"{names[run.name]}: {SIDES[side]}")
-        mark(place, [run.name])
+        label_axes(panel, "communication round", "client", f"{names[run.name]}: {SIDES[side]}")
+        mark(panel, [run.name])
         rows += [
             {
                 "run": run.name,
@@ -61,7 +61,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         extend="min" if below else "neither",
         aspect=figure.get_figheight() / THIN,
     )
-    said = [
+    remarks = [
         "each participant's model of a round",
         "hatched: took no part, or not measured",
         "largest eigenvalue of the training loss",
@@ -72,7 +72,12 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
             figure,
             rows,
             join_caption(
-                [*describe_setting(looked), *said, low, *describe_measurement(find_answers(looked, "local_global"))]
+                [
+                    *describe_setting(ordered),
+                    *remarks,
+                    low,
+                    *describe_measurement(find_answers(ordered, "local_global")),
+                ]
             ),
         )
     ]
@@ -81,8 +86,8 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
 def _with_participants(run: Run, dim: str) -> list[int]:
     """The rounds in which somebody took part, or the clients that ever did."""
     took_part = get_data(run, "local_global")["distance"].notnull()
-    found: list[int] = took_part[dim][took_part.any({"round": "client", "client": "round"}[dim])].values.tolist()
-    return found
+    values: list[int] = took_part[dim][took_part.any({"round": "client", "client": "round"}[dim])].values.tolist()
+    return values
 
 
 def _fill_cells(run: Run, side: str, clients: Sequence[int], rounds: Sequence[int]) -> NDArray[np.float64]:

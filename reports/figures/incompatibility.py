@@ -28,38 +28,38 @@ EXTRA = {  # of methods whose server keeps a direction, or ascends itself
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw over rounds: dispersion, mean, heterogeneity, and errors of the server's own direction."""
-    looked = [run for run in runs if run.measured(STUDY) is not None]
-    if not looked:
+    measured = [run for run in runs if run.measured(STUDY) is not None]
+    if not measured:
         return []
-    found = find_variants(looked, everything)
+    variants = find_variants(measured, everything)
     words = PANELS | {
-        name: text for name, text in EXTRA.items() if any(has_numbers(run, STUDY, name) for run in looked)
+        name: text for name, text in EXTRA.items() if any(has_numbers(run, STUDY, name) for run in measured)
     }
     figure, axes = make_panels(len(words), columns=2 if len(words) == 4 else 3, width=3.6, height=2.8)
     rows: list[Row] = []
-    for place, (name, text) in zip(axes, words.items(), strict=True):
-        rows += draw_panel(place, found, (STUDY, name), text)
+    for panel, (name, text) in zip(axes, words.items(), strict=True):
+        rows += draw_panel(panel, variants, (STUDY, name), text)
     draw_shared_legend(figure)
-    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked, found)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(measured), *_describe(measured, variants)]))]
 
 
-def _describe(runs: Sequence[Run], found: Sequence[Variant]) -> list[str]:
+def _describe(runs: Sequence[Run], variants: Sequence[Variant]) -> list[str]:
     """How it was measured: radius, search direction and clients."""
     sizes = sorted({data.sizes["client"] for run in runs if (data := run.measured(STUDY)) is not None})
     return [
         "R_k = F_k(w + rho v_k / ||v_k||) - F_k(w) on training data, v_k the method's own search direction",
-        f"rho = {_describe_radii(found)}",
+        f"rho = {_describe_radii(variants)}",
         f"{' or '.join(map(str, sizes))} clients",
         "variance without the noise of sub-samples",
         *describe_measurement(find_answers(runs, STUDY)),
-        describe_seeds(found),
+        describe_seeds(variants),
     ]
 
 
-def _describe_radii(found: Sequence[Variant]) -> str:
+def _describe_radii(variants: Sequence[Variant]) -> str:
     """The radius of each method: larger ones give larger rises."""
     radii: dict[str, dict[str, None]] = {}
-    for variant in found:
+    for variant in variants:
         for run in variant.runs:
             data = run.measured(STUDY)
             for radius in data["radius"].values if data is not None else ():

@@ -37,19 +37,19 @@ def _draw_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str
             data = "its own data" if one.view == "own" else "everyone's data"
             draw_solid(axes, one, scale, rasterized=True)
             finish_axes(axes, one, scale, f"client {one.client} on {data} (n = {one.examples})")
-        seen = {"visible": True if number == 0 else "legendonly"}
+        visibility = {"visible": True if number == 0 else "legendonly"}
         own, everyone = (f"client {one.client}, {one.view}" for one in pair)
-        traces.append(make_solid_trace(pair[0], scale, own, color, **seen))
-        traces.append({**make_net_trace(pair[1], scale, everyone, color), **seen})
+        traces.append(make_solid_trace(pair[0], scale, own, color, **visibility))
+        traces.append({**make_net_trace(pair[1], scale, everyone, color), **visibility})
     for axes in panels:
         mark_panel(axes, run.name)
     draw_colorbar(figure, panels, scale, NAME)
     surfaces = [one for pair in pairs for one in pair]
-    said = "the same heights for all methods; to turn: solid on the client's own data, net on everyone's"
+    remark = "the same heights for all methods; to turn: solid on the client's own data, net on everyone's"
     return Drawing(
         figure,
         [row for one in surfaces for row in one.rows(scale)],
-        join_caption([named[run.name], *describe(surfaces, NAME, scale), said]),
+        join_caption([named[run.name], *describe(surfaces, NAME, scale), remark]),
         suffix=f"_{run.name}",
         interactive=make_scene(traces, surfaces[0], scale, NAME),
     )

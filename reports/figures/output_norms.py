@@ -20,35 +20,35 @@ MOST = 12  # panels; with more runs each method and partition is shown by its fi
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a map of clients and rounds for every run of a data set, all partitions in the same colours."""
     in_order = sort_by_title(runs, make_titles(runs, everything))
-    found = [(run, norms) for run in in_order if (norms := _find(run)) is not None]
-    if len(found) > MOST:
-        first = min(run.seed for run, _ in found)
-        found = [(run, norms) for run, norms in found if run.seed == first][:MOST]
-    limits = find_span(norms for _, norms in found)
+    pairs = [(run, norms) for run in in_order if (norms := _find(run)) is not None]
+    if len(pairs) > MOST:
+        first = min(run.seed for run, _ in pairs)
+        pairs = [(run, norms) for run, norms in pairs if run.seed == first][:MOST]
+    limits = find_span(norms for _, norms in pairs)
     if limits is None:
         return []
-    figure, places = make_panels(len(found), columns=3, width=3.3, height=2.9)
+    figure, panels = make_panels(len(pairs), columns=3, width=3.3, height=2.9)
     rows: list[Row] = []
     named = _name_panels(runs, everything)
-    for axes, (run, norms) in zip(places, found, strict=True):
+    for axes, (run, norms) in zip(panels, pairs, strict=True):
         cells = norms.transpose("client", "round")
         image = draw_heat(axes, cells, norms["round"].values, norms["client"].values, limits)
         label_axes(axes, "communication round", "client", named[run.name])
         mark(axes, [run.name])
         rows += _list_rows(run, norms)
-    draw_colour_bar(figure, image, places, r"mean of $||f_\theta(x)||_2$ over a client's data")
-    shown = [run for run, _ in found]
+    draw_colour_bar(figure, image, panels, r"mean of $||f_\theta(x)||_2$ over a client's data")
+    shown = [run for run, _ in pairs]
     return [Drawing(figure, rows, join_caption(_describe(shown, runs)))]
 
 
 def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
     """Titles that tell the method, and on a line of its own the partition: it is what the paper compares."""
-    found = {}
+    titles = {}
     for partition in dict.fromkeys(run.heterogeneity for run in runs):
         same = [run for run in runs if run.heterogeneity == partition]
         for name, title in make_titles(same, everything).items():
-            found[name] = "\n".join(one for one in (title.replace(" (", "\n("), partition) if one)
-    return found
+            titles[name] = "\n".join(one for one in (title.replace(" (", "\n("), partition) if one)
+    return titles
 
 
 def _list_rows(run: Run, norms: xr.DataArray) -> list[Row]:

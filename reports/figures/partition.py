@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import OKABE_ITO
+from reports.plotting.heat import list_class_names
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 
@@ -38,39 +39,40 @@ def _draw_one(runs: Sequence[Run], suffix: str) -> Drawing:
     cell = min(0.36, 12.0 / clients, 9.0 / classes)  # inches
     figure, (axes,) = make_canvas(width=2.0 + cell * (clients + 0.2), height=max(0.8 + cell * (classes + 0.2), 2.4))
     x, y = (one.ravel() for one in np.meshgrid(np.arange(clients), np.arange(classes), indexing="ij"))
-    there = counts.ravel() > 0
-    diameter = BIGGEST * 72 * cell * np.sqrt(counts.ravel()[there] / counts.max())
-    dots = axes.scatter(x[there], y[there], s=diameter**2, color=OKABE_ITO[0], linewidths=0, zorder=3)
+    present = counts.ravel() > 0
+    diameter = BIGGEST * 72 * cell * np.sqrt(counts.ravel()[present] / counts.max())
+    dots = axes.scatter(x[present], y[present], s=diameter**2, color=OKABE_ITO[0], linewidths=0, zorder=3)
     mark(dots, [run.name for run in runs])
     axes.set_xlim(-0.6, clients - 0.4)
     axes.set_ylim(-0.6, classes - 0.4)
     axes.set_xticks(range(0, clients, -(-clients // 15)))
-    axes.set_yticks(range(0, classes, -(-classes // 20)))
+    shown = range(0, classes, -(-classes // 20))
+    axes.set_yticks(shown, list_class_names(runs[0].data, shown))
     label_axes(axes, "client", "class")
     _draw_sizes(figure, counts, cell)
     seeds = sorted({run.seed for run in runs})
-    said = [
+    remarks = [
         f"{int(every.sum())} training examples of {len(every)} clients",
         f"the first {SHOWN} of them are shown" if len(every) > SHOWN else "",
         f"{every.sum(axis=1).min()} to {every.sum(axis=1).max()} examples a client",
         f"{np.mean(np.count_nonzero(every, axis=1)):.3g} classes a client on average",
         f"seed {', '.join(map(str, seeds))}",
     ]
-    return Drawing(figure, _list_rows(counts), join_caption([runs[0].data, runs[0].heterogeneity, *said]), suffix)
+    return Drawing(figure, _list_rows(counts), join_caption([runs[0].data, runs[0].heterogeneity, *remarks]), suffix)
 
 
 def _draw_sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
-    """What areas mean: three bubbles beside the picture."""
+    """Draw three bubbles beside the picture that tell what areas mean."""
     top = int(counts.max())
-    known = [value for value in dict.fromkeys((top, -(-top // 4), -(-top // 16))) if value > 0]
+    values = [value for value in dict.fromkeys((top, -(-top // 4), -(-top // 16))) if value > 0]
     axes = figure.axes[0]
     handles = [
         axes.scatter([], [], s=(BIGGEST * 72 * cell) ** 2 * value / top, color=OKABE_ITO[0], linewidths=0)
-        for value in known
+        for value in values
     ]
     figure.legend(
         handles,
-        [str(value) for value in known],
+        [str(value) for value in values],
         title="examples",
         loc="outside right upper",
         frameon=False,

@@ -25,33 +25,33 @@ WIDE = 0.3  # how far clients' dots spread to each side
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a panel for the global model, then one for each strategy."""
-    known = [run for run in runs if run.personal]
-    if not known:
+    tested = [run for run in runs if run.personal]
+    if not tested:
         return []
-    found = [(run, variant.look) for variant in find_variants(known, everything) for run in variant.runs]
-    strategies = list_personal_strategies(known)
-    width = max(2.6, 0.75 * len(found))
-    named = {name: title.replace(" (", "\n(") for name, title in make_titles(known, everything).items()}
+    columns = [(run, variant.look) for variant in find_variants(tested, everything) for run in variant.runs]
+    strategies = list_personal_strategies(tested)
+    width = max(2.6, 0.75 * len(columns))
+    named = {name: title.replace(" (", "\n(") for name, title in make_titles(tested, everything).items()}
     height = 3.8 + 0.05 * max(len(line) for title in named.values() for line in title.split("\n"))
-    figure, places = make_panels(
+    figure, panels = make_panels(
         1 + len(strategies), columns=max(1, min(3, int(WIDEST / width))), width=width, height=height
     )
     rows: list[Row] = []
-    for axes, strategy in zip(places, (GLOBAL, *strategies), strict=True):
+    for axes, strategy in zip(panels, (GLOBAL, *strategies), strict=True):
         drawn = []
-        for place, (run, look) in enumerate(found):
-            drawn += _draw_column(axes, place, run, look, strategy)
+        for column, (run, look) in enumerate(columns):
+            drawn += _draw_column(axes, column, run, look, strategy)
         if not drawn:
             mark_empty(axes)
         rows += drawn
-        axes.set_xticks(range(len(found)), [named[run.name] for run, _ in found], rotation=30, ha="right")
-        axes.set_xlim(-0.6, len(found) - 0.4)
+        axes.set_xticks(range(len(columns)), [named[run.name] for run, _ in columns], rotation=30, ha="right")
+        axes.set_xlim(-0.6, len(columns) - 0.4)
         axes.grid(False, axis="x")
         label_axes(axes, "method", "accuracy on a client's test data (%)", strategy)
     low = min(100 * select_finite(list_numbers(rows, "accuracy")), default=0.0)
-    for axes in places:
+    for axes in panels:
         axes.set_ylim(max(low - 8, -4), 104)
-    return [Drawing(figure, rows, join_caption([*describe_setting(known), *_describe(known)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(tested), *_describe(tested)]))]
 
 
 def _describe(runs: Sequence[Run]) -> list[str]:
@@ -65,25 +65,25 @@ def _describe(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _draw_column(axes: Axes, place: int, run: Run, look: Look, strategy: str) -> list[Row]:
+def _draw_column(axes: Axes, column: int, run: Run, look: Look, strategy: str) -> list[Row]:
     """Clients side by side in a fixed order, so that one can be followed from panel to panel."""
-    found = next((one for one in run.personal if strategy in (GLOBAL, one.name)), None)
-    if found is None:
+    scores = next((one for one in run.personal if strategy in (GLOBAL, one.name)), None)
+    if scores is None:
         return []
-    values = found.before if strategy == GLOBAL else found.after
-    there = np.isfinite(values)
-    if not there.any():
+    values = scores.before if strategy == GLOBAL else scores.after
+    finite = np.isfinite(values)
+    if not finite.any():
         return []
-    x = place + np.linspace(-WIDE, WIDE, len(values)) if len(values) > 1 else np.asarray([float(place)])
-    mean, spread = float(values[there].mean()), float(values[there].std())
-    mark(axes.plot(x[there], 100 * values[there], look.marker, color=look.color, markersize=3, alpha=0.6), [run.name])
-    bar = axes.errorbar([place], [100 * mean], yerr=[100 * spread], fmt="none", ecolor="0.2", capsize=3, linewidth=1)
-    line = axes.plot([place - WIDE, place + WIDE], [100 * mean] * 2, "-", color="0.2")
+    x = column + np.linspace(-WIDE, WIDE, len(values)) if len(values) > 1 else np.asarray([float(column)])
+    mean, spread = float(values[finite].mean()), float(values[finite].std())
+    mark(axes.plot(x[finite], 100 * values[finite], look.marker, color=look.color, markersize=3, alpha=0.6), [run.name])
+    bar = axes.errorbar([column], [100 * mean], yerr=[100 * spread], fmt="none", ecolor="0.2", capsize=3, linewidth=1)
+    line = axes.plot([column - WIDE, column + WIDE], [100 * mean] * 2, "-", color="0.2")
     mark([bar.get_children(), line], [run.name])
-    about: Row = {"run": run.name, "algorithm": run.algorithm, "strategy": strategy, "round": found.round}
+    about: Row = {"run": run.name, "algorithm": run.algorithm, "strategy": strategy, "round": scores.round}
     about |= {"mean_over_clients": mean, "spread_over_clients": spread}
     return [
-        {**about, "client": int(client), "accuracy": value} for client, value in zip(found.client, values, strict=True)
+        {**about, "client": int(client), "accuracy": value} for client, value in zip(scores.client, values, strict=True)
     ]
 
 

@@ -23,38 +23,40 @@ APART = 0.7  # share of a corruption's row that its dots spread over
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a row of dots for each corruption, the worst at the bottom."""
-    known = [run for run in runs if run.measured("robustness") is not None]
-    if not known:
+    measured = [run for run in runs if run.measured("robustness") is not None]
+    if not measured:
         return []
-    names = _sort_corruptions(known)
+    names = _sort_corruptions(measured)
     figure, (axes,) = make_canvas(width=6.4, height=1.2 + 0.36 * len(names))
-    found = find_variants(known, everything)
+    variants = find_variants(measured, everything)
     rows: list[Row] = []
-    for place, variant in enumerate(found):
-        shift = APART * (0.5 - (place + 0.5) / len(found))
+    for number, variant in enumerate(variants):
+        shift = APART * (0.5 - (number + 0.5) / len(variants))
         rows += _draw_dots(axes, variant, names, shift)
-    for place in range(1, len(names), 2):
-        axes.axhspan(place - 0.5, place + 0.5, color="0.95", linewidth=0, zorder=0)
+    for row in range(1, len(names), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="0.95", linewidth=0, zorder=0)
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(False, axis="y")
     label_axes(axes, "accuracy (%), mean over severities", "corruption")
     draw_shared_legend(figure)
-    stored = find_answers(known, "robustness")
-    first = _find(known[0])
+    stored = find_answers(measured, "robustness")
+    first = _find(measured[0])
     severities = ", ".join(str(one) for one in first["severity"].values)
     doubt = (
-        "range over seeds" if len(found) < len(known) else "standard errors (at most: severities share their images)"
+        "range over seeds"
+        if len(variants) < len(measured)
+        else "standard errors (at most: severities share their images)"
     )
     count = f"{int(first.attrs['total'])} {stored[0].settings.get('split', 'test')} images"
     skipped = first.attrs.get("left_out", "")
     lacking = f"not for such images: {skipped}" if skipped else ""
-    said = [count, lacking, f"severities {severities}", f"bars: {doubt}", "dashed: accuracy on clean images"]
-    return [Drawing(figure, rows, join_caption([*describe_setting(known), *said, *describe_measurement(stored)]))]
+    remarks = [count, lacking, f"severities {severities}", f"bars: {doubt}", "dashed: accuracy on clean images"]
+    return [Drawing(figure, rows, join_caption([*describe_setting(measured), *remarks, *describe_measurement(stored)]))]
 
 
 def _find(run: Run) -> xr.Dataset:
-    """What the last round gave."""
+    """The measurements of the last round."""
     data = run.measured("robustness")
     assert data is not None
     return data.isel(round=-1)
@@ -62,16 +64,16 @@ def _find(run: Run) -> xr.Dataset:
 
 def _sort_corruptions(runs: Sequence[Run]) -> list[str]:
     """Every corruption, the worst at the bottom."""
-    found: dict[str, list[float]] = {}
+    accuracies: dict[str, list[float]] = {}
     for run in runs:
         means = _find(run)["mean_by_corruption"]
         for name, value in zip(means["corruption"].values, means.values, strict=True):
-            found.setdefault(str(name), []).append(float(value))
-    return sorted(found, key=lambda name: float(mean_known(np.asarray(found[name]))))
+            accuracies.setdefault(str(name), []).append(float(value))
+    return sorted(accuracies, key=lambda name: float(mean_known(np.asarray(accuracies[name]))))
 
 
 def _find_values(run: Run, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Per cent under each corruption, standard errors, and on clean images; NaN for a corruption that it has not."""
+    """Return per cent under each corruption, standard errors, and per cent on clean images; NaN: not measured."""
     data = _find(run).reindex(corruption=list(names))
     error = data["standard_error"].mean("severity", skipna=False)
     return 100 * data["mean_by_corruption"].values, 100 * error.values, 100 * float(data["clean_accuracy"])
@@ -84,10 +86,10 @@ def _draw_dots(axes: Axes, variant: Variant, names: Sequence[str], shift: float)
     low, high = (
         (mean - every[0][1], mean + every[0][1]) if len(every) == 1 else (values.min(axis=0), values.max(axis=0))
     )
-    look, places = variant.look, np.arange(len(names)) + shift
+    look, heights = variant.look, np.arange(len(names)) + shift
     bars = axes.errorbar(
         mean,
-        places,
+        heights,
         xerr=[mean - low, high - mean],
         fmt=look.marker,
         color=look.color,

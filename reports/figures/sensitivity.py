@@ -35,37 +35,37 @@ ELSEWHERE = {  # titles where movement is not counted from the point that was se
     "moved": "distance to the global model after the round",
     "adaptive": "relative distance to the global model after the round",
 }
-RANKING = "square"  # how FedFSA's paper compares movement; other ways are stored beside it
+RANKING = "square"  # how FedFSA's paper compares movement; other comparisons are stored beside it
 SPREAD = 0.7  # of the room between two layers that the runs share
 MAJORITY = 0.5  # share of the participants that choose a layer, from which it is marked
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw three panels over layers: sensitivity, movement and adaptive radius."""
-    looked = select_runs(runs, "sensitivity", "moved")
-    if not looked:
+    measured = select_runs(runs, "sensitivity", "moved")
+    if not measured:
         return []
-    layers = list(dict.fromkeys(str(name) for run in looked for name in _find_last(run)["layer"].values))
-    origin = find_reference(looked, "sensitivity")
+    layers = list(dict.fromkeys(str(name) for run in measured for name in _find_last(run)["layer"].values))
+    origin = find_reference(measured, "sensitivity")
     figure, axes = make_canvas(len(PANELS), 1, width=max(7.2, 0.3 * len(layers)), height=8.0)
     rows: list[Row] = []
-    for place, (name, words) in zip(axes, PANELS.items(), strict=True):
-        shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
-        found: list[Row] = []
-        for variant in find_variants(looked, everything):
+    for panel, (name, words) in zip(axes, PANELS.items(), strict=True):
+        shifts = iter(SPREAD * (np.arange(len(measured)) + 0.5) / len(measured) - SPREAD / 2)
+        drawn: list[Row] = []
+        for variant in find_variants(measured, everything):
             for number, run in enumerate(variant.runs):
                 title = "_" if number else variant.label
-                found += _draw_points(place, run, name, layers, variant.look, float(next(shifts)), title)
-        fit_axis(place, "y", [row["mean"] for row in found])
-        last = place is axes[-1]
-        place.set_xticks(range(len(layers)), layers if last else [], rotation=35, ha="right", rotation_mode="anchor")
-        place.set_xlim(-0.6, len(layers) - 0.4)
+                drawn += _draw_points(panel, run, name, layers, variant.look, float(next(shifts)), title)
+        fit_axis(panel, "y", [row["mean"] for row in drawn])
+        last = panel is axes[-1]
+        panel.set_xticks(range(len(layers)), layers if last else [], rotation=35, ha="right", rotation_mode="anchor")
+        panel.set_xlim(-0.6, len(layers) - 0.4)
         title = words[0] if origin == "sent" else ELSEWHERE.get(name, words[0])
-        label_axes(place, "layer, from the input to the output", words[1], title)
-        rows += found
+        label_axes(panel, "layer, from the input to the output", words[1], title)
+        rows += drawn
     axes[0].plot([], [], "o", color="none", markeredgecolor="black", markersize=9, label="FedFSA would choose it")
     draw_shared_legend(figure, 5)
-    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(measured), *_describe(measured)]))]
 
 
 def _find_last(run: Run) -> xr.Dataset:
@@ -82,10 +82,10 @@ def _draw_points(
     chosen = last["chosen"].sel(measure=RANKING).mean("client").values
     mean, count = values.mean(axis=0), len(values)
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(mean), np.nan)
-    places = np.asarray([layers.index(str(layer)) for layer in last["layer"].values]) + shift
-    bars = axes.errorbar(places, mean, error, fmt=look.marker, color=look.color, capsize=2, label=title)
+    positions = np.asarray([layers.index(str(layer)) for layer in last["layer"].values]) + shift
+    bars = axes.errorbar(positions, mean, error, fmt=look.marker, color=look.color, capsize=2, label=title)
     most = chosen > MAJORITY
-    rings = axes.plot(places[most], mean[most], "o", color="none", markeredgecolor="black", markersize=9)
+    rings = axes.plot(positions[most], mean[most], "o", color="none", markeredgecolor="black", markersize=9)
     mark([bars, rings], [run.name])
     return [
         {
@@ -93,12 +93,12 @@ def _draw_points(
             "algorithm": run.algorithm,
             "measure": name,
             "layer": str(layer),
-            "mean": float(mean[place]),
-            "standard_error": float(error[place]),
+            "mean": float(mean[column]),
+            "standard_error": float(error[column]),
             "participants": count,
-            "share_choosing": float(chosen[place]),
+            "share_choosing": float(chosen[column]),
         }
-        for place, layer in enumerate(last["layer"].values)
+        for column, layer in enumerate(last["layer"].values)
     ]
 
 

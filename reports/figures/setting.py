@@ -30,59 +30,61 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
 
 def _draw_one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing | None:
     """All else equal: runs of a line differ in this setting and in the seed alone."""
-    known = [run for run in runs if key in flatten_settings(run)]
-    lines = find_variants(known, everything, apart=(key,))
+    eligible = [run for run in runs if key in flatten_settings(run)]
+    lines = find_variants(eligible, everything, apart=(key,))
     lines = [line for line in lines if len({get_number(run, key) for run in line.runs}) > 1]
     points = {name: [_average_seeds(line, key, MEASURES[name]) for line in lines] for name in SHOWN}
-    points = {name: found for name, found in points.items() if any(len(one) > 1 for one in found)}
+    points = {name: averages for name, averages in points.items() if any(len(one) > 1 for one in averages)}
     if not points:
         return None
     values = sorted({get_number(run, key) for line in lines for run in line.runs})
-    figure, places = make_panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=4.2, height=3.2)
+    figure, panels = make_panels(len(points), columns=2 if len(points) in (2, 4) else 3, width=4.2, height=3.2)
     rows: list[Row] = []
-    for axes, (name, found) in zip(places, points.items(), strict=True):
-        rows += _draw_panel(axes, lines, found, values, key)
+    for axes, (name, averages) in zip(panels, points.items(), strict=True):
+        rows += _draw_panel(axes, lines, averages, values, key)
         label_axes(axes, key, MEASURES[name].label)
         for row in rows:
             row.setdefault("measure", name)
     draw_shared_legend(figure)
     seeds = max(int(row["runs"]) for row in rows)
-    said = [
+    remarks = [
         "values evenly spaced, not to scale",
         "all other settings equal along a line",
-        f"bars: standard deviation over up to {seeds} seeds" if seeds > 1 else f"seed {known[0].seed}",
+        f"bars: standard deviation over up to {seeds} seeds" if seeds > 1 else f"seed {eligible[0].seed}",
         "accuracy: mean over the last evaluated rounds, of the SWA model where there is one",
     ]
-    return Drawing(figure, rows, join_caption([runs[0].data, *said]), f"_{key.replace('.', '_')}")
+    return Drawing(figure, rows, join_caption([runs[0].data, *remarks]), f"_{key.replace('.', '_')}")
 
 
 def _average_seeds(line: Variant, key: str, measure: Measure) -> list[Row]:
-    """Mean and spread over seeds at every value where it is known."""
+    """Average a measure over seeds at every value of the setting where it was measured."""
     runs: dict[float, list[Run]] = {}
     for run in line.runs:
         runs.setdefault(get_number(run, key), []).append(run)
-    found = [
+    numbers = [
         {"value": value, "seed": run.seed, "number": measure.find(run)}
         for value, some in runs.items()
         for run in select_counted(some)
     ]
-    means = group([row for row in found if np.isfinite(row["number"])], ["value"])
+    means = group([row for row in numbers if np.isfinite(row["number"])], ["value"])
     return sorted(means, key=lambda row: float(row["value"]))
 
 
 def _draw_panel(
-    axes: Axes, lines: Sequence[Variant], found: Sequence[list[Row]], values: Sequence[float], key: str
+    axes: Axes, lines: Sequence[Variant], averages: Sequence[list[Row]], values: Sequence[float], key: str
 ) -> list[Row]:
     rows = []
-    for number, (line, points) in enumerate(zip(lines, found, strict=True)):
+    for number, (line, points) in enumerate(zip(lines, averages, strict=True)):
         if not points:
             continue
         shift = APART * ((number + 0.5) / len(lines) - 0.5)
-        places = [values.index(point["value"]) + shift for point in points]
+        positions = [values.index(point["value"]) + shift for point in points]
         mean = np.asarray([point["number"] for point in points])
         spread = np.nan_to_num(np.asarray([point["number_spread"] for point in points]))  # one seed: no bar
         style = f"{line.look.marker}{line.look.line}"
-        bars = axes.errorbar(places, mean, yerr=spread, fmt=style, color=line.look.color, capsize=2, label=line.label)
+        bars = axes.errorbar(
+            positions, mean, yerr=spread, fmt=style, color=line.look.color, capsize=2, label=line.label
+        )
         mark(bars.get_children(), line.names)
         rows += [
             {

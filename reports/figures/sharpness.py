@@ -39,28 +39,28 @@ SPREAD = 0.8  # of the room between two groups of bars that is filled
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw bars for every kind of sharpness: of the global model, and of local models on both data."""
-    looked = select_runs(runs, "sharpness", "global_model_value")
-    shown = {prefix: title for prefix, title in PANELS.items() if any(_has(run, prefix) for run in looked)}
+    measured = select_runs(runs, "sharpness", "global_model_value")
+    shown = {prefix: title for prefix, title in PANELS.items() if any(_has(run, prefix) for run in measured)}
     if not shown:
         return []
     figure, axes = make_panels(len(shown) + 1, columns=2, width=4.4, height=3.0)
     rows: list[Row] = []
-    for place, (prefix, title) in zip(axes, shown.items(), strict=False):
-        kinds = list(dict.fromkeys(kind for run in looked if _has(run, prefix) for kind in _list_kinds(run)))
-        found: list[Row] = []
-        for run, look, name, shift, width in _place_bars(looked, everything):
+    for panel, (prefix, title) in zip(axes, shown.items(), strict=False):
+        kinds = list(dict.fromkeys(kind for run in measured if _has(run, prefix) for kind in _list_kinds(run)))
+        drawn: list[Row] = []
+        for run, look, name, shift, width in _place_bars(measured, everything):
             if _has(run, prefix):
                 groups = [kinds.index(kind) for kind in _list_kinds(run)]
                 numbers = _average(run, prefix, "value")
-                _draw_bars(place, run, look, name, np.asarray(groups) + shift, width, *numbers)
-                found += _list_rows(run, title, _list_kinds(run), *numbers)
-        place.set_xticks(range(len(kinds)), [KINDS.get(kind, kind) for kind in kinds], fontsize=8)
-        label_axes(place, "kind of sharpness", "rise of the loss", title)
-        fit_axis(place, "y", [row["mean"] for row in found])
-        rows += found
-    rows += _draw_gradients(axes[-1], looked, shown, everything)
+                _draw_bars(panel, run, look, name, np.asarray(groups) + shift, width, *numbers)
+                drawn += _list_rows(run, title, _list_kinds(run), *numbers)
+        panel.set_xticks(range(len(kinds)), [KINDS.get(kind, kind) for kind in kinds], fontsize=8)
+        label_axes(panel, "kind of sharpness", "rise of the loss", title)
+        fit_axis(panel, "y", [row["mean"] for row in drawn])
+        rows += drawn
+    rows += _draw_gradients(axes[-1], measured, shown, everything)
     draw_shared_legend(figure)
-    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *_describe(looked)]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(measured), *_describe(measured)]))]
 
 
 def _list_kinds(run: Run) -> list[str]:
@@ -72,16 +72,16 @@ def _has(run: Run, prefix: str) -> bool:
 
 
 def _place_bars(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Look, str, float, float]]:
-    """Every run with its look, its name in the legend, and where its bar stands in a group."""
-    width, place = SPREAD / len(runs), 0
+    """Yield every run with its look, its name in the legend, and the position and width of its bar in a group."""
+    width, bars = SPREAD / len(runs), 0
     for variant in find_variants(runs, everything):
         for number, run in enumerate(variant.runs):
-            yield run, variant.look, "_" if number else variant.label, (place + 0.5) * width - SPREAD / 2, width
-            place += 1
+            yield run, variant.look, "_" if number else variant.label, (bars + 0.5) * width - SPREAD / 2, width
+            bars += 1
 
 
 def _average(run: Run, prefix: str, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of the last round: the global model's numbers and their standard error; or mean and error over participants."""
+    """Return numbers and standard errors of the last round: of the global model, or means over participants."""
     data = get_data(run, "sharpness")
     if prefix == "global_model":
         last = data.isel(round=-1)
@@ -98,18 +98,18 @@ def _draw_bars(
     run: Run,
     look: Look,
     name: str,
-    places: NDArray[np.float64],
+    positions: NDArray[np.float64],
     width: float,
     values: NDArray[np.float64],
     error: NDArray[np.float64],
 ) -> None:
-    bars = axes.bar(places, values, 0.9 * width, color=look.color, label=name)
-    whiskers = axes.errorbar(places, values, error, fmt="none", ecolor="black", elinewidth=1, capsize=2)
+    bars = axes.bar(positions, values, 0.9 * width, color=look.color, label=name)
+    whiskers = axes.errorbar(positions, values, error, fmt="none", ecolor="black", elinewidth=1, capsize=2)
     mark([list(bars), whiskers], [run.name])
 
 
 def _draw_gradients(axes: Axes, runs: Sequence[Run], shown: dict[str, str], everything: Collection) -> list[Row]:
-    """Norms of the gradient beside it: away from a minimum, radius times this norm is most of the rise."""
+    """Draw the norms of the gradient: away from a minimum, radius times this norm is most of the rise."""
     rows: list[Row] = []
     for run, look, name, shift, width in _place_bars(runs, everything):
         for group, (prefix, title) in enumerate(shown.items()):
@@ -138,11 +138,11 @@ def _describe(runs: Sequence[Run]) -> list[str]:
     radii: dict[str, list[str]] = {}
     for kind, radius in zip(_list_kinds(runs[0]), get_data(runs[0], "sharpness")["radius"].values, strict=True):
         radii.setdefault(f"{radius:g}", []).append(KINDS.get(kind, kind).replace("\n", " "))
-    said = ", ".join(f"{radius} ({', '.join(kinds)})" for radius, kinds in radii.items())
+    described = ", ".join(f"{radius} ({', '.join(kinds)})" for radius, kinds in radii.items())
     return [
         f"round {', '.join(map(str, rounds))}",
-        f"radius or deviation {said}",
-        "bars of doubt: standard error over samples (global model) or over participants (local models)",
+        f"radius or deviation {described}",
+        "error bars: standard error over samples (global model) or over participants (local models)",
         "training loss",
         *describe_measurement(find_answers(runs, "sharpness")),
     ]

@@ -24,13 +24,13 @@ NEGATIVE = "p"  # a marker that no method has
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw the largest eigenvalues of the last round by rank, and the smallest one."""
-    looked = select_runs(runs, "curvature", "eigenvalue")
-    if not looked:
+    measured = select_runs(runs, "curvature", "eigenvalue")
+    if not measured:
         return []
     figure, (axes,) = make_canvas(width=7.2, height=4.4)
     rows: list[Row] = []
-    shifts = iter(SPREAD * (np.arange(len(looked)) + 0.5) / len(looked) - SPREAD / 2)
-    for variant in find_variants(looked, everything):
+    shifts = iter(SPREAD * (np.arange(len(measured)) + 0.5) / len(measured) - SPREAD / 2)
+    for variant in find_variants(measured, everything):
         look = variant.look
         mark(axes.plot([], [], look.marker, color=look.color, label=_make_name(variant)), variant.names)
         for run in variant.runs:
@@ -40,38 +40,38 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     ranks = sorted({row["rank"] for row in rows if isinstance(row["rank"], int)})
     last = ["smallest"] if any(row["rank"] == "smallest" for row in rows) else []
     axes.set_xticks([*ranks, *(ranks[-1] + 1 for _ in last)], [*map(str, ranks), *last])
-    label_axes(axes, "place of the eigenvalue, largest first", "eigenvalue of the Hessian, |λ|")
+    label_axes(axes, "rank of the eigenvalue, largest first", "eigenvalue of the Hessian, |λ|")
     fit_axis(axes, "y", np.abs(list_numbers(rows, "eigenvalue")))
     draw_shared_legend(figure, 2)
     rounds = sorted({row["round"] for row in rows})
-    said = [f"round {', '.join(map(str, rounds))}", "bars: residuals ||Hv - λv||", "open markers: not converged"]
-    seen = [describe_models(looked), *describe_measurement(find_answers(looked, "curvature"))]
-    return [Drawing(figure, rows, join_caption([*describe_setting(looked), *said, *seen]))]
+    remarks = [f"round {', '.join(map(str, rounds))}", "bars: residuals ||Hv - λv||", "open markers: not converged"]
+    measurement = [describe_models(measured), *describe_measurement(find_answers(measured, "curvature"))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(measured), *remarks, *measurement]))]
 
 
 def _make_name(variant: Variant) -> str:
-    """With the ratio that says how much one direction stands out; the mean of it over seeds."""
+    """Name a line, with the ratio that tells how much one direction stands out, as its mean over seeds."""
     values = [get_data(run, "curvature")["eigenvalue"].isel(round=-1).values for run in variant.runs]
-    place = min(RATIO, *(len(some) for some in values), len(values[0]))
-    ratio = np.mean([some[0] / some[place - 1] if some[place - 1] else np.nan for some in values])
-    return f"{variant.label}: λ1/λ{place} = {ratio:.2f}" if place > 1 else variant.label
+    rank = min(RATIO, *(len(some) for some in values), len(values[0]))
+    ratio = np.mean([some[0] / some[rank - 1] if some[rank - 1] else np.nan for some in values])
+    return f"{variant.label}: λ1/λ{rank} = {ratio:.2f}" if rank > 1 else variant.label
 
 
 def _draw_points(axes: Axes, run: Run, look: Look, shift: float) -> list[Row]:
     last = get_data(run, "curvature").isel(round=-1)
     ranks: list[int | str] = last["rank"].values.tolist()
-    places = last["rank"].values.astype(float)
+    positions = last["rank"].values.astype(float)
     values, doubts, sure = (last[name].values for name in ("eigenvalue", "residual", "converged"))
     if "smallest" in last:
-        ranks, places = [*ranks, "smallest"], np.append(places, places[-1] + 1)
+        ranks, positions = [*ranks, "smallest"], np.append(positions, positions[-1] + 1)
         values, doubts = np.append(values, last["smallest"]), np.append(doubts, last["smallest_residual"])
         sure = np.append(sure, 1)  # whether that one converged is not on record: its bar tells
     for some, marker, face in ((values >= 0, look.marker, look.color), (values < 0, NEGATIVE, f"{look.color}60")):
-        for known, inside in ((sure == 1, face), (sure != 1, "white")):
-            shown = some & known
+        for alike, inside in ((sure == 1, face), (sure != 1, "white")):
+            shown = some & alike
             if shown.any():
                 bars = axes.errorbar(
-                    places[shown] + shift,
+                    positions[shown] + shift,
                     np.abs(values[shown]),
                     doubts[shown],
                     fmt=marker,
@@ -89,9 +89,9 @@ def _draw_points(axes: Axes, run: Run, look: Look, shift: float) -> list[Row]:
             "rank": rank,
             "eigenvalue": float(value),
             "residual": float(doubt),
-            "converged": int(known),
+            "converged": int(converged),
         }
-        for rank, value, doubt, known in zip(ranks, values, doubts, sure, strict=True)
+        for rank, value, doubt, converged in zip(ranks, values, doubts, sure, strict=True)
     ]
 
 

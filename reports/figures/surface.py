@@ -29,8 +29,8 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         draw_solid(axes, one, scale, rasterized=True)
         finish_axes(axes, one, scale, title)
         mark_panel(axes, one.run.name)
-        seen = {"visible": True if number < 2 else "legendonly"}
-        traces.append(make_solid_trace(one, scale, title, chosen[one.run.algorithm].color, **seen))
+        visibility = {"visible": True if number < 2 else "legendonly"}
+        traces.append(make_solid_trace(one, scale, title, chosen[one.run.algorithm].color, **visibility))
     draw_colorbar(figure, panels, scale, NAME)
     return [
         Drawing(

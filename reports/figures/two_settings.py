@@ -29,15 +29,15 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
 
 
 def _draw_one(runs: Sequence[Run], everything: Collection, across: str, up: str) -> Drawing | None:
-    known = [run for run in runs if across in flatten_settings(run) and up in flatten_settings(run)]
-    found = [one for one in find_variants(known, everything, apart=(across, up)) if _are_crossed(one, across, up)]
-    tables = [_average_seeds(one, across, up) for one in found]
+    eligible = [run for run in runs if across in flatten_settings(run) and up in flatten_settings(run)]
+    crossed = [one for one in find_variants(eligible, everything, apart=(across, up)) if _are_crossed(one, across, up)]
+    tables = [_average_seeds(one, across, up) for one in crossed]
     limits = find_span(values for _, _, values in tables)
     if limits is None:
         return None
-    figure, places = make_panels(len(found), columns=3, width=3.4, height=3.0)
+    figure, panels = make_panels(len(crossed), columns=3, width=3.4, height=3.0)
     rows: list[Row] = []
-    for axes, one, (x, y, values) in zip(places, found, tables, strict=True):
+    for axes, one, (x, y, values) in zip(panels, crossed, tables, strict=True):
         image = draw_heat(axes, values, [f"{value:g}" for value in x], [f"{value:g}" for value in y], limits)
         write_values(axes, image, ".1f")
         label_axes(axes, across, up, one.label)
@@ -45,21 +45,21 @@ def _draw_one(runs: Sequence[Run], everything: Collection, across: str, up: str)
         rows += [
             {"method": one.label, across: x[j], up: y[i], "accuracy": value} for (i, j), value in np.ndenumerate(values)
         ]
-    draw_colour_bar(figure, image, places, ACCURACY.label)
-    seeds = sorted({run.seed for one in found for run in one.runs})
-    said = [
+    draw_colour_bar(figure, image, panels, ACCURACY.label)
+    seeds = sorted({run.seed for one in crossed for run in one.runs})
+    remarks = [
         "mean over the last evaluated rounds",
         f"mean over seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}",
         "hatched: not run, or diverged",
     ]
     suffix = f"_{across}_{up}".replace(".", "_")
-    return Drawing(figure, rows, join_caption([runs[0].data, *said]), suffix)
+    return Drawing(figure, rows, join_caption([runs[0].data, *remarks]), suffix)
 
 
 def _are_crossed(one: Variant, across: str, up: str) -> bool:
-    """Whether two values of each setting were run with each other."""
-    there = {(get_number(run, across), get_number(run, up)) for run in one.runs}
-    columns = {x: {y for other, y in there if other == x} for x, _ in there}
+    """Tell whether two values of each setting were combined with each other."""
+    pairs = {(get_number(run, across), get_number(run, up)) for run in one.runs}
+    columns = {x: {y for other, y in pairs if other == x} for x, _ in pairs}
     return any(len(first & second) > 1 for first, second in combinations(columns.values(), 2))
 
 
@@ -68,8 +68,8 @@ def _average_seeds(one: Variant, across: str, up: str) -> tuple[list[float], lis
     runs: dict[tuple[float, float], list[Run]] = {}
     for run in one.runs:
         runs.setdefault((get_number(run, up), get_number(run, across)), []).append(run)
-    numbers = {place: [ACCURACY.find(run) for run in select_counted(some)] or [np.nan] for place, some in runs.items()}
-    x, y = (sorted({key[place] for key in numbers}) for place in (1, 0))
+    numbers = {pair: [ACCURACY.find(run) for run in select_counted(some)] or [np.nan] for pair, some in runs.items()}
+    x, y = (sorted({key[axis] for key in numbers}) for axis in (1, 0))
     cells = [[float(mean_known(np.asarray(numbers.get((row, column), [np.nan])))) for column in x] for row in y]
     return x, y, np.asarray(cells)
 

@@ -18,10 +18,10 @@ from analysis.summary import SKEWS
 from reports.inputs.personal import Personal, name_apart, read_answer, read_json
 from reports.inputs.progress import Progress, determine_progress
 from reports.inputs.recipes import Settings, find_table
-from training.storage import run_directory
+from training.storage import metrics, run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.npz import read_npz
-from training.storage.run_directory import CONFIG, PROVENANCE
+from training.storage.run_directory import CONFIG, PROVENANCE, STATUS
 from training.storage.verified_files import parse_object, read_sealed, read_small
 
 COUNTED = 10_000_000  # clients times classes; a picture of more would show nothing
@@ -78,7 +78,7 @@ def _check_kind(path: Path, table: Settings, key: str, kind: type) -> None:
 
 def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]] | None:
     """Read the records of finished rounds; None where they cannot be trusted."""
-    return attempt(problems, run / "metrics.jsonl", summary.metrics, run)
+    return attempt(problems, run / "metrics.jsonl", metrics.read, run)
 
 
 def read_progress(run: Path, settings: Settings, done: int | None, problems: list[str]) -> Progress:
@@ -87,7 +87,8 @@ def read_progress(run: Path, settings: Settings, done: int | None, problems: lis
     settings: its recipe.
     done: rounds on record; None where the record cannot be trusted.
     """
-    status = attempt(problems, run / "status.json", summary.status, run)
+    path = run / STATUS
+    status = attempt(problems, path, run_directory.read_status, run) if path.exists() else None
     planned = find_table(settings, "rounds").get("count")
     found = determine_progress(status, done or 0, planned if isinstance(planned, int) else None)
     if found.state == "finished" and status is not None and done is not None and done < status["round"]:

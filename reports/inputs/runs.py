@@ -28,6 +28,7 @@ from reports.inputs.reading import (
     read_settings,
 )
 from reports.inputs.recipes import Settings, as_number, find_table, find_whole
+from reports.names import name_method
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
 
@@ -50,9 +51,14 @@ class Run:
 
     @property
     def algorithm(self) -> str:
-        """The method as it is called in legends: SWA is part of the name."""
+        """The method by its short name, the key of colours: SWA is part of it."""
         name = str(find_table(self.settings, "algorithm").get("name", self.name))
         return f"{name} + SWA" if "swa" in self.settings else name
+
+    @property
+    def method(self) -> str:
+        """The method as it is printed; a model that was not trained here has its own name."""
+        return name_method(self.algorithm) if self.settings else self.algorithm
 
     @property
     def data(self) -> str:

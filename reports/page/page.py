@@ -89,7 +89,7 @@ def render(
         plotly=_pack_plotly() if turnable else "",
         looks=chosen,
         shapes=SHAPES,
-        methods={method: _quote_names(run.name for run in runs if run.algorithm == method) for method in chosen},
+        methods=[_describe_method(runs, key) for key in chosen],
         seeds=len({run.seed for run in runs}),
         keys=keys,
         bold=BOLD[bold],
@@ -127,6 +127,12 @@ def _quote_names(names: Iterable[str]) -> str:
     return " ".join(map(quote, names))
 
 
+def _describe_method(runs: Sequence[Run], key: str) -> dict[str, str]:
+    """A method as the page's switch shows it: its key for colours, its printed name, and its runs."""
+    own = [run for run in runs if run.algorithm == key]
+    return {"key": key, "name": own[0].method, "runs": _quote_names(run.name for run in own)}
+
+
 def _make_title(runs: Sequence[Run]) -> str:
     data = _join_names(run.data for run in runs)
     return f"How flat is the minimum? {pluralise(len(runs), 'run')} on {data}"
@@ -134,7 +140,7 @@ def _make_title(runs: Sequence[Run]) -> str:
 
 def _make_sentence(runs: Sequence[Run]) -> str:
     """What was compared."""
-    methods = assign_looks(run.algorithm for run in runs)
+    methods = [_describe_method(runs, key)["name"] for key in assign_looks(run.algorithm for run in runs)]
     trained = [run for run in runs if run.settings]
     if not trained:
         return f"{pluralise(len(runs), 'model')} not trained here: {_join_names(methods)}."
@@ -195,6 +201,7 @@ def _describe_run(run: Run) -> dict[str, object]:
         "key": quote(run.name),
         "name": run.name,
         "algorithm": run.algorithm,
+        "method": run.method,
         "data": run.data,
         "partition": run.heterogeneity,
         "seed": run.seed,

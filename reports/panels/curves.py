@@ -84,7 +84,7 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
     if options.x == "round":
         use_whole_rounds(axes)
     if options.log or (options.log is None and not options.percent):
-        fit_axis(axes, "y", list_numbers(rows, "mean"))
+        fit_axis(axes, "y", list_numbers(rows, "mean"), always=bool(options.log))
     return rows
 
 

@@ -85,7 +85,7 @@ def draw_classes(axes: Axes, shown: Sequence[Shown], options: ClassOptions, give
             rows += _draw_one(axes, run, found.sel({"class": name}), look, about)
         mean = 100.0 * found.sel({"class": names}).mean("class")
         line = axes.plot(mean["round"].values, mean.values, one.look.line, color=one.look.color, linewidth=2)
-        line[0].set_label(f"{one.name} (thick: mean over classes)")
+        line[0].set_label(one.name)
         mark(line, [run.name])
         rows += [
             {"series": one.name, "class": "mean", "round": int(t), "accuracy": float(v)}
@@ -106,6 +106,11 @@ def describe(shown: Sequence[Shown], options: object, given: Given) -> list[str]
     return [f"seed {run.seed}" for run in list(choose_seed(shown).values())[:1]]
 
 
+def describe_classes(shown: Sequence[Shown], options: ClassOptions, given: Given) -> list[str]:
+    """Say what thick and thin lines are, and that it is one seed."""
+    return ["thin: each class; thick: their mean", *describe(shown, options, given)]
+
+
 CLIENTS = Kind(
     name="client_curves",
     shows="accuracy of the global model on each client over rounds",
@@ -121,5 +126,5 @@ CLASSES = Kind(
     draw=draw_classes,
     options=ClassOptions,
     studies=lambda options: ("forgetting",),
-    describe=describe,
+    describe=describe_classes,
 )

@@ -9,7 +9,7 @@ import numpy as np
 from mpl_toolkits.mplot3d import Axes3D
 
 from reports.panels.kind import Array, Given, Kind, Shown
-from reports.panels.surface import LETTERS, NAMES, choose_seed, describe_axes, find_all
+from reports.panels.surface import NAMES, choose_seed, describe_axes, find_all
 from reports.plotting.relief import draw_solid, finish_axes, mark_panel
 from reports.rows import Row
 
@@ -37,13 +37,13 @@ def draw(axes: Axes3D, shown: Sequence[Shown], options: Options, given: Given) -
     if surface.about.get("axes") != "eigen":
         raise ValueError(f"{surface.run.name} was measured along {surface.about.get('axes')} axes, not eigenvectors")
     draw_solid(axes, surface, given.scale, rasterized=True)
-    finish_axes(axes, surface, given.scale, shown[0].name)
+    finish_axes(axes, surface, given.scale, shown[0].name, small=True)
     mark_panel(axes, surface.run.name)
     largest, ratio = _find_eigenvalues(shown)
-    known = [f"$\\lambda_1$ = {largest:.3g}"] * np.isfinite(largest)
-    known += [f"$\\lambda_1/\\lambda_{RATIO}$ = {ratio:.2f}"] * np.isfinite(ratio)
+    texts = ((largest, f"$\\lambda_1$ = {largest:.3g}"), (ratio, f"$\\lambda_1/\\lambda_{RATIO}$ = {ratio:.2f}"))
+    known = [text for number, text in texts if np.isfinite(number)]
     axes.text2D(
-        0.02, 0.96, "\n".join(known) or "eigenvalues not measured", transform=axes.transAxes, va="top", fontsize=LETTERS
+        0.02, 0.96, "\n".join(known) or "eigenvalues not measured", transform=axes.transAxes, va="top", fontsize=8
     )
     about: Row = {"series": shown[0].name, "lambda_1": largest, "ratio": ratio}
     return [{**about, **row} for row in surface.rows(given.scale)]
@@ -82,5 +82,5 @@ KIND = Kind(
     values=list_losses,
     bar=lambda options: NAMES.get(options.split, options.split),
     describe=describe,
-    size=(3.4, 3.2),
+    size=(3.4, 2.8),
 )

@@ -39,9 +39,9 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
     first, second = shown[0], shown[1]
     for split in map(str, line.data["split"].values):
         style, word = STYLES.get(split, (":", split))
-        label = f"{word} {options.field}"
         values = line.data[options.field].sel(split=split)
-        mark(axes.plot(line.data["x"], values, style, color=second.look.color, label=label), line.runs)
+        mark(axes.plot(line.data["x"], values, style, color=second.look.color), line.runs)
+        axes.plot([], [], style, color="black", label=f"{word} {options.field}")
     for place, one in ((0, first), (1, second)):
         axes.axvline(place, color="0.7", linewidth=0.8)
         axes.annotate(

@@ -14,12 +14,12 @@ from matplotlib.lines import Line2D
 from mpl_toolkits.mplot3d import Axes3D
 
 from analysis.store import Answer
+from reports.artefact import Entry, Layout, Panel
 from reports.figure import Drawing
 from reports.inputs.progress import describe_progress
 from reports.inputs.runs import Run
 from reports.panels.kind import Shown
 from reports.panels.prepare import Prepared, prepare_panels
-from reports.papers.artefact import Entry, Layout, Panel
 from reports.plotting.fitting import draw_notes, draw_shared_legend
 from reports.plotting.measured import describe_measurement, find_answers
 from reports.plotting.relief import draw_colorbar

@@ -31,7 +31,7 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
         rows += [{**row, "series": one.name} for row in (*whole, *local)] if local else []
     label_axes(axes, "communication round", "test accuracy (%)")
     axes.plot([], [], "k-", label="global model")
-    axes.plot([], [], "k--", label="local models, band: one standard deviation over clients")
+    axes.plot([], [], "k--", label="local models")
     use_whole_rounds(axes)
     return rows
 
@@ -66,5 +66,7 @@ KIND = Kind(
     draw=draw,
     options=Options,
     studies=lambda options: ("forgetting",),
-    describe=lambda shown, options, given: ["local models after local training, on the global test set"],
+    describe=lambda shown, options, given: [
+        "local models after local training, on the global test set; their band: one standard deviation over clients"
+    ],
 )

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from mpl_toolkits.mplot3d import Axes3D
 
 from reports.panels.clients import name_client
 from reports.panels.kind import Array, Given, Kind, Shown
-from reports.panels.surface import LETTERS, check_ranges, describe_axes, find_all
-from reports.plotting.relief import draw_keys, draw_net, draw_solid, find_middle_color, finish_axes
+from reports.panels.surface import check_ranges, describe_axes, find_all
+from reports.plotting.relief import add_key, draw_net, draw_solid, find_middle_color, finish_axes
 from reports.plotting.scales import Scale
 from reports.plotting.style import mark
 from reports.plotting.surfaces import Surface
@@ -91,14 +88,12 @@ def draw(axes: Axes3D, shown: Sequence[Shown], options: Options, given: Given) -
     for one, net in chosen.nets:
         draw_net(axes, net, chosen.above, given.scale, one.look.color)
     whose = name_client(chosen.own.run, chosen.own.client or 0, options.classes)
-    finish_axes(axes, chosen.own, given.scale, whose)
+    finish_axes(axes, chosen.own, given.scale, whose, small=True)
     words = "global model" if options.above == "global" else "global loss"
-    keys: list[Artist] = [
-        Patch(facecolor=find_middle_color(chosen.own, given.scale), label=f"{shown[0].name}, local loss"),
-        Patch(facecolor=color, alpha=0.5, label=f"{shown[0].name}, {words}"),
-        *(Line2D([], [], color=one.look.color, label=f"{one.name}, global loss") for one, _ in chosen.nets),
-    ]
-    draw_keys(axes, keys, chosen.surfaces, LETTERS)
+    add_key(axes, find_middle_color(chosen.own, given.scale), "local loss (solid)", thick=True)
+    add_key(axes, color, f"{shown[0].name}: {words}", thick=True)
+    for one, _ in chosen.nets:
+        add_key(axes, one.look.color, f"{one.name}: global loss (net)")
     named = [shown[0].name] * 2 + [one.name for one, _ in chosen.nets]
     return [
         {"series": name, "named": whose, **row}
@@ -145,5 +140,5 @@ KIND = Kind(
     values=list_losses,
     bar=lambda options: "loss",
     describe=describe,
-    size=(3.4, 3.2),
+    size=(3.4, 2.8),
 )

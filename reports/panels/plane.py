@@ -15,6 +15,8 @@ from reports.plotting.planes import PANELS, Plane, draw_plane, read_planes
 from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 
+NARROW = 0.4  # height to width, or the other way round
+
 
 @dataclass(frozen=True)
 class Options:
@@ -36,9 +38,17 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
     names, series = _name_models(plane, shown, options)
     rows = draw_plane(axes, plane, options.split, names)
     label_axes(axes, "weight distance", "weight distance")
+    if _is_narrow(plane):
+        axes.set_aspect("auto")
     mark(axes, list(dict.fromkeys(model.run for model in plane.models)))
     known = dict(zip(names, series, strict=True))
     return [{"series": known.get(str(row["model"]), series[0]), **row} for row in rows]
+
+
+def _is_narrow(plane: Plane) -> bool:
+    """Whether the models lie nearly in a line: then nothing could be seen if both axes had one scale."""
+    ratio = float(np.ptp(plane.y) / np.ptp(plane.x))
+    return not NARROW <= ratio <= 1 / NARROW
 
 
 def _find_plane(shown: Sequence[Shown], given: Given) -> Plane | None:
@@ -82,6 +92,7 @@ def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str
     return [
         f"{PANELS[options.split][1]}, n = {count}",
         f"round {plane.models[0].round}",
+        "the two axes have different scales" if _is_narrow(plane) else "",
         "levels in equal steps of the logarithm above the minimum",
         f"star: the global model, projected, {away:.2g} away from the plane" if away is not None else "",
     ]

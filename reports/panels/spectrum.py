@@ -38,7 +38,7 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
             mark(open_, [run.name])
     label_axes(axes, "index of the eigenvalue, largest first", "eigenvalue of the Hessian")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    fit_axis(axes, "y", list_numbers(rows, "mean"))
+    fit_axis(axes, "y", list_numbers(rows, "mean"), always=True)
     return rows
 
 

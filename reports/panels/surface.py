@@ -10,11 +10,10 @@ from mpl_toolkits.mplot3d import Axes3D
 
 from reports.inputs.runs import Collection, Run
 from reports.panels.kind import Array, Given, Kind, Shown
-from reports.plotting.relief import Net, draw_solid, finish_axes, lay_over, mark_panel
+from reports.plotting.relief import Net, add_key, draw_nets, draw_solid, finish_axes, mark_panel
 from reports.plotting.surfaces import ABOUT, Surface, find_surfaces
 from reports.rows import Row
 
-LETTERS = 7  # points, of legends
 NAMES = {"train": "training loss", "test": "test loss"}
 
 
@@ -63,10 +62,13 @@ def draw(axes: Axes3D, shown: Sequence[Shown], options: Options, given: Given) -
     check_ranges(base, others)
     if others:
         nets = [Net(other, one.look.color, one.name) for one, other in zip(present[1:], others, strict=True)]
-        lay_over(axes, base, nets, given.scale, present[0].name, LETTERS)
+        draw_nets(axes, base, nets, given.scale)
+        finish_axes(axes, base, given.scale, f"solid: {present[0].name}", small=True)
+        for net in nets:
+            add_key(axes, net.color, f"{net.name} (net)")
     else:
         draw_solid(axes, base, given.scale, rasterized=True)
-        finish_axes(axes, base, given.scale, present[0].name)
+        finish_axes(axes, base, given.scale, present[0].name, small=True)
         mark_panel(axes, base.run.name)
     return [
         {"series": one.name, **row}
@@ -115,8 +117,9 @@ KIND = Kind(
     options=Options,
     studies=lambda options: ("surface",),
     relief=True,
+    heading=True,
     values=list_losses,
     bar=lambda options: NAMES.get(options.split, options.split),
     describe=describe,
-    size=(3.4, 3.2),
+    size=(3.4, 2.8),
 )

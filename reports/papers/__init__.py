@@ -1,1 +1,1 @@
-"""Every table and figure of the five papers by name: which runs it needs, what is measured, and how it is laid out."""
+"""The tables and figures of the five papers, one entry each; a paper is one file, or a folder of them."""

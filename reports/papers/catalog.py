@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from reports.papers import fedsam, fedsol
-from reports.papers.artefact import Paper
+from reports.artefact import Paper
+from reports.papers import fedfsa, fedgloss, fedsam, fedsol, fedvssam
 
-PAPERS: dict[str, Paper] = {paper.key: paper for paper in (fedsam.PAPER, fedsol.PAPER)}
+PAPERS: dict[str, Paper] = {
+    paper.key: paper for paper in (fedfsa.PAPER, fedvssam.PAPER, fedgloss.PAPER, fedsam.PAPER, fedsol.PAPER)
+}

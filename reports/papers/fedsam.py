@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.papers.artefact import Artefact, Entry, Facts, Grid, Paper, Settings
+from reports.artefact import Artefact, Entry, Facts, Grid, Paper, Settings
 from reports.papers.fedsam_ablations import ABLATIONS
 from reports.papers.fedsam_figures import FIGURES
 from reports.papers.fedsam_runs import (

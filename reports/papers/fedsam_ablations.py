@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reports.papers.artefact import Artefact, Entry, Grid, Settings
+from reports.artefact import Artefact, Entry, Grid, Settings
 from reports.papers.fedsam_runs import (
     CIFAR10,
     CIFAR100,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reports.papers.artefact import Settings
+from reports.artefact import Settings
 
 
 @dataclass(frozen=True)

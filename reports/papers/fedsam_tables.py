@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from reports.papers.artefact import Artefact, Entry, Grid, Question, Settings, get_key
+from reports.artefact import Artefact, Entry, Grid, Question, Settings, get_key
 from reports.papers.fedsam_runs import (
     CIFAR10,
     CIFAR100,

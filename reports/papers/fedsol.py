@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reports.papers.artefact import Artefact, Entry, Facts, Grid, NotReproduced, Paper, Question, Settings
+from reports.artefact import Artefact, Entry, Facts, Grid, NotReproduced, Paper, Question, Settings
 from reports.papers.fedsol_figures import FIGURES
 from reports.papers.fedsol_runs import (
     CIFAR10,

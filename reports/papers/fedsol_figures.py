@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reports.papers.artefact import Artefact, Entry, Layout, NotReproduced, Panel, Question, Settings
+from reports.artefact import Artefact, Entry, Layout, NotReproduced, Panel, Question, Settings
 from reports.papers.fedsol_runs import (
     CIFAR10,
     CINIC10,
@@ -54,7 +54,7 @@ ADAPTIVE = Question(
     "sensitivity",
     "adaptive",
     {"rounds": "200"},
-    digits={"rounds": "8", "limit": 200},  # two thirds of the run, as there
+    digits={"rounds": "16", "limit": 200},  # two thirds of the run, as there
     small={"rounds": "last", "limit": 500},
 )
 

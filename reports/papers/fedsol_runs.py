@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from reports.papers.artefact import Entry, Settings
+from reports.artefact import Entry, Settings
 
 CIFAR_AUGMENTATION: Settings = {"padding": 4, "flip": True, "cutout": 16}  # the published code's
 

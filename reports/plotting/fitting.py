@@ -35,18 +35,19 @@ def spans_decades(values: ArrayLike) -> bool:
     return len(sizes) > 1 and bool(sizes.max() / sizes.min() > WIDE)
 
 
-def fit_axis(axes: Axes, which: str, values: ArrayLike) -> None:
+def fit_axis(axes: Axes, which: str, values: ArrayLike, *, always: bool = False) -> None:
     """Fit an axis to numbers: logarithmic if they span decades, linear around zero if some are not positive.
 
     A panel without any number says so.
 
     which: "x" or "y".
     values: all numbers along the axis.
+    always: logarithmic even if they do not span decades, for panels that are compared.
     """
     numbers = select_finite(values)
     if not len(numbers):
         mark_empty(axes)
-    if not spans_decades(numbers):
+    if not spans_decades(numbers) and not (always and (numbers != 0).any()):
         return
     change, axis = (axes.set_xscale, axes.xaxis) if which == "x" else (axes.set_yscale, axes.yaxis)
     sizes = np.abs(numbers[numbers != 0])

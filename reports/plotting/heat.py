@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
+from reports.names import has_class_names, name_class
 from reports.plotting.style import MAGNITUDE, make_canvas
 
 TICKS = 10  # labelled cells along one side of a heat map
@@ -50,6 +51,14 @@ def draw_heat(
         places = range(0, len(names), ceil(len(names) / TICKS) or 1)
         set_ticks(list(places), [str(names[place]) for place in places])
     return image
+
+
+def list_class_names(data: str, numbers: Iterable[int]) -> list[str]:
+    """List the names of classes for an axis that is called "class"; their numbers where names are not known.
+
+    data: the data set.
+    """
+    return [name_class(data, int(one)) if has_class_names(data) else str(one) for one in numbers]
 
 
 def write_values(axes: Axes, image: AxesImage, said: str) -> None:

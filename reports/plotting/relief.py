@@ -20,6 +20,7 @@ from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from numpy.typing import NDArray
 
+from reports.plotting.maps import format_number
 from reports.plotting.scales import Scale
 from reports.plotting.style import MAGNITUDE, STYLE, mark
 from reports.plotting.surfaces import Surface, name_axes
@@ -84,25 +85,34 @@ class Net:
     name: str
 
 
-def lay_over(axes: Axes3D, base: Surface, nets: Sequence[Net], scale: Scale, name: str, size: float = 9) -> None:
+def lay_over(axes: Axes3D, base: Surface, nets: Sequence[Net], scale: Scale, name: str) -> None:
     """Draw a solid surface with others as nets over it, and a legend.
 
-    base: the solid one. name: what the legend calls it. size: of the legend's letters, in points.
+    base: the solid one. name: what the legend calls it.
     """
-    draw_solid(axes, base, scale, alpha=0.6 if nets else 1.0)
-    for net in nets:
-        draw_net(axes, net.surface, base, scale, net.color)
+    draw_nets(axes, base, nets, scale)
     finish_axes(axes, base, scale, "")
     keys: list[Artist] = [Patch(facecolor=find_middle_color(base, scale), alpha=0.6, label=f"{name} (solid)")]
     keys += [Line2D([], [], color=net.color, label=f"{net.name} (net)") for net in nets]
-    draw_keys(axes, keys, [base, *(net.surface for net in nets)], size)
-
-
-def draw_keys(axes: Axes3D, keys: Sequence[Artist], surfaces: Sequence[Surface], size: float) -> None:
-    """Draw a legend whose lines are marked as the runs of surfaces."""
-    shown = axes.legend(handles=keys, loc="upper left", fontsize=size, frameon=False)
-    for text, surface in zip(shown.get_texts(), surfaces, strict=True):
+    shown = axes.legend(handles=keys, loc="upper left", fontsize=9, frameon=False)
+    for text, surface in zip(shown.get_texts(), [base, *(net.surface for net in nets)], strict=True):
         mark(text, [surface.run.name])
+
+
+def draw_nets(axes: Axes3D, base: Surface, nets: Sequence[Net], scale: Scale) -> None:
+    """Draw a solid surface, which lets nets over it shine through where they are lower."""
+    draw_solid(axes, base, scale, alpha=0.6)
+    for net in nets:
+        draw_net(axes, net.surface, base, scale, net.color)
+
+
+def add_key(axes: Axes3D, color: str, name: str, *, thick: bool = False) -> None:
+    """Add a line to a legend below the figure: collections in three dimensions have none.
+
+    thick: for a surface, not for a net.
+    """
+    look: dict[str, Any] = {"linewidth": 6, "alpha": 0.5} if thick else {"linewidth": 1.2}
+    axes.plot([], [], [], color=color, label=name, **look)
 
 
 def find_middle_color(surface: Surface, scale: Scale) -> str:
@@ -117,17 +127,23 @@ def _cut_lines(lines: NDArray[np.float64]) -> NDArray[np.float64]:
     return pieces[np.isfinite(pieces[..., :3]).all(axis=(1, 2))]
 
 
-def finish_axes(axes: Axes3D, surface: Surface, scale: Scale, title: str) -> None:
-    """Write heights as plain numbers, name every axis, and choose the same point of view for all panels."""
+def finish_axes(axes: Axes3D, surface: Surface, scale: Scale, title: str, *, small: bool = False) -> None:
+    """Write heights as plain numbers, name every axis, and choose the same point of view for all panels.
+
+    small: short names, for narrow panels beside a colour bar that names the heights.
+    """
     values, texts = scale.ticks(6)
     axes.set_zlim(*scale.heights(np.array([scale.low, scale.high])))
     axes.set_zticks(scale.heights(values), texts)
     for axis, coordinates in ((axes.xaxis, surface.x), (axes.yaxis, surface.y)):
-        axis.set_ticks([float(coordinates[0]), 0.0, float(coordinates[-1])])
-    across, along = name_axes(surface)
+        places = [float(coordinates[0]), 0.0, float(coordinates[-1])]
+        if small and axis is axes.yaxis:
+            places = places[1:]  # its first number would stand upon the last one of the other axis
+        axis.set_ticks(places, [format_number(place) for place in places])
+    across, along = ("direction 1", "direction 2") if small else name_axes(surface)
     axes.set_xlabel(across, fontsize=7, labelpad=-6)
     axes.set_ylabel(along, fontsize=7, labelpad=-6)
-    axes.set_zlabel("loss", fontsize=7, labelpad=-5)
+    axes.set_zlabel("" if small else "loss", fontsize=7, labelpad=-5)
     axes.tick_params(labelsize=7, pad=-2)
     axes.set_title(title, fontsize=10, y=1.0)
     axes.view_init(**VIEW)

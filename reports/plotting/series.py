@@ -1,4 +1,4 @@
-"""Numbers over rounds: one line per method, bars of doubt for a single run, a band over several seeds."""
+"""Numbers over rounds: one line per method, error bars for a single run, a band over several seeds."""
 
 from __future__ import annotations
 

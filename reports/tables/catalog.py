@@ -21,6 +21,7 @@ from reports.measures import (
     list_personal_strategies,
     list_targets,
 )
+from reports.names import name_class
 from reports.tables.by_method import describe_seed_counts, list_sections, sort_variants, tabulate_methods
 from reports.tables.cells import Found, average_values, make_cell, make_column, mark_progress, write_footnotes
 from reports.tables.table import BOLD, Cell, Column, Line, Table
@@ -278,7 +279,7 @@ def _name_client(run: Run, client: int) -> str:
     if run.class_counts is not None and client < len(run.class_counts):
         counts = run.class_counts[client]
         if counts.max() >= OWNED * counts.sum():
-            return f"{client} (class {int(counts.argmax())})"
+            return f"{client} ({name_class(run.data, int(counts.argmax()))})"
     return str(client)
 
 

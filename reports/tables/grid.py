@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from reports.artefact import Entry, Grid, get_key
 from reports.inputs.progress import select_counted
 from reports.inputs.runs import Run
-from reports.papers.artefact import Entry, Grid, get_key
-from reports.papers.published import Printed
 from reports.tables.beside import compare_with_printed, describe_brackets
 from reports.tables.cells import NEVER, fill_cell
 from reports.tables.footnotes import Footnotes
+from reports.tables.published import Printed
 from reports.tables.quantity import Quantity
 from reports.tables.table import BOLD, Cell, Column, Line, Table
 

@@ -270,7 +270,10 @@ QUANTITIES: dict[str, Quantity] = {
             _compare(count_gradients_per_round),
             1,
         ),
-        _fix("flops", "operations of a local step, relative to the reference", _compare(find_flops), 2),
+        replace(
+            _fix("flops", "operations of a local step, relative to FedAvg", lambda run, _: find_flops(run), 2),
+            relative=False,
+        ),
         replace(
             _fix("classes", "classes per client, mean", lambda run, _: count_classes(run), 1), unit="", relative=False
         ),

@@ -116,14 +116,12 @@ def check_interruption(study: Study | str, run: Run, out: Path, **settings: obje
     study = find_study(study) if isinstance(study, str) else study
     measure, calls = study.measure, 0
 
-    def fail_once(
-        subjects: Sequence[Subject], settings: object, piece: Piece, earlier: Sequence[xr.Dataset]
-    ) -> xr.Dataset:
+    def fail_once(subject: Subject, settings: object, piece: Piece, earlier: Sequence[xr.Dataset]) -> xr.Dataset:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise KeyboardInterrupt
-        return measure(subjects, settings, piece, earlier)
+        return measure(subject, settings, piece, earlier)
 
     whole = ask_all(study, [run], out / "whole", **settings)
     with pytest.raises(KeyboardInterrupt):

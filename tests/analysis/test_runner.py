@@ -34,13 +34,13 @@ class Counted:
         self.fail_at: str | None = None
         self.error: Exception = RuntimeError("stop")
 
-    def pieces(self, subjects: Sequence[Run], settings: Settings) -> list[Piece]:
+    def pieces(self, run: Run, settings: Settings) -> list[Piece]:
         planned: list[Piece] = []
-        for round in subjects[0].select(settings.rounds):
+        for round in run.select(settings.rounds):
             planned.append(Piece(round, passes=10.0, after=tuple(planned)))
         return planned
 
-    def measure(self, subjects: Sequence[Run], settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> Any:
+    def measure(self, run: Run, settings: Settings, piece: Piece, earlier: Sequence[xr.Dataset]) -> Any:
         if piece.name == self.fail_at:
             raise self.error
         self.asked.append(piece.name)
@@ -56,7 +56,7 @@ class Counted:
     def study(self) -> Study:
         return Study(
             name="counted",
-            about="",
+            doc="",
             settings=Settings,
             rounds=lambda subject, settings: subject.select(settings.rounds),
             pieces=self.pieces,
@@ -83,6 +83,19 @@ def test_an_answer_that_is_there_is_kept(run: Run, tmp_path: Path) -> None:
     assert read_values(tmp_path) == [0, 4, 8]
     assert go(counted, run, tmp_path).kept
     assert counted.asked == ["round 0", "round 2", "round 4"]
+
+
+def test_an_answer_from_before_a_setting_was_added_is_kept(run: Run, tmp_path: Path) -> None:
+    counted = Counted()
+    planned = go(counted, run, tmp_path)
+    answer = store.read(planned.path)
+    del answer.settings["limit"]
+    store.write(planned.path, answer)
+    assert go(counted, run, tmp_path).kept
+    assert counted.asked == ["round 0", "round 2", "round 4"]
+    other = runner.plan(counted.study, Settings(limit=3), [run], tmp_path)
+    assert not other.kept
+    assert other.path != planned.path
 
 
 def test_questions_stand_side_by_side(run: Run, tmp_path: Path) -> None:

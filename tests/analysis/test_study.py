@@ -87,3 +87,9 @@ def test_a_variable_has_one_kind_of_dimensions() -> None:
     one, two = xr.Dataset({"x": variable("a", [1.0], "x")}), xr.Dataset({"x": variable("b", [1.0], "x")})
     with pytest.raises(AssertionError, match="expected one kind"):
         combine([one, two])
+
+
+def test_a_piece_is_named_by_the_coordinates_that_it_has() -> None:
+    assert Piece().coordinates == {}
+    assert Piece(0, 0).coordinates == {"round": 0, "client": 0}
+    assert Piece(3, passes=5.0).name == "round 3"

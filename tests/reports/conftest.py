@@ -32,6 +32,7 @@ from tests.reports.results import (
 )
 from training.storage import metrics
 from training.storage.atomic_files import write_atomically
+from training.storage.run_directory import FORMAT
 
 # every study's answer, as a function of the run's name and of a scale that tells runs apart
 RESULTS: dict[str, Callable[[str, float], Answer]] = {
@@ -61,7 +62,7 @@ def _pack(study: str, name: str, scale: float) -> tuple[bytes, bytes]:
 
 def set_status(path: Path, state: str, round: int) -> Path:
     """Say how far a run is, sealed as training does."""
-    content = {"state": state, "round": round, "message": ""}
+    content = {"format": FORMAT, "state": state, "round": round, "message": "", "files": {}}
     seal = hashlib.sha256(json.dumps(content, indent=2).encode()).hexdigest()
     (path / "status.json").write_text(json.dumps({**content, "sha256": seal}, indent=2) + "\n")
     return path

@@ -48,7 +48,7 @@ def test_it_ends_with_the_page_and_the_three_numbers(done: tuple[Path, str]) -> 
     page, said = done
     assert page.exists()
     assert str(page) in said.replace("\n", "")
-    for words in ("accuracy", "sharpness of the result", "own data → all", "fedasam + SWA", "one class"):
+    for words in ("accuracy", "sharpness of the result", "own data → all", "FedASAM + SWA", "one class"):
         assert words in said
 
 

@@ -70,8 +70,8 @@ def test_accuracy_is_a_mean_with_a_band_over_seeds(collection: Collection) -> No
     (drawn,) = FIGURES["accuracy"].draw(collection.runs, collection)
     left, right = drawn.canvas.axes
     lines = {line.get_label(): line for line in left.get_lines()}
-    np.testing.assert_allclose(lines["fedavg"].get_ydata(), [7.5, 15.0, 22.5])  # percent, mean of seeds 0 and 1
-    np.testing.assert_allclose(lines["fedasam + SWA"].get_ydata(), [8.0, 16.0, 90.0])  # averaged once there is one
+    np.testing.assert_allclose(lines["FedAvg"].get_ydata(), [7.5, 15.0, 22.5])  # percent, mean of seeds 0 and 1
+    np.testing.assert_allclose(lines["FedASAM + SWA"].get_ydata(), [8.0, 16.0, 90.0])  # averaged once there is one
     band = left.collections[0].get_paths()[0].vertices
     assert band[:, 1].min() == pytest.approx(5.0)
     assert band[:, 1].max() == pytest.approx(30.0)
@@ -88,7 +88,7 @@ def test_eigenvalues_come_with_bars_and_doubt(collection: Collection) -> None:
     white = [line for line in axes.get_lines() if line.get_color() == "white"]
     assert white[0].get_xdata().tolist() == [5]  # the one that did not converge
     assert axes.get_yscale() == "log"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["fedavg", "fedasam + SWA"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["FedAvg", "FedASAM + SWA"]
 
 
 def test_dumbbells_join_what_a_client_and_what_everyone_sees(collection: Collection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from reports.measures import (
     list_targets,
 )
 from tests.reports.conftest import make_run
-from tests.reports.results import forgetting, personal, robustness, training
+from tests.reports.results import curvature, forgetting, personal, robustness, training
 from tests.reports.results.answers import make_answer, write_answer
 
 
@@ -43,12 +44,15 @@ def test_studies_give_their_numbers(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg", scale=0.5)
     for answer in (robustness.stored(), forgetting.stored(), *others()):
         write_answer(run, answer)
+    (run / "provenance.json").write_text('{"format": 1, "flops": {"per_step": 470, "ratio": 2.35}}')
     (read,) = read_runs([run]).runs
     found = {name: measure.find(read) for name, measure in MEASURES.items()}
     assert found == pytest.approx(
         {
             "accuracy": 10.0,
+            "flops": 2.35,
             "lambda_1": 15.0,
+            "lambda_1_published": math.nan,
             "ratio": 3.0,
             "trace": math.nan,
             "local": 1.25,
@@ -60,6 +64,17 @@ def test_studies_give_their_numbers(tmp_path: Path) -> None:
         },
         nan_ok=True,
     )
+
+
+def test_the_published_eigenvalue_has_a_name_of_its_own(tmp_path: Path) -> None:
+    run, answer = make_run(tmp_path / "run", "fedavg"), curvature.stored()
+    data = answer.data.assign(
+        published_eigenvalue=0.9 * answer.data["eigenvalue"], published_residual=answer.data["residual"]
+    )
+    write_answer(run, replace(answer, data=data))
+    (read,) = read_runs([run]).runs
+    assert MEASURES["lambda_1"].find(read) == pytest.approx(30.0)
+    assert MEASURES["lambda_1_published"].find(read) == pytest.approx(27.0)
 
 
 def others() -> list[Answer]:
@@ -78,6 +93,15 @@ def test_results_without_the_variable_are_not_known(tmp_path: Path) -> None:
     assert math.isnan(MEASURES["lambda_1"].find(read_runs([run]).runs[0]))
 
 
+@pytest.mark.parametrize("text", [None, "{", '{"format": 1}', '{"format": 1, "flops": 3}', '{"flops": {"ratio": "x"}}'])
+def test_operations_that_were_not_counted_are_not_known(tmp_path: Path, text: str | None) -> None:
+    run = make_run(tmp_path / "run", "fedavg")
+    (run / "provenance.json").unlink(missing_ok=True)
+    if text is not None:
+        (run / "provenance.json").write_text(text)
+    assert math.isnan(MEASURES["flops"].find(read_runs([run]).runs[0]))
+
+
 def test_targets_count_from_the_server_and_from_its_average(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg", swa=True)
     write_answer(run, training.stored(swa=True))
@@ -94,7 +118,7 @@ def test_personal_accuracy_by_strategy(tmp_path: Path) -> None:
     (read,) = read_runs([run]).runs
     means = [list_personal_scores(read, way).mean() for way in (None, "finetune", "knn")]
     assert means == pytest.approx([50.0, 90.0, 70.0])  # the client without test examples is left out
-    assert len(list_personal_scores(read, "fedcr")) == 0
+    assert len(list_personal_scores(read, "local")) == 0
 
 
 def test_bytes_of_a_round() -> None:

@@ -56,10 +56,10 @@ def test_a_mean_leaves_out_what_is_not_final(mixed: Collection) -> None:
 def test_cells_are_crossed_marked_and_never_bold(mixed: Collection) -> None:
     (table,) = [table for table in make_tables(mixed, bold="plain") if table.name == "accuracy"]
     texts = {line.label: format_cell(line.cells[0], table.columns[0]) for line in table.lines}
-    assert texts == {"fedavg": "19.0 ± 1.4 (2 of 3 seeds, 1 diverged)", "fedsam": CROSS, "fedasam": "60.0†"}
+    assert texts == {"FedAvg": "19.0 ± 1.4 (2 of 3 seeds, 1 diverged)", "FedSAM": CROSS, "FedASAM": "60.0†"}
     assert rank_cells(table) == {}
-    assert any(f"{CROSS} diverged" in one and "fedsam" in one and "in round 12" in one for one in table.footnotes)
-    assert any("† unfinished" in one and "fedasam" in one and "round 3 of 100" in one for one in table.footnotes)
+    assert any(f"{CROSS} diverged" in one and "FedSAM" in one and "in round 12" in one for one in table.footnotes)
+    assert any("† unfinished" in one and "FedASAM" in one and "round 3 of 100" in one for one in table.footnotes)
     latex = typeset(table, "latex")
     assert r"& $\times$ \\" in latex
     assert r"60.0$\dagger$" in latex
@@ -92,25 +92,25 @@ def test_a_report_of_diverged_runs_alone_has_a_table(tmp_path: Path) -> None:
 def test_legends_panels_and_captions_say_it(mixed: Collection, tmp_path: Path) -> None:
     labels = {one.label for one in find_variants(mixed.runs, mixed)}
     assert labels == {
-        "fedavg (1 of 3 runs diverged)",
-        "fedsam (diverged in round 12)",
-        "fedasam (unfinished: 3 of 100 rounds)",
+        "FedAvg (1 of 3 runs diverged)",
+        "FedSAM (diverged in round 12)",
+        "FedASAM (unfinished: 3 of 100 rounds)",
     }
-    assert make_titles(mixed.runs, mixed)["a2"] == "fedavg, seed 2 (diverged in round 3)"
+    assert make_titles(mixed.runs, mixed)["a2"] == "FedAvg, seed 2 (diverged in round 3)"
     (drawn,) = FIGURES["accuracy"].draw(mixed.runs, mixed)
     assert {text.get_text() for text in drawn.canvas.legends[0].get_texts()} == labels
     renderer = Renderer(mixed, tmp_path, ("svg",), True)
     for name in ("accuracy", "eigenvalues"):
         (picture,) = renderer.draw(Job(FIGURES[name], list_sections(mixed)[0], {})).pictures
         assert "not final:" in picture.caption
-        assert "fedsam, digits, dirichlet_total 0.5, seed 0: diverged in round 12" in picture.caption
+        assert "FedSAM, digits, dirichlet_total 0.5, seed 0: diverged in round 12" in picture.caption
         assert "data-runs" in picture.html  # legends with a remark still belong to their runs
 
 
 def test_a_diverged_seed_does_not_shorten_the_mean(mixed: Collection) -> None:
     del mixed.runs[2].metrics[1:]
     (drawn,) = FIGURES["accuracy"].draw(mixed.runs, mixed)
-    line = next(one for one in drawn.canvas.axes[0].get_lines() if str(one.get_label()).startswith("fedavg"))
+    line = next(one for one in drawn.canvas.axes[0].get_lines() if str(one.get_label()).startswith("FedAvg"))
     assert line.get_xdata().tolist() == [1, 2, 3]
     assert line.get_ydata()[-1] == pytest.approx(28.5)  # of seeds 0 and 1
 
@@ -132,7 +132,7 @@ def test_footnotes_and_captions_name_the_very_run(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("count = 3", "count = 30"))
     found = read_runs(runs)
     (table,) = [table for table in make_tables(found) if table.name == "accuracy"]
-    said = "fedavg, rounds 30, digits, dirichlet_total 0.5, seed 0"
+    said = "FedAvg, rounds 30, digits, dirichlet_total 0.5, seed 0"
     assert table.footnotes == (f"{CROSS} diverged, and left out of means over other seeds: {said}: in round 2.",)
     job = Job(FIGURES["accuracy"], list_sections(found)[0], {})
     (picture,) = Renderer(found, tmp_path, ("svg",), True).draw(job).pictures

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from landscape.rng import numpy_generator
+from tests.training import fedcr_paper
 from tests.training.federations import (
     CLASSES,
     HIDDEN,
@@ -400,6 +401,8 @@ class Paper:
 
 def global_models(fed: Federation) -> Iterator[Tensor]:
     """The global model after each round."""
+    if fed.method.name.startswith("fedcr"):
+        yield from fedcr_paper.global_models(fed)
     paper = Paper(fed)
     while True:
         yield paper.play()

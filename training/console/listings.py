@@ -177,7 +177,7 @@ LISTS: dict[str, Callable[[], RenderableType]] = {
 def describe_rules(method: Method) -> str:
     """Describe the rules of a method, without the neutral ones: SAM + client momentum → mean."""
     local = [name_rule(rule) for rule in (method.perturbation, method.correction) if type(rule).__name__ not in NEUTRAL]
-    local += [f"{name_rule(method.loss_term)} loss"] if method.loss_term is not None else []
+    local += [f"{name_rule(term)} loss" for term in (method.loss_term, method.local_loss) if term is not None]
     return " ".join([" + ".join(local), "→", name_rule(method.server)]).strip()
 
 

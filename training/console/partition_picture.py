@@ -32,8 +32,8 @@ def draw_partition(split: Partition, path: Path) -> Path:
 
 def make_figure(split: Partition) -> Figure:
     """Make a heat map of examples, classes up and clients across, with the clients' sizes on top."""
-    places = np.unique(np.linspace(0, len(split.indices) - 1, min(len(split.indices), MOST_CLIENTS)).astype(int))
-    counts, sizes = split.histogram[places].T, split.sizes[places]
+    drawn = np.unique(np.linspace(0, len(split.indices) - 1, min(len(split.indices), MOST_CLIENTS)).astype(int))
+    counts, sizes = split.histogram[drawn].T, split.sizes[drawn]
     classes, clients = counts.shape
     figure = Figure(figsize=(float(np.clip(2.5 + 0.45 * clients, 6, 12)), 6), layout="constrained")
     FigureCanvasAgg(figure)  # no pyplot: needs no window system, leaves no global state
@@ -48,7 +48,7 @@ def make_figure(split: Partition) -> Figure:
     if max(classes, clients) <= MOST_NUMBERS:
         _write_numbers(map_, counts)
     map_.set(xlabel="client", ylabel="class", xlim=(-0.5, clients - 0.5))
-    _whole_ticks(map_, places)
+    _whole_ticks(map_, drawn)
     figure.colorbar(image, ax=map_, label="examples of the class", pad=0.01)
     everyone = len(split.indices)
     left_out = f", {clients} of them shown" if clients < everyone else ""
@@ -69,9 +69,9 @@ def _write_numbers(axes: Axes, counts: np.ndarray) -> None:
         axes.text(client, cls, str(counts[cls, client]), ha="center", va="center", color=colour, fontsize=8)
 
 
-def _whole_ticks(axes: Axes, places: np.ndarray) -> None:
+def _whole_ticks(axes: Axes, clients: np.ndarray) -> None:
     """Put ticks at whole numbers, labelled with the numbers of the clients."""
     axes.yaxis.set_major_locator(MaxNLocator(10, integer=True))
-    ticks = np.unique(np.asarray(MaxNLocator(12, integer=True).tick_values(0, len(places) - 1), dtype=int))
-    ticks = ticks[(ticks >= 0) & (ticks < len(places))]
-    axes.set_xticks(ticks, [str(client) for client in places[ticks]])
+    ticks = np.unique(np.asarray(MaxNLocator(12, integer=True).tick_values(0, len(clients) - 1), dtype=int))
+    ticks = ticks[(ticks >= 0) & (ticks < len(clients))]
+    axes.set_xticks(ticks, [str(client) for client in clients[ticks]])

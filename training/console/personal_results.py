@@ -73,7 +73,7 @@ def _make_notes(subject: Subject, found: PersonalResult) -> Iterator[str]:
 def _make_cells(found: PersonalResult) -> tuple[str, ...]:
     left = f" ({found.left_out} left out)" if found.left_out else ""
     return (
-        found.way,
+        found.strategy,
         f"{100 * found.mean:.2f} ± {100 * found.std:.2f} %",
         f"{100 * found.worst_tenth:.2f} %",
         f"{100 * found.mean_before:.2f} %",

@@ -168,6 +168,7 @@ def describe_run(run: Path, recipe: RecipeTables, split: Partition) -> dict[str,
     extra = {"momentum": local.momentum, "weight_decay": local.weight_decay, "clip": local.clip}
     given = {key: value for key, value in extra.items() if value}
     decay = f" x {local.lr_decay:g} per round" if local.lr_decay != 1 else ""
+    facts = read_provenance(run)
     chosen = "exactly" if rounds.sampling == "fixed" else "about"
     lines = {
         "status": _describe_status(run, recipe),
@@ -182,10 +183,34 @@ def describe_run(run: Path, recipe: RecipeTables, split: Partition) -> dict[str,
         "augment": show_settings(changed) if (changed := _changed(recipe.augment)) else "",
         "swa": "" if swa is None else f"from {100 * swa.start:g} % of the rounds on, cycle {swa.cycle}",
         "seed": f"{recipe.seed}, {recipe.dtype}",
-        "back-end": str(read_provenance(run).get("backend", "")),
+        "cost": describe_flops(facts.get("flops")),
+        "back-end": str(facts.get("backend", "")),
         "checkpoints": _describe_checkpoints(run),
     }
     return {name: text for name, text in lines.items() if text}
+
+
+def describe_flops(flops: object) -> str:
+    """Describe what a local step costs; nothing for a run that has not counted it.
+
+    flops: the entry of provenance.json.
+
+    >>> describe_flops({"forward": 29386496, "backward": 51246592, "per_step": 8063308800, "ratio": 2.0})
+    '8.06 GFLOP per local step, 2.00 x FedAvg; forward 29.4 MFLOP, backward 51.2 MFLOP per example'
+    """
+    names = ("forward", "backward", "per_step", "ratio")
+    given = flops if isinstance(flops, dict) else {}
+    numbers = [float(given[name]) for name in names if isinstance(given.get(name), (int, float))]
+    if len(numbers) < len(names):
+        return ""
+    forward, backward, step, ratio = numbers
+    each = f"forward {_show_flops(forward)}, backward {_show_flops(backward)} per example"
+    return f"{_show_flops(step)} per local step, {ratio:.2f} x FedAvg; {each}"
+
+
+def _show_flops(count: float) -> str:
+    unit = max((one for one in (0, 3, 6, 9, 12, 15) if count >= 10**one), default=0)
+    return f"{count / 10**unit:.3g} {' kMGTP'[unit // 3].strip()}FLOP"
 
 
 def _named(name: str, values: Mapping[str, object]) -> str:

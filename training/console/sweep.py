@@ -105,8 +105,8 @@ def _train_one(
             return train(recipe, out, name=name, backend=backend, workers=workers, on_round=watch, on_message=tell)
     except KeyboardInterrupt:
         kept = checkpoint_rounds(path)
-        place = f"from round {kept[-1]}" if kept else "from the beginning"
-        print_line(console, f"stopped. Nothing saved is lost: the same command resumes {place}")
+        start = f"from round {kept[-1]}" if kept else "from the beginning"
+        print_line(console, f"stopped. Nothing saved is lost: the same command resumes {start}")
         raise
     except ValueError as error:
         raise ValueError(str(error) if alone or str(path) in str(error) else f"{path.name}: {error}") from error

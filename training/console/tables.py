@@ -18,8 +18,8 @@ from training.console.messages import printable
 def make_table(*titles: str) -> Table:
     """Make an empty table with columns of these titles; the first column is never wrapped."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for place, title in enumerate(titles):
-        table.add_column(title, no_wrap=place == 0, overflow="fold")
+    for column, title in enumerate(titles):
+        table.add_column(title, no_wrap=column == 0, overflow="fold")
     return table
 
 

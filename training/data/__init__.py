@@ -1,1 +1,1 @@
-"""Data sets, augmentation, and how examples are dealt out to clients."""
+"""Data sets, augmentation, corruptions of images, and how examples are dealt out to clients."""

@@ -20,15 +20,26 @@ from training.recipe_tables import Augment
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The random choices for one batch; None where the setting is off."""
+    """The random choices for one batch; None where the setting is off.
 
-    offsets: Tensor | None  # (N, 2) row and column of each crop's corner in the padded image
-    flips: Tensor | None  # (N,) bool
-    centres: Tensor | None  # (N, 2) row and column of each cutout's centre
+    offsets: (N, 2) row and column of each crop's corner in the padded image.
+    flips: (N,) whether each image is mirrored.
+    centres: (N, 2) row and column of each cutout's centre.
+    """
+
+    offsets: Tensor | None
+    flips: Tensor | None
+    centres: Tensor | None
 
 
 def draw(count: int, size: tuple[int, int], generator: torch.Generator, settings: Augment) -> Draw:
-    """Choices for `count` images of size (H, W), in a fixed order: a later setting does not change an earlier draw."""
+    """Draw the choices for a batch in a fixed order, so that switching on a later one does not change an earlier one.
+
+    count: images of the batch.
+    size: their height and width.
+    generator: the source of all random numbers.
+    settings: which choices are drawn.
+    """
     offsets = flips = centres = None
     if settings.padding:
         offsets = torch.randint(0, 2 * settings.padding + 1, (count, 2), generator=generator)
@@ -40,7 +51,12 @@ def draw(count: int, size: tuple[int, int], generator: torch.Generator, settings
 
 
 def crop_and_flip(images: Tensor, offsets: Tensor | None, flips: Tensor | None, padding: int) -> Tensor:
-    """Each image's window of the zero-padded image, mirrored where `flips` says so; any dtype."""
+    """Cut each image's window out of the zero-padded image and mirror it.
+
+    images: (N, C, H, W) of any dtype.
+    offsets, flips: as in `Draw`.
+    padding: zeros on every side.
+    """
     if offsets is None and flips is None:
         return images
     count, channels, height, width = images.shape
@@ -52,18 +68,23 @@ def crop_and_flip(images: Tensor, offsets: Tensor | None, flips: Tensor | None, 
         images = functional.pad(images, [padding] * 4)
         corner = offsets.to(images.device)
         rows, columns = rows + corner[:, :1], columns + corner[:, 1:]
-    places = rows[:, :, None] * images.shape[3] + columns[:, None, :]
-    places = places.view(count, 1, height * width).expand(count, channels, height * width)
-    return images.reshape(count, channels, -1).gather(2, places).view(count, channels, height, width)
+    pixels = rows[:, :, None] * images.shape[3] + columns[:, None, :]
+    pixels = pixels.view(count, 1, height * width).expand(count, channels, height * width)
+    return images.reshape(count, channels, -1).gather(2, pixels).view(count, channels, height, width)
 
 
-def cut(images: Tensor, centres: Tensor, side: int) -> Tensor:
-    """Zeros in `side` rows and columns around each centre, from centre - side // 2 on; what hangs over is lost."""
+def cut_out(images: Tensor, centres: Tensor, side: int) -> Tensor:
+    """Set a square of each image to zero; the part that lies beyond the border is ignored.
+
+    images: (N, C, H, W).
+    centres: (N, 2) row and column; a square begins side // 2 before them.
+    side: rows and columns of a square.
+    """
     inside = []
     for axis, length in enumerate(images.shape[2:]):
         first = centres[:, axis : axis + 1].to(images.device) - side // 2
-        place = torch.arange(length, device=images.device)
-        inside.append((place >= first) & (place < first + side))
+        position = torch.arange(length, device=images.device)
+        inside.append((position >= first) & (position < first + side))
     square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
     return images.masked_fill(square, 0)
 
@@ -76,15 +97,27 @@ def augment(
     dataset: Dataset,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """A raw batch (N, C, H, W) cropped, flipped, normalised and cut; the input stays as it is."""
+    """Crop, flip, normalise and cut out a batch of raw images.
+
+    images: (N, C, H, W), which are not changed.
+    generator: the source of all random numbers.
+    settings: what is done to the images.
+    dataset: whose mean and standard deviation normalise them.
+    dtype: of the result.
+    """
     chosen = draw(len(images), (images.shape[2], images.shape[3]), generator, settings)
     windows = crop_and_flip(images, chosen.offsets, chosen.flips, settings.padding)
     inputs = normalise(windows, dataset, dtype)
-    return inputs if chosen.centres is None else cut(inputs, chosen.centres, settings.cutout)
+    return inputs if chosen.centres is None else cut_out(inputs, chosen.centres, settings.cutout)
 
 
 def draw_mixup(count: int, generator: torch.Generator, alpha: float) -> tuple[float, Tensor]:
-    """One weight from Beta(alpha, alpha) for the batch, as in the authors' code, and a partner for every sample."""
+    """Draw one weight for the batch, as the authors' code does, and a partner for every example.
+
+    count: examples of the batch.
+    generator: the source of all random numbers.
+    alpha: the weight has the distribution Beta(alpha, alpha).
+    """
     partners = torch.randperm(count, generator=generator)
     # torch's Beta takes no generator, so NumPy's draws, keyed by the next number of ours
     seed = int(torch.randint(0, 2**62, (), generator=generator))
@@ -92,7 +125,15 @@ def draw_mixup(count: int, generator: torch.Generator, alpha: float) -> tuple[fl
 
 
 def mix(images: Tensor, labels: Tensor, weight: float, partners: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """weight * x + (1 - weight) * x_partner, and the same of one-hot labels: (N, classes), made for cross_entropy."""
+    """Mix every example with its partner: weight * x + (1 - weight) * x_partner, and one-hot labels likewise.
+
+    images: (N, ...).
+    labels: (N,) class numbers.
+    weight: of an example itself.
+    partners: (N,) the index of each example's partner.
+    classes: how many there are.
+    Returns the mixed images, and a weight for every class, (N, classes).
+    """
     targets = functional.one_hot(labels, classes).to(images.dtype)
     order = partners.to(images.device)
     return torch.lerp(images[order], images, weight), torch.lerp(targets[order], targets, weight)
@@ -101,7 +142,15 @@ def mix(images: Tensor, labels: Tensor, weight: float, partners: Tensor, classes
 def mixup(
     inputs: Tensor, labels: Tensor, generator: torch.Generator, settings: Augment, *, classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of one training step (Zhang et al. 2018); labels stay whole numbers where mixup is off."""
+    """Mix the examples of one training step where the settings say so (Zhang et al. 2018).
+
+    inputs: (N, ...).
+    labels: (N,) class numbers.
+    generator: the source of all random numbers.
+    settings: `mixup` is used; with 0 inputs and labels are returned as they are.
+    classes: how many there are.
+    Returns inputs, and targets (N, classes).
+    """
     if not settings.mixup:
         return inputs, labels
     weight, partners = draw_mixup(len(inputs), generator, settings.mixup)

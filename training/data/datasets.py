@@ -16,11 +16,12 @@ from pydantic import Field
 from torch import Tensor
 
 from landscape.errors import choose, finite, positive, whole
-from training.data.partition import MOST_CLASSES
 from training.data.readers import COARSE, Pair, read_cifar, read_digits, read_mnist, read_svhn
 from training.data.synthetic import MIDDLE, PIXELS, mixture
 from training.plugins import call, import_function
 from training.settings import Count, Positive, Whole
+from training.tasks.classification import CLASSIFICATION, check_labels, count_classes
+from training.tasks.task import Task
 
 Pairs = tuple[tuple[object, object], tuple[object, object]]  # (images, labels) for training and for testing
 
@@ -39,6 +40,7 @@ class Dataset:
     std: tuple[float, ...]  # (C,)
     coarse: tuple[int, ...] | None  # superclass of each class, where there are superclasses (CIFAR-100)
     digest: str  # SHA-256 of the four tensors
+    task: Task = CLASSIFICATION  # what is asked of a model: its loss and its metrics
 
     @property
     def channels(self) -> int:
@@ -75,14 +77,7 @@ def make(
             f"{name}: train and test images must agree, got {train_images.dtype} {tuple(train_images.shape[1:])} "
             f"and {test_images.dtype} {tuple(test_images.shape[1:])}"
         )
-    labels = torch.cat([train_labels, test_labels])
-    total = int(labels.max()) + 1 if classes is None else whole("classes", classes)
-    if total > MOST_CLASSES:
-        raise ValueError(f"{name}: labels must be class numbers below {MOST_CLASSES:,}, got {int(labels.max())}")
-    if int(labels.min()) < 0 or int(labels.max()) >= total:
-        raise ValueError(
-            f"{name}: labels must lie in 0..{total - 1}, got values from {int(labels.min())} to {int(labels.max())}"
-        )
+    total = count_classes(name, torch.cat([train_labels, test_labels]), classes)
     if mean is None or std is None:
         found = _moments(train_images)
         mean, std = mean or found[0], std or found[1]
@@ -109,24 +104,18 @@ def with_constants(
 
 
 def _check_pair(what: str, images: object, labels: object) -> Pair:
-    images, labels = (
-        torch.from_numpy(np.require(one, requirements=["C", "W"])) if isinstance(one, np.ndarray) else one
-        for one in (images, labels)
-    )
+    if isinstance(images, np.ndarray):
+        images = torch.from_numpy(np.require(images, requirements=["C", "W"]))
     if not isinstance(images, Tensor) or images.dtype not in (torch.uint8, torch.float32):
         kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
         raise ValueError(f"{what} images must be a tensor or array of uint8 or float32, got {kind}")
     if images.ndim != 4 or images.shape[2] != images.shape[3]:
         hint = ": write images[:, None] to add the channel axis" if images.ndim == 3 else ""
         raise ValueError(f"{what} images must be square, of shape (N, C, H, H), got {tuple(images.shape)}{hint}")
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
-        kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
-        raise ValueError(f"{what} labels must be a tensor or array of whole numbers, got {kind}")
-    if tuple(labels.shape) != (len(images),):
-        raise ValueError(f"{what} labels must have shape ({len(images)},), one per image; got {tuple(labels.shape)}")
+    checked = check_labels(what, labels, len(images))
     if images.is_floating_point():
         finite(f"{what} images", images)
-    return images.detach().cpu().contiguous(), labels.cpu().to(torch.int64).contiguous()
+    return images.detach().cpu().contiguous(), checked
 
 
 def _moments(images: Tensor) -> tuple[list[float], list[float]]:
@@ -255,9 +244,14 @@ def pool(dataset: Dataset) -> Dataset:
     """Put train and test images into one training set and leave the test set empty (FedFSA splits every client)."""
     images = torch.cat([dataset.train_images, dataset.test_images])
     labels = torch.cat([dataset.train_labels, dataset.test_labels])
-    tensors = (images, labels, images[:0].clone(), labels[:0].clone())
-    return Dataset(
-        dataset.name, *tensors, dataset.classes, dataset.mean, dataset.std, dataset.coarse, _digest(*tensors)
+    no_images, no_labels = images[:0].clone(), labels[:0].clone()
+    return dataclasses.replace(
+        dataset,
+        train_images=images,
+        train_labels=labels,
+        test_images=no_images,
+        test_labels=no_labels,
+        digest=_digest(images, labels, no_images, no_labels),
     )
 
 

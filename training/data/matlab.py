@@ -1,4 +1,4 @@
-"""Numeric arrays from MATLAB 5 files, in plain Python: scipy's reader crashes the interpreter on some damaged files."""
+"""Read numeric arrays from MATLAB 5 files in plain Python: scipy's reader crashes on some damaged files."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ MOST = 2**32  # bytes that a packed variable may unpack to
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Every numeric array of a file by its name; ValueError if the file is damaged, or none of this kind."""
+    """Read every numeric array of a file.
+
+    path: of the file. ValueError if it is damaged or not a MATLAB 5 file.
+    Returns the arrays by name.
+    """
     data = memoryview(path.read_bytes())
     if len(data) < HEADER or data[HEADER - 2 : HEADER] != LITTLE:
         raise ValueError("not a little-endian MATLAB 5 file")
-    found = {}
-    for kind, content in _elements(data[HEADER:]):
+    arrays: dict[str, NDArray[Any]] = {}
+    for kind, content in _read_elements(data[HEADER:]):
         if kind == PACKED:
-            kind, content = next(_elements(_unpacked(content)), (0, content))
+            kind, content = next(_read_elements(_unpack(content)), (0, content))
         if kind == MATRIX:
-            found.update(_array(content))
-    return found
+            arrays.update(_read_variable(content))
+    return arrays
 
 
-def _unpacked(content: memoryview) -> memoryview:
+def _unpack(content: memoryview) -> memoryview:
     packed = zlib.decompressobj()
     try:
         data = packed.decompress(content, MOST)
@@ -45,39 +49,39 @@ def _unpacked(content: memoryview) -> memoryview:
     return memoryview(data)
 
 
-def _elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Kind and content of the elements that follow each other."""
-    place = 0
-    while place < len(data):
-        if len(data) - place < 8:
+def _read_elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield kind and content of the elements that follow each other."""
+    start = 0
+    while start < len(data):
+        if len(data) - start < 8:
             raise ValueError("an element ends early")
-        kind, size = (int.from_bytes(data[place + half : place + half + 4], "little") for half in (0, 4))
-        begin = place + 8
+        kind, size = (int.from_bytes(data[start + half : start + half + 4], "little") for half in (0, 4))
+        begin = start + 8
         if kind >> 16:  # up to four bytes, which lie in the tag
-            kind, size, begin = kind & 0xFFFF, kind >> 16, place + 4
+            kind, size, begin = kind & 0xFFFF, kind >> 16, start + 4
         content = data[begin : begin + size]
-        if len(content) != size or (begin == place + 4 and size > 4):
+        if len(content) != size or (begin == start + 4 and size > 4):
             raise ValueError("an element ends early")
         yield kind, content
-        place = begin + (size if kind == PACKED else -(-size // 8) * 8 if begin == place + 8 else 4)
+        start = begin + (size if kind == PACKED else -(-size // 8) * 8 if begin == start + 8 else 4)
 
 
-def _array(content: memoryview) -> dict[str, NDArray[Any]]:
-    """The array of a variable by its name; nothing if it is not numeric."""
-    parts = list(_elements(content))
-    if len(parts) < 4 or len(parts[0][1]) < 4:
+def _read_variable(content: memoryview) -> dict[str, NDArray[Any]]:
+    """Read the array of a variable by its name; nothing if it is not numeric."""
+    elements = list(_read_elements(content))
+    if len(elements) < 4 or len(elements[0][1]) < 4:
         raise ValueError("a variable has no values")
-    flags = int.from_bytes(parts[0][1][:4], "little")
+    flags = int.from_bytes(elements[0][1][:4], "little")
     if flags & 0xFF not in NUMERIC or flags & COMPLEX:
         return {}
-    shape, values = (_numbers(*part) for part in (parts[1], parts[3]))
+    shape, values = (_read_numbers(*element) for element in (elements[1], elements[3]))
     lengths = [int(length) for length in shape]
     if not 2 <= len(lengths) <= 32 or min(lengths) < 0 or math.prod(lengths) != len(values):
         raise ValueError("a variable has another number of values than its shape says")
-    return {bytes(parts[2][1]).decode("ascii", "replace"): values.reshape(lengths, order="F")}
+    return {bytes(elements[2][1]).decode("ascii", "replace"): values.reshape(lengths, order="F")}
 
 
-def _numbers(kind: int, content: memoryview) -> NDArray[Any]:
+def _read_numbers(kind: int, content: memoryview) -> NDArray[Any]:
     if kind not in KINDS or len(content) % np.dtype(KINDS[kind]).itemsize:
         raise ValueError("a variable holds something other than numbers")
     return np.frombuffer(content, KINDS[kind])

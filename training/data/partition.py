@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike
 from landscape.errors import choose, whole
 from landscape.rng import numpy_generator
 from training.data import allocation
-from training.data.allocation import Ints
-from training.settings import Settings, build, fields, settings_of, values
+from training.data.dealing import Ints, cut
+from training.settings import MOST_CLASSES, Settings, build, fields, settings_of, values
 from training.storage.atomic_files import replace_file
 from training.storage.npz import read_npz
 
-MOST_CLASSES = 1_000_000  # a larger label is not the number of a class, and would take memory in proportion
 MOST_CELLS = 2**30  # clients times classes
 Setting = float | int | bool | tuple[int, ...]
 
@@ -38,18 +37,25 @@ PARTITIONS: dict[str, Callable[..., list[Ints]]] = {
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The examples of every client, and how they were drawn. Compare two by their digests."""
+    """The examples of every client, and how they were drawn. Compare two by their digests.
+
+    name: one of PARTITIONS.
+    settings: of that partition, all of them.
+    seed: what it was drawn with.
+    indices: sorted examples of client 0, 1, ...
+    labels: of all examples, so that a stored partition can be shown as a table or a picture without the data.
+    """
 
     name: str
     settings: Mapping[str, Setting]
     seed: int
-    indices: tuple[Ints, ...] = field(repr=False)  # sorted examples of client 0, 1, ...
-    labels: Ints = field(repr=False)  # of all examples: a stored partition can be tabled and drawn without the data
+    indices: tuple[Ints, ...] = field(repr=False)
+    labels: Ints = field(repr=False)
 
     @cached_property
     def sizes(self) -> Ints:
         """Examples per client (clients,)."""
-        return np.fromiter((len(part) for part in self.indices), dtype=np.int64, count=len(self.indices))
+        return np.fromiter((len(own) for own in self.indices), dtype=np.int64, count=len(self.indices))
 
     @cached_property
     def histogram(self) -> Ints:
@@ -82,28 +88,32 @@ class Partition:
 def partition(name: str, labels: ArrayLike, clients: int, *, seed: int, **settings: object) -> Partition:
     """Deal the examples with these labels to clients, each example to exactly one.
 
-    name: one of PARTITIONS. labels: class number of every example. clients: how many there are.
-    seed: the same seed gives the same partition. settings: of the named partition.
+    name: one of PARTITIONS.
+    labels: class number of every example.
+    clients: how many there are.
+    seed: the same seed gives the same partition.
+    settings: of the named partition.
 
     >>> partition("dirichlet_total", [0, 0, 1, 1, 2, 2], 3, seed=0, alpha=0.0).classes_per_client
     array([1, 1, 1])
     """
     checked = check_settings(name, settings)
-    known = _labels(labels)
-    if whole("clients", clients) > len(known):
+    classes = _check_labels(labels)
+    if whole("clients", clients) > len(classes):
         raise ValueError(
-            f"clients: {clients} clients cannot each hold one of {len(known)} examples; write {len(known)} or fewer"
+            f"clients: {clients} clients cannot each hold one of {len(classes)} examples; write {len(classes)} or fewer"
         )
-    drawn = PARTITIONS[name](known, int(clients), numpy_generator(seed, "partition", name), **checked)
-    made = Partition(name, checked, int(seed), _sorted_parts(drawn), known)
-    check(made, len(known))
-    return made
+    indices = PARTITIONS[name](classes, int(clients), numpy_generator(seed, "partition", name), **checked)
+    drawn = Partition(name, checked, int(seed), _sort_indices(indices), classes)
+    check(drawn, len(classes))
+    return drawn
 
 
 def check_settings(name: str, given: Mapping[str, object]) -> dict[str, Setting]:
     """Check a partition's name and settings; return all settings, with the defaults of those that are not given.
 
-    name: one of PARTITIONS. given: values by the names of the settings; NumPy numbers and arrays are welcome.
+    name: one of PARTITIONS.
+    given: values by the names of the settings; they may be NumPy numbers and arrays.
     """
     plain = {
         key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for key, value in given.items()
@@ -112,17 +122,27 @@ def check_settings(name: str, given: Mapping[str, object]) -> dict[str, Setting]
 
 
 def default_settings(name: str) -> dict[str, Setting]:
-    """Return the settings of a partition that need not be given, with their values."""
+    """Return the settings of a partition that need not be given, with their values.
+
+    name: one of PARTITIONS.
+    """
     return {key: field.get_default() for key, field in fields(settings_class(name)).items() if not field.is_required()}
 
 
 def settings_class(name: str) -> type[Settings]:
-    """Return the settings of a partition as a class, made from its function's keyword arguments."""
+    """Return the settings of a partition as a class, made from its function's keyword arguments.
+
+    name: one of PARTITIONS.
+    """
     return settings_of(PARTITIONS[choose("partition", name, PARTITIONS)], exclude=("labels", "clients", "generator"))
 
 
 def check(partition: Partition, total: int) -> None:
-    """Raise unless every one of `total` examples belongs to exactly one client and every client has one."""
+    """Raise ValueError unless every example belongs to exactly one client and every client has at least one.
+
+    partition: to check.
+    total: the number of examples.
+    """
     if (partition.sizes == 0).any():
         raise ValueError(f"partition '{partition.name}': client {int(np.argmin(partition.sizes))} has no examples")
     flat = np.concatenate(partition.indices)
@@ -139,7 +159,13 @@ def check(partition: Partition, total: int) -> None:
 
 
 def split_client(indices: Ints, *, fraction: float = 0.7, seed: int, client: int) -> tuple[Ints, Ints]:
-    """Split one client's examples at random into training and test parts, each with at least one.
+    """Split one client's examples at random into training and test examples, at least one of each.
+
+    indices: the client's examples.
+    fraction: of them that are for training.
+    seed: of the run.
+    client: its number; seed and client decide the split.
+    Returns the sorted indices for training and for testing.
 
     FedFSA pools the official training and test sets, partitions the pool, then splits every client 70/30.
     """
@@ -153,7 +179,11 @@ def split_client(indices: Ints, *, fraction: float = 0.7, seed: int, client: int
 
 
 def save(partition: Partition, path: str | os.PathLike[str]) -> None:
-    """Write a partition as .npz: complete under its name, or not there at all."""
+    """Write a partition as .npz; after an interruption the file is complete or absent.
+
+    partition: to write.
+    path: of the file.
+    """
     with replace_file(Path(path)) as temporary, open(temporary, "wb") as file:
         np.savez(
             file,
@@ -166,10 +196,13 @@ def save(partition: Partition, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Partition:
-    """Read a stored partition and verify its digest."""
+    """Read a stored partition and verify its digest.
+
+    path: of the file. ValueError if it is damaged or something else.
+    """
     try:
-        found, expected = _stored(read_npz(Path(path)))
-        same = found.digest == expected
+        stored, expected = _read_stored(read_npz(Path(path)))
+        same = stored.digest == expected
     except FileNotFoundError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
@@ -177,15 +210,15 @@ def load(path: str | os.PathLike[str]) -> Partition:
         raise ValueError(f"{path} is not a partition file, or is damaged ({reason}); draw it again") from error
     if not same:
         raise ValueError(
-            f"{path}: the digest does not match (stored {expected[:12]}, found {found.digest[:12]}); the file was "
+            f"{path}: the digest does not match (stored {expected[:12]}, found {stored.digest[:12]}); the file was "
             "changed or damaged, draw the partition again"
         )
-    check(found, len(found.labels))
-    return found
+    check(stored, len(stored.labels))
+    return stored
 
 
-def _stored(arrays: Mapping[str, np.ndarray]) -> tuple[Partition, str]:
-    """A partition as its file describes it, and the digest that it should have."""
+def _read_stored(arrays: Mapping[str, np.ndarray]) -> tuple[Partition, str]:
+    """Return a partition as its file describes it, and the digest that it should have."""
     header = json.loads(str(arrays["header"]))
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
     sizes, indices = arrays["sizes"], arrays["indices"]
@@ -194,17 +227,16 @@ def _stored(arrays: Mapping[str, np.ndarray]) -> tuple[Partition, str]:
             raise ValueError(f"its {name} must be a vector of whole numbers from 0 on")
     if not len(sizes) or sizes.max() > len(indices) or sizes.sum() != len(indices):
         raise ValueError("the sizes of its clients do not add up to its examples")
-    parts = _sorted_parts(allocation.cut(indices, sizes))
-    found = Partition(str(header["name"]), settings, int(header["seed"]), parts, _labels(arrays["labels"]))
-    return found, str(arrays["digest"])
+    own, labels = _sort_indices(cut(indices, sizes)), _check_labels(arrays["labels"])
+    return Partition(str(header["name"]), settings, int(header["seed"]), own, labels), str(arrays["digest"])
 
 
 def _header(name: str, settings: Mapping[str, Setting], seed: int) -> str:
     return json.dumps({"format": "partition 1", "name": name, "settings": dict(settings), "seed": seed}, sort_keys=True)
 
 
-def _labels(labels: ArrayLike) -> Ints:
-    """Class numbers as a read-only vector."""
+def _check_labels(labels: ArrayLike) -> Ints:
+    """Return class numbers as a read-only vector, or raise ValueError."""
     given = np.asarray(labels)
     if given.ndim != 1 or given.size == 0:
         raise ValueError(f"labels must be a vector with one class number per example, got shape {given.shape}")
@@ -212,15 +244,15 @@ def _labels(labels: ArrayLike) -> Ints:
         raise ValueError(f"labels must be whole numbers 0, 1, ..., got {given.dtype} with smallest {given.min()}")
     if given.max() >= MOST_CLASSES:
         raise ValueError(f"labels must be class numbers below {MOST_CLASSES:,}, got {given.max()}")
-    known = given.astype(np.int64)
-    known.setflags(write=False)
-    return known
+    classes = given.astype(np.int64)
+    classes.setflags(write=False)
+    return classes
 
 
-def _sorted_parts(parts: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Each client's examples sorted: read-only views into one array, so that a million clients stay cheap."""
-    sizes = np.fromiter((len(part) for part in parts), dtype=np.int64, count=len(parts))
-    flat = np.concatenate(parts).astype(np.int64)
-    flat = flat[np.lexsort((flat, np.repeat(np.arange(len(parts)), sizes)))]
+def _sort_indices(indices: Sequence[Ints]) -> tuple[Ints, ...]:
+    """Sort each client's examples: read-only views into one array, so that a million clients stay cheap."""
+    sizes = np.fromiter((len(own) for own in indices), dtype=np.int64, count=len(indices))
+    flat = np.concatenate(indices).astype(np.int64)
+    flat = flat[np.lexsort((flat, np.repeat(np.arange(len(indices)), sizes)))]
     flat.setflags(write=False)
-    return tuple(allocation.cut(flat, sizes))
+    return tuple(cut(flat, sizes))

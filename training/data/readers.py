@@ -1,4 +1,4 @@
-"""Read published image sets from torchvision's folders, running nothing that a file says.
+"""Read published image sets from torchvision's folders, without running code that a file contains.
 
 CIFAR's batches are Python pickles, and a pickle can execute code. They are read by an unpickler that knows byte
 strings, lists, dictionaries, numbers and one stand-in for arrays of bytes, and refuses every other name in the file.
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from landscape import rng
-from landscape.objectives.batches import choose_stratified
+from landscape.losses.batches import choose_stratified
 from training.data.matlab import read_arrays
 
 DIGITS_TEST = 360  # a fifth of the 1797 digits
@@ -64,7 +64,7 @@ class _Kind:
 
 class _Unpickler(pickle.Unpickler):
     # stand-ins, not NumPy's own: no code but the dozen lines above ever sees what the file says
-    known = {  # noqa: RUF012
+    stand_ins = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"): _Bytes,
         ("numpy._core.multiarray", "_reconstruct"): _Bytes,  # its name since NumPy 2
         ("numpy", "ndarray"): _Bytes,
@@ -72,13 +72,16 @@ class _Unpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> type:
-        if (module, name) not in self.known:
+        if (module, name) not in self.stand_ins:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which was refused and not run")
-        return self.known[module, name]
+        return self.stand_ins[module, name]
 
 
 def unpickle(path: Path) -> dict[str, Any]:
-    """A dictionary of plain values and byte arrays from a pickle, or ValueError."""
+    """Read a dictionary of plain values and byte arrays from a pickle.
+
+    path: of the file. ValueError if it is damaged, or asks for anything beyond such values.
+    """
     try:
         with path.open("rb") as file:
             content = _Unpickler(file, encoding="latin1").load()  # latin1: Python 2 wrote bytes as strings
@@ -93,7 +96,13 @@ def unpickle(path: Path) -> dict[str, Any]:
 
 
 def read_cifar(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
-    """CIFAR-10 or CIFAR-100 from cifar-10-batches-py or cifar-100-python under `root`."""
+    """Read CIFAR-10 or CIFAR-100.
+
+    name: cifar10 or cifar100.
+    root: the folder that holds cifar-10-batches-py or cifar-100-python.
+    download: whether to download missing files.
+    Returns the pairs (images, labels) for training and for testing.
+    """
     from training.models.torchvision_shim import datasets, utils  # here, for importing torchvision takes seconds
 
     kind = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
@@ -133,7 +142,13 @@ def _join(batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> Pair:
 
 
 def read_mnist(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
-    """MNIST or Fashion-MNIST from MNIST/raw or FashionMNIST/raw under `root`."""
+    """Read MNIST or Fashion-MNIST.
+
+    name: mnist or fashion_mnist.
+    root: the folder that holds MNIST/raw or FashionMNIST/raw.
+    download: whether to download missing files.
+    Returns the pairs (images, labels) for training and for testing.
+    """
     from training.models.torchvision_shim import datasets, mnist, utils
 
     kind = datasets.MNIST if name == "mnist" else datasets.FashionMNIST
@@ -158,7 +173,13 @@ def read_mnist(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
 
 
 def read_svhn(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
-    """SVHN's cropped digits from train_32x32.mat and test_32x32.mat in `root`; its label 10 means the digit 0."""
+    """Read SVHN's cropped digits; the label 10 in its files means the digit 0.
+
+    name: of the data set, for messages.
+    root: the folder of train_32x32.mat and test_32x32.mat.
+    download: whether to download missing files.
+    Returns the pairs (images, labels) for training and for testing.
+    """
     from training.models.torchvision_shim import datasets, utils
 
     sources = [datasets.SVHN.split_list[part] for part in ("train", "test")]
@@ -181,7 +202,10 @@ def read_svhn(name: str, root: Path, download: bool) -> tuple[Pair, Pair]:
 
 
 def read_digits() -> tuple[Pair, Pair]:
-    """The digits inside scikit-learn, grey levels 0..16 spread over 0..255, in a fixed stratified split."""
+    """Read the digits that ship with scikit-learn, grey levels 0..16 spread over 0..255.
+
+    Returns the pairs (images, labels) for training and for testing, a fixed stratified split.
+    """
     from sklearn.datasets import load_digits
 
     source = load_digits()
@@ -193,18 +217,24 @@ def read_digits() -> tuple[Pair, Pair]:
 
 
 def require(name: str, folder: Path, files: Sequence[str], fetch: Callable[[], None] | None) -> None:
-    """Return if all the files are there, after fetching them if that was asked for; else say how to get them."""
+    """Make sure that all files are there, or raise ValueError that says how to get them.
 
-    def absent() -> list[str]:
+    name: of the data set, for messages.
+    folder: where the files should be.
+    files: their names.
+    fetch: downloads them; None if that was not asked for.
+    """
+
+    def list_missing() -> list[str]:
         return [file for file in files if not (folder / file).is_file()]
 
-    if absent() and fetch is not None:
+    if list_missing() and fetch is not None:
         try:
             fetch()
         except (OSError, RuntimeError) as error:
             raise ValueError(f"{name}: the download into {folder} failed ({error}). Is there a network?") from error
-    if absent():
+    if missing := list_missing():
         raise ValueError(
-            f"{name}: no {', '.join(absent())} in {folder}. Add --download (download=True) to fetch the data, "
+            f"{name}: no {', '.join(missing)} in {folder}. Add --download (download=True) to fetch the data, "
             "or name the folder that holds it: --data-root DIR (root=..., or the variable LANDSCAPE_DATA)"
         )

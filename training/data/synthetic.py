@@ -1,4 +1,4 @@
-"""Images from a Gaussian mixture: data of any size at once, with an accuracy known in closed form."""
+"""Images from a Gaussian mixture: data of any size, with a best accuracy that is known in closed form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ BLOCK = 65_536  # images made at a time: their noise in float32 takes four times
 def mixture(
     counts: Sequence[int], *, classes: int, shape: Sequence[int], separation: float, seed: int
 ) -> tuple[Arrays, ...]:
-    """One set of images per count: balanced classes y in random order, x = m_y + noise of standard deviation one.
+    """Draw sets of images: balanced classes y in random order, x = m_y + noise of standard deviation one.
+
+    counts: the number of images in each set.
+    classes: how many there are.
+    shape: channels, height and width of an image.
+    separation: distance of two class means, in standard deviations of the noise.
+    seed: of all images.
+    Returns (images, labels) of each set.
 
     The means m are random directions of length separation / sqrt(2), so any two of them lie about `separation`
     apart; two classes at distance d can be told apart with accuracy Phi(d / 2).

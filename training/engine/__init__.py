@@ -1,1 +1,1 @@
-"""One run from start to end: rounds, local training, aggregation, evaluation."""
+"""One run from start to end: rounds, aggregation, evaluation, checkpoints."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.engine.local_training import ClientResult, DivergenceError
-from training.engine.recording import summarise
+from training.clients.local_training import ClientResult, DivergenceError
 from training.executors.base import Broadcast
+from training.recording import summarise
 from training.rules.context import RoundReport
 from training.rules.vectors import Vectors, effective_steps
 
@@ -23,6 +23,7 @@ class RoundAggregate:
     sent: Broadcast
     momentum: float  # of local SGD
     weights: Mapping[int, float]  # participant -> p_k
+    private: slice | None = None  # coordinates that every client keeps to itself
 
     def __post_init__(self) -> None:
         self.start = self.sent.start.double()
@@ -30,6 +31,7 @@ class RoundAggregate:
         self.displacement, self.pseudo, self.directions = zero.clone(), zero.clone(), zero.clone()
         self.statistics = torch.zeros_like(self.sent.statistics, dtype=torch.float64)
         self.uploads: Vectors = {}
+        self.totals: Vectors = {}
         self.changes: Vectors = {}
         self.states: Vectors = {}
         self.series: list[dict[str, list[float]]] = []
@@ -40,6 +42,8 @@ class RoundAggregate:
         """Add the result of a participant; `before`: its client vectors before the round."""
         p, sent = self.weights[result.client], self.sent
         D = result.w - self.start
+        if self.private is not None:
+            D[self.private] = 0.0
         length = float(D.norm())
         if not math.isfinite(length):
             raise DivergenceError(sent.round + 1, result.client, result.steps, sent.lr)
@@ -57,6 +61,7 @@ class RoundAggregate:
         self.statistics += p * result.statistics
         for name, vector in result.uploads.items():
             self.uploads[name] = self.uploads.get(name, 0.0) + p * vector.double()
+            self.totals[name] = self.totals.get(name, 0.0) + vector.double()
         for name, vector in result.state.items():
             change = vector.double() - before[name].double()
             self.changes[name] = self.changes.get(name, 0.0) + change
@@ -83,6 +88,7 @@ class RoundAggregate:
             clients=clients,
             lr=self.sent.lr,
             round=self.sent.round,
+            totals={name: vector.to(like) for name, vector in self.totals.items()},
         )
 
     @property

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from landscape import Objective
-from landscape.objectives.batches import Batch
+from landscape.losses.batches import Batch
 from landscape.rng import numpy_generator
 from landscape.runtime.replica import Replica
-from training.data.allocation import Ints
+from training.clients.trainer import ClientIndices
 from training.data.datasets import Dataset
-from training.engine.trainer import ClientIndices
+from training.data.dealing import Ints
 
 Accuracy = float | None  # None: there are no test examples
 

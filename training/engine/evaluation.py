@@ -11,11 +11,12 @@ from torch import nn
 from landscape import Objective
 from landscape.layout import running_statistics
 from landscape.runtime.replica import NORM
+from training.clients.trainer import LocalTrainer
 from training.data import datasets
-from training.data.allocation import Ints
+from training.data.dealing import Ints
 from training.engine.state import State
-from training.engine.trainer import LocalTrainer
 from training.storage.metrics import Record
+from training.tasks.task import Task
 
 
 def choose_batchnorm(model: nn.Module) -> str:
@@ -40,11 +41,16 @@ def make_test_objective(trainer: LocalTrainer, tests: Sequence[Ints] | None) -> 
         return None
     inputs = datasets.normalise(images, dataset, trainer.dtype)
     policy = choose_batchnorm(trainer.model)
-    return Objective(trainer.model, (inputs, labels), dtype=trainer.dtype, batchnorm=policy)
+    return Objective(trainer.model, (inputs, labels), dataset.task.loss, dtype=trainer.dtype, batchnorm=policy)
 
 
-def evaluate_state(objective: Objective | None, state: State) -> Record:
-    """Test loss and accuracy of the server's model, of the participants' mean (mean_) and of the SWA model (swa_)."""
+def evaluate_state(objective: Objective | None, state: State, task: Task) -> Record:
+    """Test the server's model, the participants' mean (mean_) and the SWA model (swa_).
+
+    objective: the loss on the test data; without any there are no metrics.
+    state: the models.
+    task: whose metrics are returned.
+    """
     if objective is None:
         return {}
     points = (
@@ -57,7 +63,6 @@ def evaluate_state(objective: Objective | None, state: State) -> Record:
         if w is None or statistics is None:
             continue
         if name != "mean_" or not torch.equal(w, state.w):  # FedAvg's mean is the server's model: evaluate it once
-            found = objective.evaluate(torch.cat([w, statistics]))
-        record[f"{name}test_loss"] = found.loss
-        record[f"{name}accuracy"] = None if found.error is None else 1 - found.error
+            evaluation = objective.evaluate(torch.cat([w, statistics]))
+        record |= {f"{name}{metric}": value for metric, value in task.make_metrics(evaluation).items()}
     return record

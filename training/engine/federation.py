@@ -15,19 +15,19 @@ from torch import Tensor
 
 from landscape.layout import running_statistics
 from landscape.rng import numpy_generator
+from training.clients.local_training import OWN_STATISTICS, DivergenceError
+from training.clients.trainer import ClientIndices, LocalTrainer
 from training.config import Recipe
 from training.data import datasets, partition
 from training.engine import swa
 from training.engine.aggregation import RoundAggregate
 from training.engine.client_tests import Accuracy, ClientTests, average
 from training.engine.evaluation import choose_batchnorm, evaluate_state, make_test_objective
-from training.engine.local_training import DivergenceError
-from training.engine.recording import compute_perturbation_error
-from training.engine.state import OWN_STATISTICS, State
-from training.engine.trainer import ClientIndices, LocalTrainer
-from training.executors.base import Broadcast, Executor, Task
+from training.engine.state import State
+from training.executors.base import Broadcast, Executor, Participant
 from training.methods import catalog
 from training.models import networks
+from training.recording import compute_perturbation_error
 from training.rules.context import RoundReport
 from training.rules.vectors import Vectors
 from training.storage.metrics import Record
@@ -70,6 +70,7 @@ class Federation:
             seed=recipe.seed,
             **recipe.model.settings,
         )
+        model = self.method.adapt_network(model, classes=self.dataset.classes, seed=recipe.seed)
         self.trainer = LocalTrainer(recipe, self.dataset, self.client_indices, self.method, model)
         self.objective = make_test_objective(self.trainer, self.tests)
         self.client_tests = self._make_client_tests()
@@ -157,7 +158,7 @@ class Federation:
             record.update(self._measure_personal(following, exchange.accuracies))
         finished = following.round
         if finished % recipe.evaluation.every == 0 or finished > recipe.rounds.count - recipe.evaluation.last:
-            record.update(evaluate_state(self.objective, following))
+            record.update(evaluate_state(self.objective, following, self.dataset.task))
             if recipe.evaluation.clients and self.client_tests is not None:
                 record["client_accuracies"] = self.client_tests.score_all(following.w, following.statistics)
             if not math.isfinite(record.get("test_loss", 0.0)):
@@ -193,9 +194,11 @@ class Federation:
         remembered = {k: state.clients.get(k, fresh) for k in weights}
         message = method.make_message(state.w, state.server)
         broadcast = Broadcast(start, message, state.statistics, self.compute_lr(state.round), state.round)
-        exchange = Exchange(RoundAggregate(broadcast, self.recipe.local.momentum, weights), dict(state.clients))
-        for result in executor.run(broadcast, [Task(k, remembered[k]) for k in weights]):
-            exchange.aggregate.add(result, remembered[result.client])
+        private = method.correction.find_private(self.trainer.layout)
+        aggregate = RoundAggregate(broadcast, self.recipe.local.momentum, weights, private)
+        exchange = Exchange(aggregate, dict(state.clients))
+        for result in executor.run(broadcast, [Participant(k, remembered[k]) for k in weights]):
+            aggregate.add(result, remembered[result.client])
             if result.state:
                 exchange.clients[result.client] = result.state
             if keep_locals:
@@ -240,7 +243,7 @@ class Federation:
         """The metrics of a round that need no further computation on data."""
         participants, start = report.participants, report.start
         travelling = 0 if self.keeps_statistics else state.statistics.numel()
-        down, up = (vectors * start.numel() + travelling for vectors in self.method.traffic)
+        down, up = (numbers + travelling for numbers in self.method.count_numbers(self.trainer.layout))
         return {
             "round": following.round,
             "lr": report.lr,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,11 +27,18 @@ from training.storage.verified_files import FORMAT, require_inside
 PACKAGES = ("fl-landscape", "torch", "numpy", "safetensors")  # whose versions are recorded
 
 
-def open_run(path: Path, recipe: Recipe, split: partition.Partition, digests: Mapping[str, str]) -> None:
+def open_run(
+    path: Path,
+    recipe: Recipe,
+    split: partition.Partition,
+    digests: Mapping[str, str],
+    find_more: Callable[[], Mapping[str, object]] = dict,
+) -> None:
     """Prepare the directory of a recipe, new or found; ValueError if it holds another recipe or other data.
 
     path: the run directory. recipe, split: what is trained, and who holds which example.
     digests: of the data and the partition, by the names they have in provenance.json.
+    find_more: called if provenance.json is to be written, for what else belongs there.
     """
     found = has_recipe(path)
     if found:
@@ -46,7 +53,7 @@ def open_run(path: Path, recipe: Recipe, split: partition.Partition, digests: Ma
     if not found or not (path / PROVENANCE).exists():
         packages = {name: version(name) for name in PACKAGES}
         about = {"format": FORMAT, "digest": recipe.digest, "packages": packages, "python": platform.python_version()}
-        write_atomically(path / PROVENANCE, json.dumps({**about, **digests}, indent=2).encode())
+        write_atomically(path / PROVENANCE, json.dumps({**about, **digests, **find_more()}, indent=2).encode())
     if not found:
         write_atomically(path / CONFIG, config.dump(recipe).encode())  # last: a directory without it is started anew
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from training.clients.local_training import DivergenceError
 from training.config import Recipe
 from training.data import partition
 from training.engine import opening
 from training.engine.client_tests import collect_latest
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError
 from training.engine.saving import check_fit, restore_state, save_state
 from training.engine.state import State
 from training.executors.base import Executor
 from training.executors.choice import open_executor
+from training.flops import count_trainer_flops
 from training.storage import checkpoint, lock, metrics, run_directory
 from training.storage.metrics import Record
 
@@ -93,12 +94,20 @@ def _train_rounds(
     run_directory.write_status(path, "finished", state.round)
 
 
+def _count_flops(federation: Federation) -> dict[str, object]:
+    """What a local step costs, for provenance.json; nothing where it cannot be counted."""
+    try:
+        return {"flops": asdict(count_trainer_flops(federation.trainer))}
+    except (ValueError, RuntimeError, NotImplementedError):
+        return {}  # a model that the counter cannot follow is trained all the same
+
+
 def _open(recipe: Recipe, path: Path, on_message: MessageCallback) -> tuple[Federation, State]:
     """The federation of a run, and the state to resume from: of the newest intact checkpoint, or the initial one."""
     stored = partition.load(path / "partition.npz") if (path / "config.toml").exists() else None
     federation = Federation(recipe, stored)
     facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
-    opening.open_run(path, recipe, federation.partition, facts)
+    opening.open_run(path, recipe, federation.partition, facts, lambda: _count_flops(federation))
     found, problems = checkpoint.load_newest(path)
     for problem in problems:
         on_message(f"damaged, passed over: {problem}")

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from training.rules.vectors import Vectors
 
-OWN_STATISTICS = "own_statistics"  # the name of a client's running statistics among its vectors, where it keeps them
-
 
 @dataclass(frozen=True)
 class State:

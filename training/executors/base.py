@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from training.engine.local_training import ClientResult
+from training.clients.local_training import ClientResult
 from training.rules.vectors import Vectors
 
 
@@ -29,7 +29,7 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
-class Task:
+class Participant:
     """One participant of a round and the vectors that it keeps from round to round."""
 
     client: int
@@ -45,11 +45,11 @@ class Executor(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
-        """Train the client of every task and yield the results in the order of the tasks.
+    def run(self, broadcast: Broadcast, participants: Sequence[Participant]) -> Iterator[ClientResult]:
+        """Train every participant and yield the results in their order.
 
         broadcast: what every participant receives.
-        tasks: the participants. If several fail, the error of the first one is raised, as in a serial run.
+        participants: the clients to train. If several fail, the error of the first one is raised, as in a serial run.
         """
 
     def close(self) -> None:  # noqa: B027  (most executors have nothing to release)

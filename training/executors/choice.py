@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from landscape.errors import choose, whole
+from training.clients.local_training import DivergenceError
+from training.clients.trainer import LocalTrainer
 from training.config import Recipe
-from training.engine.local_training import DivergenceError
-from training.engine.trainer import LocalTrainer
-from training.executors.base import Broadcast, Executor, Task
+from training.executors.base import Broadcast, Executor, Participant
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
@@ -86,6 +86,6 @@ def _time_step(executor: Executor, trainer: LocalTrainer, clients: list[int]) ->
     broadcast = Broadcast(w, message, trainer.read_statistics(), lr=trainer.recipe.local.lr, round=0)
     for _ in range(2):
         began = time.perf_counter()
-        list(executor.run(broadcast, [Task(client, fresh) for client in clients]))
+        list(executor.run(broadcast, [Participant(client, fresh) for client in clients]))
         elapsed = time.perf_counter() - began
     return elapsed

@@ -2,7 +2,7 @@
 
 Every worker has a pipe of its own. A `concurrent.futures.ProcessPoolExecutor` breaks as a whole when one worker dies,
 so that all of them would have to start and import torch again; here the end of a pipe means the end of one worker, and
-only its task is repeated. Tasks are pure functions of what is sent, so the repetition gives the same bits.
+only its client is trained again. Training is a pure function of what is sent, so the repetition gives the same bits.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
-from training.engine.local_training import ClientResult
-from training.engine.trainer import LocalTrainer
-from training.executors.base import Broadcast, Executor, Task
+from training.clients.local_training import ClientResult
+from training.clients.trainer import LocalTrainer
+from training.executors.base import Broadcast, Executor, Participant
 from training.executors.worker import SharedVectors, Worker, require_picklable
 
 ATTEMPTS = 4  # workers that may die training one client, or one after the other before they have started
-LAST = 4  # tasks per worker at the end of a round, which start longest first
+LAST = 4  # clients per worker at the end of a round, which start longest first
 
 
 class Processes(Executor):
@@ -51,25 +51,27 @@ class Processes(Executor):
         for worker in self._workers:
             worker.has_trainer = False
 
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
+    def run(self, broadcast: Broadcast, participants: Sequence[Participant]) -> Iterator[ClientResult]:
         self._drain()
         points = {"start": broadcast.start, "statistics": broadcast.statistics}
         self._shared.write({"points": points, "message": broadcast.message})
-        queue = deque(self._schedule(tasks))
+        queue = deque(self._schedule(participants))
         finished: dict[int, ClientResult | Exception] = {}
         deaths: Counter[int] = Counter()
-        for turn in range(len(tasks)):
-            self._send(queue, broadcast, tasks)
+        for turn in range(len(participants)):
+            self._send(queue, broadcast, participants)
             while turn not in finished:
-                for place, outcome in self._receive():
+                for index, outcome in self._receive():
                     if isinstance(outcome, Death):
-                        deaths[place] += 1
-                        client, advice = tasks[place].client, "out of memory? Use fewer --workers"
-                        outcome.end_run_after(deaths[place], f"while training client {client}", advice)
-                        queue.appendleft(place)
+                        deaths[index] += 1
+                        client, advice = participants[index].client, "out of memory? Use fewer --workers"
+                        outcome.end_run_after(deaths[index], f"while training client {client}", advice)
+                        queue.appendleft(index)
                     else:
-                        finished[place] = outcome
-                self._send(queue, broadcast, tasks)  # before the result is yielded: no worker waits for the server
+                        finished[index] = outcome
+                self._send(
+                    queue, broadcast, participants
+                )  # before the result is yielded: no worker waits for the server
             answer = finished.pop(turn)
             if isinstance(answer, Exception):
                 raise answer  # only now: of several errors the first in order, as in a serial run
@@ -77,41 +79,41 @@ class Processes(Executor):
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.process.kill()  # also in mid-task; workers own nothing that has to be cleaned up
+            worker.process.kill()  # also in the middle of training; workers own nothing that has to be cleaned up
         for worker in self._workers:
             worker.release()
 
-    def _schedule(self, tasks: Sequence[Task]) -> list[int]:
-        """The places of the tasks in the order in which to start them.
+    def _schedule(self, participants: Sequence[Participant]) -> list[int]:
+        """Return the indices of the participants in the order in which to start them.
 
         The last few start longest first, so that no worker begins a long one when the others have nothing left. All
         before them start in order: their results need not wait for each other, and the server adds them up meanwhile.
         """
         trainer = self._trainer
 
-        def count_examples(place: int) -> int:
-            client = tasks[place].client
+        def count_examples(index: int) -> int:
+            client = participants[index].client
             return trainer.count_steps(client) * min(trainer.batch_size, len(trainer.client_indices[client]))
 
-        places = list(range(len(tasks)))
-        first = max(len(places) - LAST * len(self._workers), 0)
-        return places[:first] + sorted(places[first:], key=count_examples, reverse=True)
+        indices = list(range(len(participants)))
+        first = max(len(indices) - LAST * len(self._workers), 0)
+        return indices[:first] + sorted(indices[first:], key=count_examples, reverse=True)
 
-    def _send(self, queue: deque[int], broadcast: Broadcast, tasks: Sequence[Task]) -> None:
-        """Send the next tasks to the workers that have none."""
+    def _send(self, queue: deque[int], broadcast: Broadcast, participants: Sequence[Participant]) -> None:
+        """Send the next participants to the workers that train none."""
         for worker in self._workers:
-            if queue and worker.ready and worker.place is None:
-                place = queue.popleft()
-                worker.send(place, broadcast, self._shared.groups, tasks[place], self._trainer)
+            if queue and worker.ready and worker.index is None:
+                index = queue.popleft()
+                worker.send(index, broadcast, self._shared.groups, participants[index], self._trainer)
 
     def _receive(self) -> Iterator[tuple[int, ClientResult | Exception | Death]]:
-        """Wait for the workers; yield the places of tasks that have ended and what became of them."""
+        """Wait for the workers; yield the indices of participants that have ended, and their results or errors."""
         workers = {worker.pipe: worker for worker in self._workers}
         for pipe in wait(list(workers)):
             worker = workers[pipe]  # type: ignore[index]  # typeshed thinks of sockets as well
-            place, outcome = worker.place, self._receive_from(worker)
-            if place is not None and outcome is not None:
-                yield place, outcome
+            index, outcome = worker.index, self._receive_from(worker)
+            if index is not None and outcome is not None:
+                yield index, outcome
 
     def _receive_from(self, worker: Worker) -> ClientResult | Exception | Death | None:
         """Wait for one worker's answer, which is None when it has just started; replace the worker if it is dead."""
@@ -134,7 +136,7 @@ class Processes(Executor):
 
     def _drain(self) -> None:
         """Drain the results of an aborted round."""
-        for worker in [worker for worker in self._workers if worker.place is not None]:
+        for worker in [worker for worker in self._workers if worker.index is not None]:
             self._receive_from(worker)
 
 

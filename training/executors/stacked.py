@@ -12,15 +12,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
-from training.data.allocation import Ints
-from training.engine.local_training import ClientResult, DivergenceError, local_step, select_half
-from training.engine.recording import Recorder
-from training.engine.trainer import LocalTrainer
-from training.executors.base import Broadcast, Executor, Task
+from training.clients.local_training import ClientResult, DivergenceError, local_step, select_half
+from training.clients.trainer import LocalTrainer
+from training.data.dealing import Ints
+from training.executors.base import Broadcast, Executor, Participant
+from training.recording import Recorder
 from training.rules.base import LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Correction
@@ -41,21 +40,21 @@ class Stacked(Executor):
         require_stackable(trainer)
         self.trainer = trainer
 
-    def run(self, broadcast: Broadcast, tasks: Sequence[Task]) -> Iterator[ClientResult]:
+    def run(self, broadcast: Broadcast, participants: Sequence[Participant]) -> Iterator[ClientResult]:
         size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
-        groups = [tasks[first : first + size] for first in range(0, len(tasks), size)]
+        groups = [participants[first : first + size] for first in range(0, len(participants), size)]
         # on one thread, as every client is trained, so that the bits do not depend on the number of cores
         for results in ordered_map(lambda group: self._train(broadcast, group), groups, workers=1):
             yield from results
 
-    def _train(self, broadcast: Broadcast, tasks: Sequence[Task]) -> list[ClientResult]:
-        trainer, clients = self.trainer, [task.client for task in tasks]
+    def _train(self, broadcast: Broadcast, participants: Sequence[Participant]) -> list[ClientResult]:
+        trainer, clients = self.trainer, [one.client for one in participants]
         steps = [trainer.count_steps(client) for client in clients]
         context = ClientContext(
             layout=trainer.layout,
             start=broadcast.start,
             message=broadcast.message,
-            state={name: torch.stack([task.state[name] for task in tasks]) for name in tasks[0].state},
+            state={name: torch.stack([one.state[name] for one in participants]) for name in participants[0].state},
             lr=broadcast.lr,
             momentum=trainer.recipe.local.momentum,
             steps=torch.tensor(steps, dtype=trainer.dtype)[:, None],
@@ -63,12 +62,12 @@ class Stacked(Executor):
             seed=trainer.recipe.seed,
             clients=tuple(clients),
         )
-        w = broadcast.start.expand(len(tasks), -1)
+        w = broadcast.start.expand(len(participants), -1)
         velocity: Tensor | None = None
         recorder = Recorder.create(trainer.recipe.record)
         orders = [trainer.draw_batches(client, broadcast.round) for client in clients]
-        totals = torch.zeros(len(tasks), dtype=torch.float64)
-        evaluations = torch.zeros(len(tasks), dtype=torch.int64)
+        totals = torch.zeros(len(participants), dtype=torch.float64)
+        evaluations = torch.zeros(len(participants), dtype=torch.int64)
         for step in range(max(steps)):
             batch = self._load_batch(orders, clients, broadcast.round, step)
             gradient_at = StackedGradient(trainer, context, batch)
@@ -157,12 +156,12 @@ class StackedGradient:
         def loss(
             inside: Vectors, fixed: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
         ) -> tuple[Tensor, Tensor]:
-            seen = self._compute_output({**inside, **fixed}, x, added is not None and added.features)
-            plain = functional.cross_entropy(seen.outputs, y, reduction="none")
+            output = self._compute_output({**inside, **fixed}, x, added is not None and added.features)
+            plain = trainer.dataset.task.loss(output.outputs, y, reduction="none")
             values = plain
             if added is not None:
                 values = added(
-                    seen, {name: ModelOutput(view[0], *view[1:] or (None,)) for name, view in views.items()}, y
+                    output, {name: ModelOutput(view[0], *view[1:] or (None,)) for name, view in views.items()}, y
                 )
                 values = values if loss_term is not None else values + plain
             return (values * weight).sum(), (plain * weight).sum().detach()
@@ -194,8 +193,8 @@ class StackedGradient:
             if name not in self._views:
 
                 def view(own: Vectors, x: Tensor) -> tuple[Tensor, ...]:
-                    seen = self._compute_output(own, x, term.features)
-                    return (seen.outputs,) if seen.features is None else (seen.outputs, seen.features)
+                    output = self._compute_output(own, x, term.features)
+                    return (output.outputs,) if output.features is None else (output.outputs, output.features)
 
                 tensors = self._split(points.expand(len(self.batch.counts), -1))
                 with torch.no_grad():
@@ -218,6 +217,8 @@ def require_stackable(trainer: LocalTrainer) -> None:
     """Raise ValueError, which names the reason, if the clients of a trainer cannot be stacked."""
     if type(trainer.method.correction).choose_start is not Correction.choose_start:
         raise ValueError(f"backend vmap: {trainer.method.name} starts every client elsewhere; use serial or processes")
+    if trainer.method.local_loss is not None:
+        raise ValueError(f"backend vmap: {trainer.method.name} has a loss of its own; use serial or processes")
     modules = list(trainer.model.modules())
     if any(isinstance(module, NORM) for module in modules):
         raise ValueError("backend vmap: BatchNorm statistics cannot be stacked; use serial or processes")

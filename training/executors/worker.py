@@ -19,11 +19,11 @@ from torch import Tensor
 from torch import multiprocessing as mp
 
 from landscape.runtime.memory import keep_freed
-from training.engine.local_training import ClientResult, DivergenceError
-from training.engine.trainer import LocalTrainer
-from training.executors.base import Broadcast, Task
+from training.clients.local_training import ClientResult, DivergenceError
+from training.clients.trainer import LocalTrainer
+from training.executors.base import Broadcast, Participant
 from training.executors.parent import end_with_parent
-from training.executors.serial import train_task
+from training.executors.serial import train_participant
 from training.rules.vectors import Vectors
 
 Groups = Mapping[str, Vectors]  # what vectors are for -> their names -> the vectors
@@ -69,7 +69,7 @@ def _share(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Order:
-    """A task as it is sent to a worker; None stands for what the worker has been sent before."""
+    """A participant as it is sent to a worker; None stands for what the worker has been sent before."""
 
     client: int
     lr: float
@@ -94,7 +94,7 @@ class Worker:
     process: BaseProcess
     pipe: Connection
     ready: bool = False  # it has started
-    place: int | None = None  # of its present task among the tasks of the round; None: it has none
+    index: int | None = None  # of the participant that it trains, in the round's order; None: it trains none
     has_trainer: bool = False
     broadcast: Groups = field(default_factory=dict)  # shared memory that it reads, as all workers do
     state: SharedVectors = field(default_factory=SharedVectors)  # that it alone reads
@@ -110,25 +110,27 @@ class Worker:
         theirs.close()  # so that the pipe ends when the worker dies
         return cls(process, ours)
 
-    def send(self, place: int, broadcast: Broadcast, shared: Groups, task: Task, trainer: LocalTrainer) -> None:
-        """Send a task, and whatever the worker needs for it and does not have yet.
+    def send(
+        self, index: int, broadcast: Broadcast, shared: Groups, participant: Participant, trainer: LocalTrainer
+    ) -> None:
+        """Send a participant to train, and whatever the worker needs for it and does not have yet.
 
-        place: of the task among the tasks of the round.
+        index: of the participant in the round's order.
         broadcast: what every participant of the round receives.
         shared: the vectors of the broadcast in shared memory.
-        task: the client and its own vectors.
+        participant: the client and its own vectors.
         trainer: trains one client of the run.
         A worker that has died is not an error here: `receive` tells.
         """
         order = Order(
-            client=task.client,
+            client=participant.client,
             lr=broadcast.lr,
             round=broadcast.round,
             trainer=None if self.has_trainer else trainer,
             broadcast=None if self.broadcast is shared else shared,
-            state=self.state.groups if self.state.write({"state": task.state}) else None,
+            state=self.state.groups if self.state.write({"state": participant.state}) else None,
         )
-        self.has_trainer, self.broadcast, self.place = True, shared, place
+        self.has_trainer, self.broadcast, self.index = True, shared, index
         with suppress(ConnectionError):
             self.pipe.send(order)
 
@@ -138,7 +140,7 @@ class Worker:
         Raises EOFError or OSError if the worker has died.
         """
         answer: Delivery | Exception | None = self.pipe.recv()
-        self.ready, self.place = True, None
+        self.ready, self.index = True, None
         if isinstance(answer, Exception):  # perhaps it could not load what it was sent
             self.has_trainer, self.broadcast, self.state = False, {}, SharedVectors()
         if not isinstance(answer, Delivery):
@@ -193,14 +195,14 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted parent ends its workers
     torch.set_num_threads(1)
     keep_freed()
-    server = TaskServer()
+    server = ParticipantServer()
     with suppress(EOFError, ConnectionError):
         pipe.send(None)  # ready
         while True:
             pipe.send(_answer(server, pipe))
 
 
-def _answer(server: TaskServer, pipe: Connection) -> Delivery | Exception:
+def _answer(server: ParticipantServer, pipe: Connection) -> Delivery | Exception:
     try:
         order: Order = pipe.recv()
     except (EOFError, ConnectionError):
@@ -212,12 +214,12 @@ def _answer(server: TaskServer, pipe: Connection) -> Delivery | Exception:
     except DivergenceError as error:
         return error
     except Exception:
-        # of any type, so perhaps one that cannot be pickled: as text, with the place where it happened
+        # of any type, so perhaps one that cannot be pickled: as text, with the traceback
         return RuntimeError(f"client {order.client} failed in a worker process:\n{traceback.format_exc()}")
 
 
-class TaskServer:
-    """Trains clients in a worker process, and keeps what it has been sent for the next task."""
+class ParticipantServer:
+    """Trains clients in a worker process, and keeps what it has been sent for the next one."""
 
     trainer: LocalTrainer
 
@@ -236,7 +238,7 @@ class TaskServer:
             self.state = order.state
         sent, message = self.broadcast["points"], self.broadcast["message"]
         broadcast = Broadcast(sent["start"], message, sent["statistics"], order.lr, order.round)
-        result = train_task(self.trainer, broadcast, Task(order.client, self.state["state"]))
+        result = train_participant(self.trainer, broadcast, Participant(order.client, self.state["state"]))
         points = {"w": result.w, "statistics": result.statistics}
         new = self.result.write({"points": points, "state": result.state, "uploads": result.uploads})
         nothing = torch.empty(0)

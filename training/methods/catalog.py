@@ -10,6 +10,7 @@ from landscape.errors import choose
 from training import settings
 from training.methods.adabest import Extrapolated, Fading
 from training.methods.fedala import AdaptiveStart
+from training.methods.fedcr import EncodingBound, OwnHead
 from training.methods.fedfsa import LayerRadii
 from training.methods.fedgf import GlobalAscent, Interpolated
 from training.methods.fedgloss import ServerSharpness, TrueServerSharpness
@@ -84,7 +85,8 @@ ALGORITHMS: dict[str, Method] = {
         Method("fedsol-nova", ProximalSAM(rho=2.0), PLAIN, Normalised(), "Lee et al. 2024"),
         # made to be personalised afterwards
         Method("fedbabu", NONE, BodyOnly(), Mean(), "Oh et al. 2022"),
-        Method("fedala", NONE, AdaptiveStart(), Mean(), "Zhang et al. 2023"),
+        Method("fedala", NONE, AdaptiveStart(), Mean(), "Zhang et al. 2023a"),
+        Method("fedcr", NONE, OwnHead(), Mean(), "Zhang et al. 2023b", local_loss=EncodingBound()),
         Method("perfedavg", MetaStep(adapt=0.01), PLAIN, Mean(), "Fallah et al. 2020"),
     )
 }
@@ -120,6 +122,7 @@ def find_method(name: str, given: Mapping[str, object] | None = None) -> Method:
         correction=_change(chosen.correction, given, name),
         server=_change(chosen.server, given, name),
         loss_term=None if chosen.loss_term is None else _change(chosen.loss_term, given, name),
+        local_loss=None if chosen.local_loss is None else _change(chosen.local_loss, given, name),
     )
 
 

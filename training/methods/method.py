@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from landscape.layout import Layout
-from training.rules.base import LossTerm, Rule
+from training.rules.base import LocalLoss, LossTerm, Rule
 from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import Correction
 from training.rules.perturbations import Perturbation
@@ -28,6 +28,7 @@ class Method:
     server: Server
     paper: str
     loss_term: LossTerm | None = None  # added to the cross-entropy of the local loss
+    local_loss: LocalLoss | None = None  # in the place of both
 
     @property
     def slots(self) -> dict[str, Rule]:
@@ -37,7 +38,8 @@ class Method:
             "correction": self.correction,
             "server": self.server,
         }
-        return three if self.loss_term is None else {**three, "loss_term": self.loss_term}
+        losses = {"loss_term": self.loss_term, "local_loss": self.local_loss}
+        return three | {slot: rule for slot, rule in losses.items() if rule is not None}
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -59,6 +61,18 @@ class Method:
     def traffic(self) -> tuple[int, int]:
         """Model-sized vectors per participant and round, down and up."""
         return 1 + sum(rule.down for rule in self.rules), 1 + sum(rule.up for rule in self.rules)
+
+    def count_numbers(self, layout: Layout) -> tuple[int, int]:
+        """Count the numbers that a participant is sent in a round, and those that it sends back."""
+        private = self.correction.find_private(layout)
+        shared = layout.size - (0 if private is None else private.stop - private.start)
+        beside = [rule.count_numbers(layout) for rule in self.rules]
+        down, up = self.traffic
+        return down * shared + sum(one for one, _ in beside), up * shared + sum(one for _, one in beside)
+
+    def adapt_network(self, model: nn.Module, *, classes: int, seed: int) -> nn.Module:
+        """Make the network that is trained from the recipe's: the same, unless the method has a loss of its own."""
+        return model if self.local_loss is None else self.local_loss.adapt_network(model, classes=classes, seed=seed)
 
     def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         """Create the vectors of a client that takes part for the first time and is sent `start`."""

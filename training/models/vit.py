@@ -50,11 +50,11 @@ class VisionTransformer(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
-        self.places = nn.Parameter(torch.empty(1, (size // patch) ** 2 + 1, width))
+        self.position_embedding = nn.Parameter(torch.empty(1, (size // patch) ** 2 + 1, width))
         self.blocks = nn.Sequential(*(Block(width, heads, hidden) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
         self.fc = nn.Linear(width, classes)
-        nn.init.trunc_normal_(self.places, std=0.02)
+        nn.init.trunc_normal_(self.position_embedding, std=0.02)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -62,7 +62,7 @@ class VisionTransformer(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         patches = self.patches(images).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1) + self.places
+        tokens = torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1) + self.position_embedding
         return self.fc(self.norm(self.blocks(tokens))[:, 0])  # type: ignore[no-any-return]
 
 

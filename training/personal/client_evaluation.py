@@ -1,32 +1,31 @@
-"""A client by itself: its own test examples, plain training on its own data, and how well models do on it."""
+"""One client by itself: its own test examples, plain training on its own data, and the outputs of models on it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from landscape.errors import choose, whole
 from landscape.layout import Layout
 from landscape.rng import key, numpy_generator
 from training import config
+from training.clients.local_training import DivergenceError, StepGradient, local_step
+from training.clients.trainer import LocalTrainer, put_at_rest
 from training.data import datasets, partition
-from training.data.allocation import Ints
+from training.data.dealing import Ints
 from training.engine.client_tests import draw_by_class_shares
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError, StepGradient, local_step
 from training.engine.saving import restore_state
 from training.engine.state import State
-from training.engine.trainer import LocalTrainer
 from training.methods import catalog
-from training.rules.base import GradientFunction, ModelOutput
+from training.rules.base import ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Correction, Plain
 from training.rules.vectors import head
@@ -36,9 +35,6 @@ from training.storage.run_directory import list_rounds, require_run
 
 MODELS = ("server", "mean", "swa")
 CHUNK = 256  # examples at once: where norm layers go by the batch, what the run's own evaluation has
-GradientOn = Callable[
-    [ClientContext, Tensor, Tensor], GradientFunction
-]  # inputs and targets of one step -> its gradients
 
 
 @dataclass(frozen=True)
@@ -54,15 +50,33 @@ class HeadOnly(Correction):
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What is personalised: a run after one of its rounds, and one of the global models there."""
+    """What is personalised: one of the global models of a run after one of its rounds.
+
+    run: its directory.
+    federation: its data, method and network.
+    state: after that round.
+    model: which global model: server, mean or swa.
+    w: (d,) the weights of that model.
+    statistics: (b,) the running statistics of its norm layers.
+    checkpoint: SHA-256 of the global models at that round.
+    """
 
     run: Path
     federation: Federation
     state: State
-    model: str  # which global model: server, mean or swa
-    w: Tensor  # (d,)
-    statistics: Tensor  # (b,) running statistics of norm layers
-    checkpoint: str  # SHA-256 of the global models at that round
+    model: str
+    w: Tensor
+    statistics: Tensor
+    checkpoint: str
+
+    def find_model(self, client: int) -> Tensor:
+        """The global model as a client has it (d,): with what it keeps to itself, such as FedCR's heads."""
+        private = self.federation.method.correction.find_private(self.federation.trainer.layout)
+        if private is None or client not in self.state.clients:
+            return self.w
+        w = self.w.clone()
+        w[private] = self.state.clients[client]["head"]
+        return w
 
 
 def open_subject(
@@ -75,47 +89,62 @@ def open_subject(
 ) -> Subject:
     """Open a run after one of its rounds.
 
-    run: its directory. round: by default the newest that has an intact checkpoint. model: server, mean or swa.
-    data_root: folder of the data, if not that of the training. on_message: called with damaged checkpoints.
+    run: its directory.
+    round: by default the newest that has an intact checkpoint.
+    model: server, mean or swa.
+    data_root: the folder of the data; by default the one that the recipe names.
+    on_message: called with a sentence for each damaged checkpoint.
     """
     choose("model", model, MODELS)
     recipe = config.load(require_run(run) / "config.toml")[0]
-    found = load_round(run, round) if round is not None else _load_newest(run, on_message)
+    loaded = load_round(run, round) if round is not None else _load_newest(run, on_message)
     if data_root is not None:
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": str(data_root)})})
     federation = Federation(recipe, partition.load(run / "partition.npz"))
     digest = federation.dataset.digest
     if run_directory.read_provenance(run).get("data_digest", digest) != digest:
         raise ValueError(f"{run} was trained on other data than these; name the folder of its own with --data-root")
-    if model not in found.models:
-        there = ", ".join(name for name in MODELS if name in found.models)
-        raise ValueError(f"{run}: no '{model}' model after round {found.round}; there is: {there}")
-    statistics = found.models["swa_statistics" if model == "swa" else "statistics"]
-    sha256 = run_directory.read_meta(run_directory.checkpoint_path(run, found.round))["files"]["global.safetensors"][
-        "sha256"
-    ]
-    return Subject(run, federation, restore_state(found), model, found.models[model], statistics, sha256)
+    if model not in loaded.models:
+        available = ", ".join(name for name in MODELS if name in loaded.models)
+        raise ValueError(f"{run}: no '{model}' model after round {loaded.round}; there is: {available}")
+    if loaded.extra.get("forgotten") and federation.method.correction.find_private(federation.trainer.layout):
+        raise ValueError(
+            f"{run}: the checkpoint of round {loaded.round} no longer holds the heads that clients keep to themselves; "
+            "take the last round, or train with checkpoints.keep_clients=all"
+        )
+    statistics = loaded.models["swa_statistics" if model == "swa" else "statistics"]
+    files = run_directory.read_meta(run_directory.checkpoint_path(run, loaded.round))["files"]
+    sha256 = files["global.safetensors"]["sha256"]
+    return Subject(run, federation, restore_state(loaded), model, loaded.models[model], statistics, sha256)
 
 
 def _load_newest(run: Path, on_message: Callable[[str], object]) -> Checkpoint:
-    found, problems = checkpoint.load_newest(run)
+    newest, problems = checkpoint.load_newest(run)
     for problem in problems:
         on_message(f"damaged, passed over: {problem}")
-    if found is None:
+    if newest is None:
         raise ValueError(f"{run} has no checkpoint yet: train it first")
-    return found
+    return newest
 
 
 def load_round(run: Path, round: int) -> Checkpoint:
-    """Load the checkpoint of a round; ValueError that lists the rounds there are if it has none."""
-    there = run_directory.checkpoint_rounds(run)
-    if round not in there:
-        raise ValueError(f"{run} has no checkpoint of round {round}; there are rounds {list_rounds(there) or 'none'}")
+    """Load the checkpoint of a round; if there is none, the ValueError lists the rounds that have one.
+
+    run: its directory.
+    round: the number of finished rounds.
+    """
+    rounds = run_directory.checkpoint_rounds(run)
+    if round not in rounds:
+        raise ValueError(f"{run} has no checkpoint of round {round}; there are rounds {list_rounds(rounds) or 'none'}")
     return checkpoint.load(run_directory.checkpoint_path(run, round))
 
 
 def sample_clients(federation: Federation, sample: int | None) -> list[int]:
-    """List all clients, or `sample` of them drawn by the run's seed; a larger sample includes a smaller one."""
+    """List all clients, or some of them drawn by the run's seed.
+
+    federation: whose clients.
+    sample: how many, None for all. A larger sample includes a smaller one.
+    """
     if sample is None:
         return list(range(len(federation.client_indices)))
     whole("clients", sample, most=len(federation.client_indices))
@@ -126,6 +155,10 @@ def sample_clients(federation: Federation, sample: int | None) -> list[int]:
 def draw_test_examples(federation: Federation, client: int, *, draw: int = 1000) -> Ints:
     """Draw the indices of a client's own test examples: into the training images of pooled data, else the test images.
 
+    federation: whose data.
+    client: its number.
+    draw: size of the test set where the client has no test examples of its own.
+
     Pooled data: the client's own split. Else by class shares: see `training.engine.client_tests`.
     """
     if federation.tests is not None:
@@ -135,35 +168,35 @@ def draw_test_examples(federation: Federation, client: int, *, draw: int = 1000)
 
 
 def find_largest_draw(federation: Federation, clients: Sequence[int]) -> int:
-    """Find the largest draw that leaves no class short of test examples; beyond it test sets are less skewed.
+    """Find the largest draw for which no class has too few test examples; beyond it test sets are less skewed.
+
+    federation: whose data.
+    clients: those to be tested.
 
     On the digits, ten clients of about three classes, local models have 98.6 % with draw 30 and 75.7 % with 1000.
     """
     dataset = federation.dataset
-    there = np.bincount(dataset.test_labels.numpy(), minlength=dataset.classes)
+    available = np.bincount(dataset.test_labels.numpy(), minlength=dataset.classes)
     fitting = []
     for client in clients:
         own = federation.client_indices[client]
         counts = np.bincount(dataset.train_labels.numpy()[own], minlength=dataset.classes)
         held = counts > 0
-        fitting.append(int((((there[held] + 1) * len(own) - 1) // counts[held]).min()))
+        fitting.append(int((((available[held] + 1) * len(own) - 1) // counts[held]).min()))
     return min(fitting)
 
 
-def read_test_examples(federation: Federation, places: Ints) -> tuple[Tensor, Tensor]:
-    """Read normalised images and labels of test examples, given their indices."""
-    dataset, chosen = federation.dataset, torch.from_numpy(places)
+def read_test_examples(federation: Federation, indices: Ints) -> tuple[Tensor, Tensor]:
+    """Read normalised images and labels of test examples.
+
+    federation: whose data.
+    indices: of the examples, as `draw_test_examples` returns them.
+    """
+    dataset, chosen = federation.dataset, torch.from_numpy(indices)
     images, labels = dataset.test_images, dataset.test_labels
     if federation.tests is not None:
         images, labels = dataset.train_images, dataset.train_labels
     return datasets.normalise(images[chosen], dataset, federation.trainer.dtype), labels[chosen]
-
-
-def read_training_examples(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
-    """Read normalised images and labels of a client's training examples, not augmented."""
-    dataset, chosen = federation.dataset, torch.from_numpy(federation.client_indices[client])
-    images, labels = dataset.train_images[chosen], dataset.train_labels[chosen]
-    return datasets.normalise(images, dataset, federation.trainer.dtype), labels
 
 
 def make_plain_trainer(
@@ -171,22 +204,18 @@ def make_plain_trainer(
     *,
     epochs: int,
     correction: Correction | None = None,
-    model: nn.Module | None = None,
-    mixup: bool = True,
 ) -> LocalTrainer:
     """Make a trainer for plain SGD with the run's batches, momentum, decay, clipping and augmentation.
 
-    epochs: of a client. correction: what keeps a part of the network fixed. model: another network than the run's.
-    mixup: whether the recipe's mixup is applied.
+    federation: the run.
+    epochs: of a client.
+    correction: what keeps a part of the network fixed, if any.
     """
     recipe = federation.recipe
-    augment = recipe.augment if mixup else recipe.augment.model_copy(update={"mixup": 0.0})
     local = recipe.local.model_copy(update={"epochs": whole("epochs", epochs), "steps": None})
     method = dataclasses.replace(catalog.ALGORITHMS["fedavg"], correction=correction or Plain())
-    changed = recipe.model_copy(update={"local": local, "augment": augment})
-    return LocalTrainer(
-        changed, federation.dataset, federation.client_indices, method, model or federation.trainer.model
-    )
+    changed = recipe.model_copy(update={"local": local})
+    return LocalTrainer(changed, federation.dataset, federation.client_indices, method, federation.trainer.model)
 
 
 def train_client(
@@ -198,12 +227,17 @@ def train_client(
     round: int,
     lr: float,
     lr_decay: float = 1.0,
-    gradient_on: GradientOn | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Train a client alone from w; return its weights and running statistics at the end.
+    """Train a client alone.
 
-    round: whose batches are used. lr: learning rate. lr_decay: its factor per epoch.
-    gradient_on: makes the gradients of another loss than cross-entropy.
+    trainer: trains one client of the run.
+    client: its number.
+    w: (d,) the weights to start from.
+    statistics: (b,) running statistics of norm layers to start from.
+    round: whose batches are used.
+    lr: learning rate.
+    lr_decay: its factor per epoch.
+    Returns the client's weights and running statistics at the end.
     """
     context = ClientContext(
         layout=trainer.layout,
@@ -225,33 +259,27 @@ def train_client(
         for step, chosen in enumerate(trainer.draw_batches(client, round)):
             context.lr = lr * lr_decay ** (step // per_epoch)
             batch = trainer.load_batch(chosen, client, round, step)
-            gradient_at = (
-                StepGradient(trainer, context, *batch) if gradient_on is None else gradient_on(context, *batch)
+            w, velocity = local_step(
+                trainer.method, StepGradient(trainer, context, *batch), w, velocity, context, trainer.recipe
             )
-            w, velocity = local_step(trainer.method, gradient_at, w, velocity, context, trainer.recipe)
     if not bool(torch.isfinite(w).all()):
         raise DivergenceError(round + 1, client, context.step, context.lr)
     return w, trainer.read_statistics()
 
 
-@contextmanager
-def put_at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
-    """Put weights and statistics into the trainer's network; gives it in eval mode, without gradients."""
-    with torch.no_grad():
-        trainer.replica.flat.copy_(w)
-        trainer.load_statistics(statistics)
-        try:
-            yield trainer.replica.module.eval()
-        finally:
-            trainer.replica.module.train()
-
-
 def run_model(
     trainer: LocalTrainer, w: Tensor, statistics: Tensor, inputs: Tensor, features: bool = False
 ) -> ModelOutput:
-    """Run a model on examples in eval mode: logits (n, classes) and, if `features`, the penultimate features."""
+    """Run a model on examples in eval mode.
+
+    trainer: whose network.
+    w: (d,) the weights.
+    statistics: (b,) running statistics of norm layers.
+    inputs: (n, ...) normalised images.
+    features: whether to return what enters the classifier as well.
+    """
     with put_at_rest(trainer, w, statistics) as network:
         inputs = inputs.contiguous(memory_format=trainer.format)
-        seen = [trainer.compute_output(network, part, features) for part in torch.split(inputs, CHUNK)]
-    found = [one.features for one in seen if one.features is not None]
-    return ModelOutput(torch.cat([one.outputs for one in seen]), torch.cat(found) if features else None)
+        chunks = [trainer.compute_output(network, chunk, features) for chunk in torch.split(inputs, CHUNK)]
+    entered = [chunk.features for chunk in chunks if chunk.features is not None]
+    return ModelOutput(torch.cat([chunk.outputs for chunk in chunks]), torch.cat(entered) if features else None)

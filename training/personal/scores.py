@@ -1,4 +1,4 @@
-"""How well every client is served: the scores of one way, and how they are kept."""
+"""How well every client is served: the scores of one strategy, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -17,36 +17,53 @@ from training.storage import atomic_files, verified_files
 from training.storage.atomic_files import DamagedError
 
 FORMAT = "personal 1"
+KEYS = {"strategy": "way"}  # in the file, where a field has another name: results of earlier versions stay readable
 
 
 @dataclass(frozen=True)
 class ClientScore:
-    """How often the global model and the personal one are right on a client's test examples."""
+    """How often the global model and the personal one are right on a client's test examples.
+
+    client: its number.
+    examples: of its test set.
+    before: accuracy of the global model.
+    after: accuracy of the personal model.
+    """
 
     client: int
     examples: int
-    before: float  # accuracy of the global model
+    before: float
     after: float
 
 
 @dataclass(frozen=True)
 class PersonalResult:
-    """The accuracy of personal models, client by client, and how they were made."""
+    """The accuracy of personal models, client by client, and how they were made.
 
-    way: str
-    round: int  # rounds finished when the global model was taken
-    model: str  # which global model: server, mean or swa
+    strategy: one of `strategies.STRATEGIES`.
+    round: rounds finished when the global model was taken.
+    model: which global model: server, mean or swa.
+    options: all options of the strategy.
+    sample: how many clients were drawn; None stands for all.
+    checkpoint: SHA-256 of the global models at that round.
+    left_out: clients without test examples, or without a model of their own.
+    clients: the scores of the others.
+    """
+
+    strategy: str
+    round: int
+    model: str
     options: dict[str, Any]
-    sample: int | None  # how many clients were drawn; None is all
-    checkpoint: str  # SHA-256 of the global models at that round
-    left_out: int = 0  # clients without test examples, or without a model of their own
+    sample: int | None
+    checkpoint: str
+    left_out: int = 0
     clients: tuple[ClientScore, ...] = ()
 
     @property
     def file(self) -> str:
-        """The name of its file: one for every way, round, model, sample and set of options."""
-        about = [self.way, self.round, self.model, self.sample, self.options]
-        return f"{self.way}-{hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]}.json"
+        """The name of its file, different for every strategy, round, model, sample and set of options."""
+        about = [self.strategy, self.round, self.model, self.sample, self.options]
+        return f"{self.strategy}-{hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]}.json"
 
     @property
     def mean(self) -> float:
@@ -55,6 +72,7 @@ class PersonalResult:
 
     @property
     def mean_before(self) -> float:
+        """Mean accuracy of the global model over clients."""
         return float(np.mean([score.before for score in self.clients]))
 
     @property
@@ -73,32 +91,43 @@ _RESULT = TypeAdapter(PersonalResult)
 
 
 def save(path: Path, result: PersonalResult) -> None:
-    """Write a result as sealed JSON, in one step."""
+    """Write a result as JSON with a digest; after an interruption the file is complete or absent.
+
+    path: of the file.
+    result: to write.
+    """
     summary = {name: getattr(result, name) for name in ("mean", "std", "worst_tenth", "mean_before")}
-    content = {"format": FORMAT, **dataclasses.asdict(result), "summary": summary}
+    stored = {KEYS.get(name, name): value for name, value in dataclasses.asdict(result).items()}
+    content = {"format": FORMAT, **stored, "summary": summary}
     path.parent.mkdir(exist_ok=True)
     atomic_files.write_atomically(path, verified_files.seal(content).encode())
 
 
 def load(path: Path) -> PersonalResult:
-    """Read a result, if not one byte of it has changed."""
+    """Read a result; DamagedError if a byte of it has changed.
+
+    path: of the file.
+    """
     content = verified_files.read_sealed(path)
     if content.get("format") != FORMAT:
         raise DamagedError(f"{path}: not a personalised evaluation of this version; remove it")
     try:
-        about = {field.name: content[field.name] for field in dataclasses.fields(PersonalResult)}
-        return _RESULT.validate_json(json.dumps(about), strict=True)
+        fields = {field.name: content[KEYS.get(field.name, field.name)] for field in dataclasses.fields(PersonalResult)}
+        return _RESULT.validate_json(json.dumps(fields), strict=True)
     except (KeyError, ValidationError):
         raise DamagedError(f"{path}: not a personalised evaluation; remove it") from None
 
 
 def find_problems(run: Path) -> list[str]:
-    """List what is wrong with the results in a run directory, a line each."""
-    found = []
+    """List the damaged results of a run, a line each.
+
+    run: its directory.
+    """
+    problems = []
     for path in sorted(run.glob("personal/[!.]*.json")):
         try:
             verified_files.require_inside(path, run)
             load(path)
         except DamagedError as error:
-            found.append(str(error))
-    return found
+            problems.append(str(error))
+    return problems

@@ -1,7 +1,8 @@
 """Strategies to serve a client: the global model, one made from it, one of its own.
 
-Each strategy takes a subject and gives a function that predicts for a client. Its keyword arguments are its options,
-with their ranges in the annotations; None means that the run decides (see evaluation.py).
+Every strategy takes a subject, a run after one of its rounds, and returns a function that predicts for a client. Its
+keyword arguments are its options, with ranges and meanings in the annotations; None means that the run decides (see
+evaluation.py).
 """
 
 from __future__ import annotations
@@ -15,20 +16,18 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from landscape.errors import positive, whole
+from landscape.errors import positive
 from training.engine.saving import restore_state
 from training.personal.client_evaluation import (
     HeadOnly,
     Subject,
     load_round,
     make_plain_trainer,
-    read_training_examples,
     run_model,
     train_client,
 )
-from training.personal.fedcr import Bound, FedCR, make_head_trainer
 from training.rules.corrections import BodyOnly, Plain
-from training.settings import Count, Fraction, NonNegative, Positive, Share, Whole
+from training.settings import Count, Fraction, Positive, Share, Whole
 from training.storage import run_directory
 
 TRAINED = {"all": Plain(), "body": BodyOnly(), "head": HeadOnly()}  # part of the network -> what keeps the rest still
@@ -38,8 +37,12 @@ Predict = Callable[[int, Tensor], Tensor | None]  # a client and its inputs -> (
 
 
 def use_global_model(subject: Subject) -> Predict:
-    """Use the global model itself."""
-    return lambda client, inputs: run_model(subject.federation.trainer, subject.w, subject.statistics, inputs).outputs
+    """Use the global model itself.
+
+    subject: a run after one of its rounds.
+    """
+    trainer, statistics = subject.federation.trainer, subject.statistics
+    return lambda client, inputs: run_model(trainer, subject.find_model(client), statistics, inputs).outputs
 
 
 def finetune(
@@ -51,8 +54,12 @@ def finetune(
 ) -> Predict:
     """Use the global model after some epochs of plain SGD on the client's data.
 
-    FedAvg-FT, FedSoL-FT and FedBABU's last step; part "head" is FedFSA's.
-    The batches are those that a next round would have.
+    subject: a run after one of its rounds.
+    epochs: of plain SGD.
+    lr: learning rate.
+    part: of the network that is trained.
+
+    FedAvg-FT, FedSoL-FT and FedBABU's last step; part "head" is FedFSA's. The batches are those of the next round.
     """
     correction = TRAINED[part]
     trainer, rate = (
@@ -61,7 +68,8 @@ def finetune(
     )
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        tuned = train_client(trainer, client, subject.w, subject.statistics, round=subject.state.round, lr=rate)
+        start, round = subject.find_model(client), subject.state.round
+        tuned = train_client(trainer, client, start, subject.statistics, round=round, lr=rate)
         return run_model(trainer, *tuned, inputs).outputs
 
     return predict
@@ -74,7 +82,13 @@ def train_alone(
     lr: Rate = None,
     lr_decay: Annotated[Share, Field(description="factor of the rate per epoch")] = 0.99,
 ) -> Predict:
-    """Use a model that the client trains alone from the run's initial weights; the rate decays every epoch (FedSoL)."""
+    """Use a model that the client trains alone from the run's initial weights; the rate decays every epoch (FedSoL).
+
+    subject: a run after one of its rounds.
+    epochs: of plain SGD.
+    lr: learning rate.
+    lr_decay: its factor per epoch.
+    """
     trainer, rate = make_plain_trainer(subject.federation, epochs=epochs or 0), positive("lr", lr or 0.0)
     start = restore_state(load_round(subject.run, 0))
 
@@ -86,17 +100,20 @@ def train_alone(
 
 
 def use_last_own_model(subject: Subject) -> Predict:
-    """Use the client's model of when it last took part: what the method keeps (FedALA), or a checkpoint (FedFSA)."""
+    """Use the client's model from the last round it took part in: kept by the method (FedALA) or a checkpoint (FedFSA).
+
+    subject: a run after one of its rounds.
+    """
     run, state, trainer = subject.run, subject.state, subject.federation.trainer
     if "personal" in subject.federation.method.client_vectors:
         models, file, keep = {k: own["personal"] for k, own in state.clients.items()}, "clients", "keep_clients"
     else:
-        models, file, keep = _kept_models(run, state.round), "locals", "keep_locals"
+        models, file, keep = _load_kept_models(run, state.round), "locals", "keep_locals"
     if not models:
-        there = [round for round in run_directory.checkpoint_rounds(run) if _has(run, round, file)]
+        rounds = [round for round in run_directory.checkpoint_rounds(run) if _has(run, round, file)]
         raise ValueError(
             f"own: {run} holds no model of any client after round {state.round}; rounds that do: "
-            f"{run_directory.list_rounds(there) or 'none'}. Train with checkpoints.{keep}=all to have them all"
+            f"{run_directory.list_rounds(rounds) or 'none'}. Train with checkpoints.{keep}=all to have them all"
         )
 
     def predict(client: int, inputs: Tensor) -> Tensor | None:
@@ -109,13 +126,13 @@ def use_last_own_model(subject: Subject) -> Predict:
     return predict
 
 
-def _kept_models(run: Path, last: int) -> dict[int, Tensor]:
-    """The newest local model of every client in the checkpoints up to a round."""
-    found: dict[int, Tensor] = {}
+def _load_kept_models(run: Path, last: int) -> dict[int, Tensor]:
+    """Return the newest local model of every client in the checkpoints up to a round."""
+    models: dict[int, Tensor] = {}
     for round in reversed([round for round in run_directory.checkpoint_rounds(run) if round <= last]):
         if _has(run, round, "locals"):
-            found = {**load_round(run, round).locals, **found}
-    return found
+            models = {**load_round(run, round).locals, **models}
+    return models
 
 
 def _has(run: Path, round: int, file: str) -> bool:
@@ -133,60 +150,51 @@ def ask_neighbours(
 ) -> Predict:
     """kNN-Per: lam p_kNN + (1 - lam) softmax(logits), neighbours among the client's data (Marfoq et al. 2022).
 
+    subject: a run after one of its rounds.
+    k: number of neighbours.
+    lam: weight of the neighbours.
+    scale: of squared distances.
+    epochs: of fine-tuning before (FedSoL's table), none in the paper.
+    lr: learning rate of the fine-tuning.
+
     p_kNN weighs the k nearest by exp(-||f_i - f||^2 / (scale F)) in the F penultimate features, as the authors' code
-    does; the paper writes exp(-distance). epochs: of fine-tuning before (FedSoL's table), none in the paper.
+    does; the paper writes exp(-distance).
     """
     federation, rate = subject.federation, positive("lr", lr or 0.0)
     trainer = make_plain_trainer(federation, epochs=epochs) if epochs else federation.trainer
 
     def predict(client: int, inputs: Tensor) -> Tensor:
-        model = subject.w, subject.statistics
+        model = subject.find_model(client), subject.statistics
         if epochs:
             model = train_client(trainer, client, *model, round=subject.state.round, lr=rate)
-        own, labels = read_training_examples(federation, client)
-        seen, known = (run_model(trainer, *model, images, features=True) for images in (inputs, own))
-        assert seen.features is not None
-        assert known.features is not None
-        near = vote(seen.features, known.features, labels, k=k, scale=scale, classes=federation.dataset.classes)
-        return lam * near + (1 - lam) * functional.softmax(seen.outputs, dim=1)
+        own, labels = trainer.read_examples(client)
+        tested, trained = (run_model(trainer, *model, images, features=True) for images in (inputs, own))
+        assert tested.features is not None
+        assert trained.features is not None
+        near = vote(tested.features, trained.features, labels, k=k, scale=scale, classes=federation.dataset.classes)
+        return lam * near + (1 - lam) * functional.softmax(tested.outputs, dim=1)
 
     return predict
 
 
-def vote(features: Tensor, known: Tensor, labels: Tensor, *, k: int, scale: float, classes: int) -> Tensor:
-    """p_kNN (n, classes) of features (n, F) from known ones (m, F); of equally near ones the first in order."""
+def vote(features: Tensor, own: Tensor, labels: Tensor, *, k: int, scale: float, classes: int) -> Tensor:
+    """Compute p_kNN (n, classes); of equally near neighbours the first in order count.
+
+    features: (n, F) of the examples to classify.
+    own: (m, F) features of the client's training examples.
+    labels: (m,) their classes.
+    k: number of neighbours.
+    scale: of squared distances.
+    classes: how many there are.
+    """
     # without matrix products, which cancel where features are nearly equal
-    apart = torch.cdist(features, known, compute_mode="donot_use_mm_for_euclid_dist")
-    near, places = (part[:, :k] for part in apart.sort(dim=1, stable=True))
+    distances = torch.cdist(features, own, compute_mode="donot_use_mm_for_euclid_dist")
+    near, neighbours = (columns[:, :k] for columns in distances.sort(dim=1, stable=True))
     weights = functional.softmax(-near.square() / (scale * features.shape[1]), dim=1)
-    return features.new_zeros(len(features), classes).scatter_add_(1, labels[places], weights)
-
-
-def train_fedcr(
-    subject: Subject,
-    *,
-    rounds: Annotated[Count | None, Field(description="rounds; default: as the run")] = None,
-    epochs: Epochs = None,
-    lr: Rate = None,
-    dim: Annotated[Count, Field(description="size of the encoding")] = 256,
-    beta: Annotated[NonNegative, Field(description="weight of the divergence from the class priors")] = 1e-3,
-    samples: Annotated[Count, Field(description="draws of the noise per step")] = 15,
-    prior: Annotated[Literal["product", "standard"], Field(description="class priors")] = "product",
-    direction: Annotated[
-        Literal["encoder_prior", "prior_encoder"], Field(description="direction of the divergence")
-    ] = "encoder_prior",
-) -> Predict:
-    """FedCR: a federation of its own on the run's clients, network and cohorts (Zhang et al. 2023; see fedcr.py)."""
-    bound = Bound(beta, samples, prior, direction)
-    trained = FedCR.begin(subject.federation, epochs=epochs or 0, lr=lr or 0.0, dim=dim, bound=bound)
-    for _ in range(whole("rounds", rounds or 0)):
-        trained.advance()
-    trainer = make_head_trainer(trained, epochs or 0)
-    return lambda client, inputs: trained.predict(client, trainer, inputs)
+    return features.new_zeros(len(features), classes).scatter_add_(1, labels[neighbours], weights)
 
 
 STRATEGIES: dict[str, Callable[..., Predict]] = {
-    "fedcr": train_fedcr,
     "finetune": finetune,
     "global": use_global_model,
     "knn": ask_neighbours,

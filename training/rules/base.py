@@ -1,10 +1,10 @@
 """What a rule is: the hooks of perturbations, corrections, server rules and loss terms, and when each is called.
 
 A method (`methods.method`) is a perturbation (where the descent gradient is taken), a correction (what is added to it),
-a server rule (how the global model moves) and, for some, a term of the local loss. Vectors live on the last axis, so
-the same arithmetic serves one client (d,) or a stack of clients (C, d). Notation as in the papers: w^t is the point
-sent, w_k where client k ends, D_k = w_k - w^t, a_k the number of gradients in D_k (K without local momentum),
-G = -D / (lr a) the pseudo-gradient.
+a server rule (how the global model moves) and, for some, a term of the local loss or a local loss of its own. Vectors
+live on the last axis, so the same arithmetic serves one client (d,) or a stack of clients (C, d). Notation as in the
+papers: w^t is the point sent, w_k where client k ends, D_k = w_k - w^t, a_k the number of gradients in D_k (K without
+local momentum), G = -D / (lr a) the pseudo-gradient.
 
 Every rule is made by `training.settings.settings`: its fields are the settings of a recipe's [algorithm].
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from landscape.layout import Layout
 from training.rules.context import ClientContext, RoundReport
@@ -68,6 +68,10 @@ class Rule:
         """Compute the server's new vectors after a round, before the model moves."""
         return {}
 
+    def count_numbers(self, layout: Layout) -> tuple[int, int]:
+        """Count the numbers that are sent down and up beside vectors of the model's size."""
+        return 0, 0
+
 
 @dataclass(frozen=True)
 class ModelOutput:
@@ -94,6 +98,38 @@ class LossTerm(Rule, ABC):
         others: the outputs of the reference models on the same batch.
         targets: labels (B,), or shares (B, classes) where labels are mixed.
         """
+
+
+class LocalLoss(Rule, ABC):
+    """A local loss in the place of the cross-entropy of the network's outputs, and the network that it needs."""
+
+    @abstractmethod
+    def adapt_network(self, model: nn.Module, *, classes: int, seed: int) -> nn.Module:
+        """Make the network that is trained from the recipe's, before the first round.
+
+        model: the recipe's network, which is left as it is.
+        classes: outputs of the network.
+        seed: of the run, for the weights of new layers.
+        """
+
+    @abstractmethod
+    def __call__(
+        self, network: nn.Module, inputs: Tensor, targets: Tensor, context: ClientContext, chosen: slice
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the loss that is differentiated, and the one that is reported as the training loss.
+
+        network: as `adapt_network` made it, with the weights where the gradient is taken.
+        inputs, targets: the batch of the step.
+        chosen: the examples of the batch that count; random numbers belong to places in the whole batch.
+        """
+
+    def summarise(self, network: nn.Module, inputs: Tensor, labels: Tensor) -> Vectors:
+        """Compute what a client sends up about its data after local training.
+
+        network: the client's, in eval mode.
+        inputs, labels: the client's training examples, not augmented.
+        """
+        return {}
 
 
 class GradientFunction(Protocol):

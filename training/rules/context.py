@@ -50,6 +50,7 @@ class RoundReport:
     clients: int  # N, all there are
     lr: float
     round: int
+    totals: Vectors = field(default_factory=dict)  # sum over participants of `uploads`, unweighted
 
     @property
     def mean_model(self) -> Tensor:

@@ -40,6 +40,10 @@ class Correction(Rule, ABC):
         """Find the coordinates that never move, not even by weight decay."""
         return None
 
+    def find_private(self, layout: Layout) -> slice | None:
+        """Find the coordinates that every client keeps to itself: they are neither sent nor averaged."""
+        return None
+
 
 @settings
 class Plain(Correction):

@@ -8,6 +8,8 @@
                           digest    SHA-256 of the recipe without the location of the data
                           packages  versions by name;  python  its version
                           data_digest, partition_digest    SHA-256 of the data and of the partition
+                          flops     forward, backward (of one example), per_step, references, ratio (to FedAvg):
+                                    see Flops in training/flops.py; missing where they could not be counted
                           backend   the executor the run was started with, once it is chosen
         status.json       format, state (running, finished or diverged), round (finished rounds when it was written),
                           message (why it diverged), files (name -> bytes and sha256 of the small files, of
@@ -278,8 +280,8 @@ def _read_sealed(path: Path, run: Path, kind: type[_SealedModel]) -> Json:
         kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DamagedError(f"{path}: '{place[:80]}' is not what it should be ({first['msg']})") from None
+        entry = ".".join(str(part) for part in first["loc"])
+        raise DamagedError(f"{path}: '{entry[:80]}' is not valid ({first['msg']})") from None
     return content
 
 

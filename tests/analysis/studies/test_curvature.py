@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from analysis import summary
+from analysis.store import Answer
 from analysis.subjects import Limits, Run
+from landscape.spectrum.krylov_space import random_rows
 from tests.analysis.helpers import ask, dense
 
 
@@ -48,6 +51,38 @@ def test_the_last_round_sharpens_from_where_the_one_before_ended(run: Run, tmp_p
     np.testing.assert_allclose(warm["eigenvalue"], cold["eigenvalue"], rtol=1e-4)
     assert warm["products"][0] == cold["products"][0]
     assert warm["products"][1] < cold["products"][1]
+
+
+def test_the_published_protocol_stands_beside_ours(run: Run, tmp_path: Path) -> None:
+    """Power iteration on the dense Hessian by hand, deflated by projection, from the same random starts."""
+    found = ask("curvature", [run], tmp_path, rounds="last", top=2, published=True)
+    plain = ask("curvature", [run], tmp_path / "plain", rounds="last", top=2)
+    assert not [name for name in plain if str(name).startswith("published")]
+    for name in plain:
+        np.testing.assert_array_equal(found[name], plain[name])
+    theta = run.point(4)
+    H = dense(run, theta, *run.examples("train"))
+    operator = run.objective("train").hessian(theta.to(H.dtype))
+    known: list[torch.Tensor] = []
+    for index in range(2):
+        v = random_rows(operator, 1, 0, "power", index)[0].double()
+        for step in range(1, 21):
+            for other in known:
+                v = v - (v @ other) * other
+            v = v / v.norm()
+            value = v @ H @ v
+            if (H @ v - value * v).norm() <= 1e-3 * value.abs() or step == 20:
+                break
+            v = H @ v
+        known.append(v)
+        assert int(found["published_iterations"][0, index]) == step <= 20
+    among = torch.stack(known) @ H @ torch.stack(known).T  # the best values among both vectors
+    expected = torch.linalg.eigvalsh(among).flip(0)
+    np.testing.assert_allclose(found["published_eigenvalue"][0], expected, rtol=1e-6)
+    assert float(found["published_eigenvalue"][0, 0]) <= float(torch.linalg.eigvalsh(H)[-1]) * (1 + 1e-9)
+    assert summary.numbers(Answer("curvature", "default", {}, {}, found))["lambda_1_published"] == pytest.approx(
+        float(expected[0]), rel=1e-6
+    )
 
 
 def test_test_data_and_limits(run: Run, tmp_path: Path) -> None:

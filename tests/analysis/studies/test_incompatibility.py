@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from torch import Tensor
 
-from analysis.shared import dispersion, friendly, search
+from analysis.shared import dispersion, search
 from analysis.studies import incompatibility as study
 from analysis.subjects import Limits, Own, Run, Subject
 from landscape import Objective
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from landscape.rng import numpy_generator
 from tests.analysis.helpers import ask, check_interruption, check_reading, gradient_at, loss_at, plan
 from training.rules.context import ClientContext
@@ -171,8 +171,8 @@ def test_friends_and_strangers(tmp_path: Path) -> None:
 def test_what_counts_as_friendly() -> None:
     # batch 0 fails to raise its own loss, so what it lowers is no friendly adversary; zero is not lower
     rises = np.asarray([[-1.0, -1.0, -1.0], [-1.0, 2.0, 0.0], [3.0, -1e-9, 1.0]])
-    assert friendly.friendly_rate(rises) == pytest.approx(2 / 6)
-    assert np.isnan(friendly.friendly_rate(np.asarray([[1.0]])))
+    assert dispersion.friendly_rate(rises) == pytest.approx(2 / 6)
+    assert np.isnan(dispersion.friendly_rate(np.asarray([[1.0]])))
 
 
 def test_gap_between_perturbations() -> None:
@@ -211,14 +211,14 @@ def test_standard_errors_of_subsamples(tmp_path: Path) -> None:
         inputs, targets = join(full.subset(24, seed=seed).chunks)
         order = numpy_generator(seed, "order").permutation(24)
         part = full.on(inputs[order], targets[order], population=60)
-        rises.append(friendly.rise_error(part, w, e) ** 2)
-        found = friendly.compare_batches(part.split(8), w, part.gradient(w), search.Search(0.1))
+        rises.append(dispersion.rise_error(part, w, e) ** 2)
+        found = dispersion.compare_batches(part.split(8), w, part.gradient(w), search.Search(0.1))
         gradients.append(study.gradient_error(float(found["client_batch_variance"].values), 8, part) ** 2)
     for squares, values in ((rises, own_rises), (gradients, own_gradients)):
         exact = float(values.var(dim=0).sum()) / 24 * (1 - 24 / 60)
         assert np.std(squares) / math.sqrt(100) < 0.1 * exact
         assert abs(np.mean(squares) - exact) < 4 * np.std(squares) / math.sqrt(100)
-    assert friendly.rise_error(full, w, e) == 0
+    assert dispersion.rise_error(full, w, e) == 0
 
 
 def test_limits(tmp_path: Path) -> None:

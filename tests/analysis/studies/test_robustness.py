@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.shared.corruptions import CORRUPTIONS, corrupt
 from analysis.studies import robustness
 from analysis.subjects import Limits, Own
 from tests.analysis.helpers import ask, check_interruption
+from training.data.corruptions import CORRUPTIONS, corrupt
 from training.settings import build
 
 

@@ -11,7 +11,7 @@ import torch
 from analysis.studies import sharpness
 from analysis.subjects import Limits, Own, Run
 from landscape.geometry.sharpness import KINDS
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from tests.analysis.helpers import ask, check_interruption, check_reading, dense, gradient_at, loss_at
 from training.settings import build
 

@@ -10,7 +10,7 @@ import pytest
 from analysis.studies import training
 from analysis.subjects import Limits, Run
 from tests.analysis.helpers import ask, plan
-from training.engine import recording
+from training import recording
 from training.settings import build
 from training.storage import metrics
 

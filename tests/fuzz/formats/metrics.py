@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-from analysis import summary
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, STOPPED, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes, spoil_value
@@ -26,7 +25,6 @@ class Metrics:
         self.readers = {
             "read": Reader(lambda folder: metrics.read(folder / FINISHED), may_differ=is_beginning),
             "stopped": Reader(lambda folder: metrics.read(folder / STOPPED), may_differ=is_beginning),
-            "summary": Reader(lambda folder: summary.metrics(folder / FINISHED), may_differ=is_beginning),
             "scores": Reader(lambda folder: summaries.find_scores(folder / FINISHED, 10), may_differ=lambda *_: True),
             "check": Reader(check_run, lines=MANY),
             "check stopped": Reader(lambda folder: check_run(folder, STOPPED), lines=MANY),

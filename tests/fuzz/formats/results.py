@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from analysis import exports, runner, store, summary
+from analysis import exports, runner, store
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes
@@ -33,7 +33,6 @@ class Results:
             "piece": Reader(read_piece),
             "read": Reader(lambda folder: store.read(folder / FILE)),
             "verify": Reader(verify),
-            "numbers": Reader(lambda folder: summary.collect([folder / FILE])),
             "check": Reader(check_run, lines=MANY),
             "report": Reader(report_run, lines=MANY),
             "import": Reader(lambda folder: exports.import_goldstein(folder / SURFACE), protected=False),
@@ -44,18 +43,17 @@ class Results:
             return Case("import", {SURFACE: self._surface(rng)})
         if rng.random() < 0.1:
             return self._spoil_piece(rng)
-        reader = rng.choice(("read", "read", "verify", "numbers", "check", "report"))
+        reader = rng.choice(("read", "read", "verify", "check", "report"))
         if rng.random() < 0.4:
             return Case(reader, {FILE: spoil_bytes(rng, self.sound, [self.surface])})
         content = edit(rng, self.sound[: -store.SEAL_SIZE])
         return Case(reader, {FILE: content + store.seal(content)}, forged=True)
 
     def _spoil_piece(self, rng: random.Random) -> Case:
-        seal, sound = self.piece[: runner.SEAL_SIZE], self.piece[runner.SEAL_SIZE :]
         if rng.random() < 0.5:
-            return Case("piece", {self.place: seal + spoil_bytes(rng, sound, [self.sound])})
-        content = edit(rng, sound)
-        return Case("piece", {self.place: runner.seal_piece(*planned(Path()), content) + content}, forged=True)
+            return Case("piece", {self.place: spoil_bytes(rng, self.piece, [self.sound])})
+        content = edit(rng, self.piece[: -store.SEAL_SIZE])
+        return Case("piece", {self.place: content + store.seal(content)}, forged=True)
 
     def _surface(self, rng: random.Random) -> bytes:
         return edit(rng, self.surface) if rng.random() < 0.7 else spoil_bytes(rng, self.surface, [self.sound])

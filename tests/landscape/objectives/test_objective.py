@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from landscape import Objective
-from landscape.objectives.batches import join
+from landscape.losses.batches import join
 from tests.landscape.cases import CASES, make
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from landscape import Objective, eigenpairs
-from landscape.hessian import HessianOperator
+from landscape.curvature.hessian import HessianOperator
 from landscape.runtime import memory
 from landscape.runtime.machine import Memory
 from landscape.runtime.memory import LEDGER, Ledger, allowance, parse_bytes

@@ -15,7 +15,7 @@ def test_cells_are_classes_by_rounds(tmp_path: Path) -> None:
     found = two_methods(tmp_path, "forgetting", forgetting.stored)
     (drawn,) = FIGURE.draw(found.runs, found)
     *panels, bar = drawn.canvas.axes
-    assert [axes.get_title() for axes in panels] == ["fedavg, seed 0", "fedavg, seed 1", "fedasam + SWA"]
+    assert [axes.get_title() for axes in panels] == ["FedAvg, seed 0", "FedAvg, seed 1", "FedASAM + SWA"]
     assert [axes.get_gid() for axes in panels] == ["runs:run_a", "runs:run_b", "runs:run_c"]
     cells = panels[0].get_images()[0].get_array()
     np.testing.assert_allclose(cells.filled(-1), [[0.0, 25.0, 100.0], [50.0, -1, 12.5]])

@@ -21,8 +21,8 @@ def test_accuracy_lies_over_megabytes(tmp_path: Path) -> None:
     (drawn,) = FIGURE.draw(found.runs, found)
     left = drawn.canvas.axes[0]
     lines = {line.get_label(): line for line in left.get_lines()}
-    np.testing.assert_allclose(lines["fedavg"].get_xdata(), [4.0, 8.0, 12.0])  # 2 MB down and up in each round
-    np.testing.assert_allclose(lines["fedavg"].get_ydata(), [7.5, 15.0, 22.5])
+    np.testing.assert_allclose(lines["FedAvg"].get_xdata(), [4.0, 8.0, 12.0])  # 2 MB down and up in each round
+    np.testing.assert_allclose(lines["FedAvg"].get_ydata(), [7.5, 15.0, 22.5])
     assert left.get_xlabel() == "megabytes sent, down and up"
 
 
@@ -55,9 +55,9 @@ def test_seeds_that_never_get_there_are_counted(tmp_path: Path) -> None:
     texts = [text.get_text() for text in drawn.canvas.axes[1].texts]
     assert "1 of 2" in texts
     rows = {(row["algorithm"], row["target"]): row for row in drawn.rows if row["metric"] == "rounds to target"}
-    assert rows["fedavg", 0.2]["mean"] == 2.0  # of the seed that got there
-    assert rows["fedavg", 0.1]["highest"] == 3.0
-    assert rows["fedasam + SWA", 0.2]["mean"] == 1.0  # its average is there before the server's model
+    assert rows["FedAvg", 0.2]["mean"] == 2.0  # of the seed that got there
+    assert rows["FedAvg", 0.1]["highest"] == 3.0
+    assert rows["FedASAM + SWA", 0.2]["mean"] == 1.0  # its average is there before the server's model
 
 
 def _later() -> Answer:

@@ -31,7 +31,7 @@ def test_zero_is_where_the_losses_are_equal(tmp_path: Path) -> None:
     np.testing.assert_allclose(zero.get_paths()[0].vertices[:, 0], 0, atol=1e-9)  # the difference is -2x
     np.testing.assert_allclose(bands.levels, -bands.levels[::-1])
     assert bands.levels[-1] == 2.0
-    assert axes.get_title() == "fedsam minus fedavg"
+    assert axes.get_title() == "FedSAM minus FedAvg"
     assert axes.get_gid() == "runs:tilted"
     values = {(row["x"], row["y"]): row["difference"] for row in drawn.rows}
     assert values[0.5, 0.25] == -1.0
@@ -45,7 +45,7 @@ def test_every_method_has_a_panel_on_one_scale_and_holes_stay_holes(tmp_path: Pa
     (drawn,) = FIGURE.draw(found.runs, found)
     first, second, bar = drawn.canvas.axes
     np.testing.assert_array_equal(first.collections[0].levels, second.collections[0].levels)
-    assert second.get_title() == "fedgloss minus fedavg"
+    assert second.get_title() == "FedGloSS minus FedAvg"
     assert len(second.collections) == 1  # higher everywhere: no line of equal loss
     assert any(np.isnan(row["difference"]) for row in drawn.rows)
     texts = [text.get_text() for text in bar.get_yticklabels()]

@@ -17,7 +17,7 @@ def test_a_panel_for_each_run_is_hidden_with_it(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "local_global", local_global.stored)
     (drawn,) = FIGURE.draw(found.runs, found)
     assert [axes.get_gid() for axes in drawn.canvas.axes] == ["runs:run_a", "runs:run_b", "runs:run_c"]
-    assert [axes.get_title() for axes in drawn.canvas.axes] == ["fedavg, seed 0", "fedavg, seed 1", "fedasam + SWA"]
+    assert [axes.get_title() for axes in drawn.canvas.axes] == ["FedAvg, seed 0", "FedAvg, seed 1", "FedASAM + SWA"]
     own, everyone, whole = drawn.canvas.axes[2].get_lines()[:3]
     np.testing.assert_allclose(own.get_xdata(), [9.0, 6.0])
     np.testing.assert_allclose(everyone.get_xdata(), [90.0, 120.0])

@@ -71,4 +71,4 @@ def test_partitions_differ_by_fill_and_two_runs_have_no_correlation(tmp_path: Pa
     assert [line.get_fillstyle() for line in axes.get_lines() if line.get_gid()] == ["full", "none"]
     assert axes.get_title() == "n = 2: too few or all equal"
     names = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
-    assert names == ["fedavg", "dirichlet_total 100", "dirichlet_total 0.5"]
+    assert names == ["FedAvg", "dirichlet_total 100", "dirichlet_total 0.5"]

@@ -17,16 +17,16 @@ def test_lines_are_percentage_points_over_rounds(tmp_path: Path) -> None:
     (drawn,) = FIGURE.draw(found.runs, found)
     classes, clients, local = drawn.canvas.axes
     lines = {line.get_label(): line for line in classes.get_lines()}
-    np.testing.assert_allclose(lines["fedavg"].get_xdata(), [10])  # nothing to forget before
-    np.testing.assert_allclose(lines["fedavg"].get_ydata(), [-22.5])
+    np.testing.assert_allclose(lines["FedAvg"].get_xdata(), [10])  # nothing to forget before
+    np.testing.assert_allclose(lines["FedAvg"].get_ydata(), [-22.5])
     lines = {line.get_label(): line for line in clients.get_lines()}
-    np.testing.assert_allclose(lines["fedasam + SWA"].get_ydata(), [8.0, 16.0])
+    np.testing.assert_allclose(lines["FedASAM + SWA"].get_ydata(), [8.0, 16.0])
     own, wide = [line for line in local.get_lines() if line.get_gid() == "runs:run_c"]
     np.testing.assert_allclose(own.get_ydata(), [72.0, 56.0])  # mean over the round's participants
     np.testing.assert_allclose(wide.get_ydata(), [24.0, np.nan])
     assert (own.get_linestyle(), wide.get_linestyle()) == ("-", "--")
     names = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
-    assert names == ["fedavg", "fedasam + SWA", "on own training data", "on everyone's data"]
+    assert names == ["FedAvg", "FedASAM + SWA", "on own training data", "on everyone's data"]
 
 
 def test_without_local_models_there_are_two_panels(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_cells_hold_both_sides_of_every_client_and_round(tmp_path: Path) -> None
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["5", "10"]
         assert [tick.get_text() for tick in axes.get_yticklabels()] == ["0", "1", "3"]
         assert axes.get_gid() == f"runs:run_{'abc'[place // 2]}"
-    assert panels[1].get_title() == "fedavg, seed 0: everyone's data"
+    assert panels[1].get_title() == "FedAvg, seed 0: everyone's data"
     assert drawn.canvas.axes[6].get_ylabel() == "largest eigenvalue"
 
 

@@ -27,7 +27,7 @@ def test_seeds_are_a_mean_with_a_band_and_panels_follow_what_is_stored(tmp_path:
     assert band.get_gid() == "runs:run_a run_b"
     assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(8e-3)
     assert [axes.get_yscale() for axes in drawn.canvas.axes] == ["log", "linear", "linear", "linear"]
-    assert [text.get_text() for text in drawn.canvas.legends[0].get_texts()] == ["fedavg", "fedasam + SWA"]
+    assert [text.get_text() for text in drawn.canvas.legends[0].get_texts()] == ["FedAvg", "FedASAM + SWA"]
     assert "rho = 0.05;" in drawn.caption
     assert "2 clients" in drawn.caption
 
@@ -46,5 +46,5 @@ def test_radii_that_differ_are_told_and_a_negative_variance_is_shown(tmp_path: P
     data["radius"][:] = 0.1
     data["rise_dispersion_corrected"][0] = -1e-4
     (drawn,) = FIGURE.draw(found.runs, found)
-    assert "rho = 0.05 (fedavg), 0.1 (fedasam + SWA)" in drawn.caption
+    assert "rho = 0.05 (FedAvg), 0.1 (FedASAM + SWA)" in drawn.caption
     assert drawn.canvas.axes[0].get_yscale() == "symlog"

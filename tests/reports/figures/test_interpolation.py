@@ -43,7 +43,7 @@ def test_lines_of_runs_that_were_compared_are_sorted_by_run_and_kind(tmp_path: P
     assert [first.suffix, second.suffix, between.suffix] == ["", "_1", "_runs"]
     titles = [axes.get_title() for axes in first.canvas.axes[::2]]
     kinds = ["between two clients", "from a client to the global model", "between two rounds"]
-    assert titles == [f"fedavg, {kind}" for kind in kinds]
+    assert titles == [f"FedAvg, {kind}" for kind in kinds]
     names = [text.get_text() for text in first.canvas.legends[0].get_texts()]
     assert names == ["client 0 to client 12, round 10", "client 0 to global, round 10", "round 5 to round 10"]
     colours = [axes.get_lines()[0].get_color() for axes in first.canvas.axes[::2]]
@@ -56,7 +56,7 @@ def test_lines_of_runs_that_were_compared_are_sorted_by_run_and_kind(tmp_path: P
     assert train.get_gid() == clients.texts[0].get_gid() == "runs:run_a"
     loss = between.canvas.axes[0]
     assert loss.get_lines()[0].get_gid() == "runs:run_a run_c"
-    assert [text.get_text() for text in between.canvas.legends[0].get_texts()] == ["fedavg to fedasam + SWA, round 10"]
+    assert [text.get_text() for text in between.canvas.legends[0].get_texts()] == ["FedAvg to FedASAM + SWA, round 10"]
     assert "BatchNorm interpolated, recomputed" not in first.caption
     assert "BatchNorm interpolated" in first.caption
     assert "80 train" in first.caption

@@ -38,7 +38,7 @@ def test_runs_stand_side_by_side_under_their_names(tmp_path: Path) -> None:
     found = two_methods(tmp_path, "personal", personal.stored)
     (drawn,) = FIGURE.draw(found.runs, found)
     names = [tick.get_text() for tick in drawn.canvas.axes[0].get_xticklabels()]
-    assert names == ["fedavg, seed 0", "fedavg, seed 1", "fedasam + SWA"]
+    assert names == ["FedAvg, seed 0", "FedAvg, seed 1", "FedASAM + SWA"]
     assert len({axes.get_ylim() for axes in drawn.canvas.axes}) == 1
 
 

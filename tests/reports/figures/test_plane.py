@@ -46,7 +46,7 @@ def test_models_are_marked_named_and_joined(tmp_path: Path) -> None:
 def test_training_loss_and_test_error_stand_side_by_side(tmp_path: Path) -> None:
     found = read(tmp_path)
     left, right = FIGURE.draw(found.runs, found)[0].canvas.axes
-    assert [axes.get_title() for axes in (left, right)] == ["fedavg: training loss", "fedavg: test error (%)"]
+    assert [axes.get_title() for axes in (left, right)] == ["FedAvg: training loss", "FedAvg: test error (%)"]
     for axes, above in ((left, 1.0), (right, 2.0)):  # the loss, and percent of the error: 1 or 2, + 10 (x + 0.2)
         lines = axes.collections[1]
         for level, path in zip(lines.levels, lines.get_paths(), strict=True):
@@ -87,7 +87,7 @@ def test_a_plane_through_three_runs_is_named_by_methods_and_belongs_to_all(tmp_p
     found = read(tmp_path, models="runs")
     (drawn,) = FIGURE.draw(found.runs, found)
     axes = drawn.canvas.axes[0]
-    assert [text.get_text() for text in axes.texts] == ["fedavg", "fedsam", "fedgloss"]
+    assert [text.get_text() for text in axes.texts] == ["FedAvg", "FedSAM", "FedGloSS"]
     assert axes.get_gid() == "runs:run_a run_b run_c"
     assert "star" not in drawn.caption
 
@@ -118,8 +118,8 @@ def test_runs_that_differ_in_a_setting_are_named_by_it(tmp_path: Path) -> None:
     (drawn,) = FIGURE.draw(found.runs[:1], found)
     for axes in drawn.canvas.axes[:2]:
         assert [text.get_text() for text in axes.texts] == [
-            "fedavg, alpha 0",
-            "fedavg, alpha 0.5",
-            "fedavg, alpha 1000",
+            "FedAvg, alpha 0",
+            "FedAvg, alpha 0.5",
+            "FedAvg, alpha 1000",
         ]
-        assert axes.get_title().startswith("fedavg: ")
+        assert axes.get_title().startswith("FedAvg: ")

@@ -40,7 +40,7 @@ def test_seeds_are_a_mean_with_their_range(tmp_path: Path) -> None:
     assert row["clean_accuracy"] == pytest.approx(67.5)
     assert "range over seeds" in drawn.caption
     names = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
-    assert names == ["fedavg", "fedasam + SWA"]
+    assert names == ["FedAvg", "FedASAM + SWA"]
 
 
 def test_dots_of_two_methods_lie_beside_each_other(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def faces(heights: np.ndarray) -> np.ndarray:
 def test_every_run_is_a_panel_with_its_last_round_on_shared_heights(compared: Collection) -> None:
     (drawn,) = FIGURE.draw(compared.runs, compared)
     first, second, bar = drawn.canvas.axes
-    assert [axes.get_title() for axes in (first, second)] == ["fedavg", "fedsam"]  # the baseline comes first
+    assert [axes.get_title() for axes in (first, second)] == ["FedAvg", "FedSAM"]  # the baseline comes first
     assert [axes.get_gid() for axes in (first, second)] == ["runs:run_a", "runs:run_c"]
     assert first.zaxis.get_gid() == "runs:run_a"
     assert first.get_zlim() == second.get_zlim()
@@ -119,7 +119,7 @@ def test_with_very_many_runs_one_seed_stands_for_a_method(tmp_path: Path) -> Non
     write_answer(tmp_path, surface.stored(names))
     found = read_runs(paths)
     (few,) = FIGURE.draw(found.runs[:9], found)
-    assert few.canvas.axes[0].get_title() == "fedavg, seed 0"
+    assert few.canvas.axes[0].get_title() == "FedAvg, seed 0"
     assert len({row["run"] for row in few.rows}) == 9
     (many,) = FIGURE.draw(found.runs, found)
     assert {row["run"] for row in many.rows} == {"fedavg_0", "fedsam_0"}

@@ -98,7 +98,7 @@ def test_the_head_says_what_was_compared_and_the_numbers_that_matter(paths: list
     page, _ = write(paths, figures=[LINES])
     assert page.texts["h1"] == ["How flat is the minimum? 3 runs on digits"]
     assert (
-        "3 runs of fedavg and fedasam + SWA on digits, dealt out to clients by dirichlet_total 0.5; "
+        "3 runs of FedAvg and FedASAM + SWA on digits, dealt out to clients by dirichlet_total 0.5; "
         "seeds 0 and 1; 3 rounds of training." in page.texts["p"]
     )
     cells = page.texts["td"]

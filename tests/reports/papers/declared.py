@@ -6,12 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from reports.artefact import Artefact, Entry, Grid, Layout, Paper, get_key, list_cells
+from reports.artefacts.plan import plan_paper
+from reports.artefacts.scales import SCALES
 from reports.panels.catalog import PANELS
-from reports.papers.artefact import Artefact, Entry, Grid, Layout, Paper, get_key, list_cells
-from reports.papers.plan import plan_paper
-from reports.papers.published import read_printed
-from reports.papers.scales import SCALES
 from reports.tables.grid import get_place
+from reports.tables.published import read_printed
 from training import config
 
 KEPT = ("checkpoints", "evaluation", "record", "seed")  # what two recipes of the same run may differ in

@@ -179,7 +179,7 @@ def test_final_accuracy_by_method_and_partition(compared: Collection) -> None:
     table = TABLES["accuracy"](compared)
     assert table is not None
     assert [column.group for column in table.columns] == ["digits, dirichlet_total 0.5", "digits, dirichlet_total 100"]
-    assert [line.label for line in table.lines] == ["fedavg", "fedasam + SWA"]
+    assert [line.label for line in table.lines] == ["FedAvg", "FedASAM + SWA"]
     first, second = table.lines
     assert first.runs == ("a0", "a1", "even")
     assert (first.cells[0].mean, first.cells[0].seeds) == (pytest.approx(15.0), 2)
@@ -251,10 +251,10 @@ def test_local_models_on_own_and_on_everyones_data(compared: Collection) -> None
     table = TABLES["local_global"](compared)
     assert table is not None
     assert [(column.group, column.title) for column in table.columns] == [
-        ("fedavg", "λ₁ own"),
-        ("fedavg", "λ₁ everyone"),
-        ("fedasam + SWA", "λ₁ own"),
-        ("fedasam + SWA", "λ₁ everyone"),
+        ("FedAvg", "λ₁ own"),
+        ("FedAvg", "λ₁ everyone"),
+        ("FedASAM + SWA", "λ₁ own"),
+        ("FedASAM + SWA", "λ₁ everyone"),
     ]
     assert [line.label for line in table.lines] == ["1 (class 7)", "3 (class 7)", "mean", "1", "3", "mean"]
     assert [cell.mean for cell in table.lines[0].cells] == pytest.approx([3.0, 30.0, 2.4, 24.0])  # of the first seed

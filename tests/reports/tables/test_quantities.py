@@ -98,10 +98,10 @@ def test_costs_relative_to_the_reference(tmp_path: Path) -> None:
     assert found("gradients", two, one) == pytest.approx(2.0)
     assert math.isnan(found("flops", two, one))
     runs = [replace(run, path=tmp_path / run.name) for run in (one, two)]
-    for run, flops in zip(runs, (300, 400), strict=True):
+    for run, ratio in zip(runs, (1.0, 1.33), strict=True):
         run.path.mkdir()
-        (run.path / "provenance.json").write_text(json.dumps({"flops_per_step": flops}))
-    assert found("flops", runs[1], runs[0]) == pytest.approx(4 / 3)
+        (run.path / "provenance.json").write_text(json.dumps({"flops": {"per_step": 400, "ratio": ratio}}))
+    assert found("flops", runs[1], runs[0]) == pytest.approx(1.33)
 
 
 def test_classes_per_client() -> None:

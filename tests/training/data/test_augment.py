@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from landscape.rng import torch_generator
-from training.data.augment import augment, crop_and_flip, cut, draw, draw_mixup, mix, mixup
+from training.data.augment import augment, crop_and_flip, cut_out, draw, draw_mixup, mix, mixup
 from training.data.datasets import make, normalise
 from training.models import torchvision_shim
 from training.recipe_tables import Augment
@@ -75,8 +75,8 @@ def test_cutout_against_slices(side):
     for image, (row, column) in zip(expected, chosen.centres.tolist(), strict=True):
         top, left = row - side // 2, column - side // 2
         image[:, max(top, 0) : max(top + side, 0), max(left, 0) : max(left + side, 0)] = 0
-    assert torch.equal(cut(images, chosen.centres, side), expected)
-    assert int(cut(images, torch.full((9, 2), 4), 2)[0].eq(0).sum()) == 3 * 4
+    assert torch.equal(cut_out(images, chosen.centres, side), expected)
+    assert int(cut_out(images, torch.full((9, 2), 4), 2)[0].eq(0).sum()) == 3 * 4
 
 
 def test_the_whole_order_crop_flip_normalise_cut():

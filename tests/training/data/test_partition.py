@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betaln
 
-from training.data import allocation
+from training.data import allocation, dealing
 from training.data import partition as module
 from training.data.partition import PARTITIONS, Partition, check, check_settings, load, partition, save, split_client
 
@@ -214,7 +214,7 @@ def test_examples_of_a_class_are_chosen_at_random() -> None:
 def test_a_draw_of_exactly_zero_skips_exhausted_classes() -> None:
     stock, turns = np.array([0, 2, 1]), np.array([0, 1, 0])
     zeros = SimpleNamespace(random=np.zeros)
-    counts = allocation._serve(lambda left: np.tile(1.0 * left, (2, 1)), turns, np.array([2, 1]), stock, zeros)
+    counts = dealing.serve(lambda left: np.tile(1.0 * left, (2, 1)), turns, np.array([2, 1]), stock, zeros)
     assert counts.tolist() == [[0, 1, 1], [0, 1, 0]]
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.training.federations import batches, close, federation, play
+from training.clients.local_training import OWN_STATISTICS
 from training.engine.federation import Federation
 from training.engine.run import train
 from training.engine.saving import restore_state, save_state
-from training.engine.state import OWN_STATISTICS
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.federations import federation
-from training.engine.local_training import StepGradient
+from training.clients.local_training import StepGradient
 from training.executors.stacked import Batch, StackedGradient
 from training.rules.base import LossTerm
 from training.rules.context import ClientContext

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.training.federations import federation, play
-from training.engine.local_training import ClientResult, DivergenceError
+from training.clients.local_training import ClientResult, DivergenceError
 from training.executors import choice
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked

@@ -1,6 +1,7 @@
 """One round, three executors: the same bits from processes, the same numbers to rounding from vmap."""
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -9,13 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.training.federations import COMPOSED, NAMES, batches, close, federation, made_up, play
+from training.clients.local_training import DivergenceError
 from training.engine.federation import Federation
-from training.engine.local_training import DivergenceError
 from training.executors import stacked
 from training.executors.base import Executor
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
+from training.rules.corrections import Plain
 
 EVEN = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot learn
 
@@ -66,8 +68,8 @@ def test_processes_agree_to_the_bit(name: str, workers: Processes) -> None:
 @pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
 def test_vmap_agrees_to_rounding(name: str) -> None:
     fed = build(name, rounds={"participants": 5})
-    if name.startswith("fedala"):
-        with pytest.raises(ValueError, match=r"backend vmap: fedala.* starts every client elsewhere; use serial"):
+    if name.startswith(("fedala", "fedcr")):
+        with pytest.raises(ValueError, match=r"backend vmap: fed.* starts every client elsewhere; use serial"):
             Stacked(fed.trainer)
         return
     assert len({fed.trainer.count_steps(client) for client in fed.draw_cohort(0)}) > 1 or name == "perfedavg"
@@ -95,7 +97,7 @@ def test_vmap_works_in_groups_where_stacks_would_grow_large(monkeypatch: pytest.
     executor = Stacked(fed.trainer)
     groups: list[int] = []
     train = executor._train
-    monkeypatch.setattr(executor, "_train", lambda sent, tasks: groups.append(len(tasks)) or train(sent, tasks))
+    monkeypatch.setattr(executor, "_train", lambda sent, cohort: groups.append(len(cohort)) or train(sent, cohort))
     same(fed, executor, Serial(fed.trainer), tolerance=1e-10)
     assert groups == [2, 2, 1, 2, 2, 1]
 
@@ -169,6 +171,10 @@ def test_the_second_pass_of_sam_leaves_statistics_alone(momentum: float | None) 
 
 
 def test_vmap_refuses_in_words() -> None:
+    fed = federation("fedcr")
+    fed.trainer.method = dataclasses.replace(fed.method, correction=Plain())
+    with pytest.raises(ValueError, match="fedcr has a loss of its own; use serial or processes"):
+        Stacked(fed.trainer)
     with pytest.raises(ValueError, match="BatchNorm statistics cannot be stacked; use serial or processes"):
         Stacked(with_norms().trainer)
     fed = federation()

@@ -23,14 +23,14 @@ from torch import Tensor, nn
 
 from tests.training.federations import federation, play
 from training import config
+from training.clients.local_training import ClientResult, DivergenceError
+from training.clients.trainer import LocalTrainer
 from training.engine.federation import Federation
-from training.engine.local_training import ClientResult, DivergenceError
 from training.engine.run import train
 from training.engine.state import State
-from training.engine.trainer import LocalTrainer
 from training.executors import choice
 from training.executors import processes as processes_module
-from training.executors.base import Broadcast, Executor, Task
+from training.executors.base import Broadcast, Executor, Participant
 from training.executors.processes import ATTEMPTS, Processes
 from training.executors.serial import Serial
 from training.executors.worker import SharedVectors, Worker
@@ -232,10 +232,10 @@ def deadly(classes: int, channels: int, size: int) -> nn.Module:
 
 def kill_when_busy(executor: Processes) -> None:
     """Kill a worker once it has been at work for a moment."""
-    wait_until(lambda: any(worker.place is not None for worker in list(executor._workers)))
+    wait_until(lambda: any(worker.index is not None for worker in list(executor._workers)))
     time.sleep(0.02)
     for worker in list(executor._workers):
-        if worker.place is not None:
+        if worker.index is not None:
             worker.process.kill()
             return
 
@@ -369,21 +369,23 @@ def test_an_aborted_round_leaves_nothing_behind(workers: Processes, monkeypatch:
     workers.assign(fed.trainer)
     wait_for_start(workers, fed)
     start, message = fed.begin().w, fed.method.make_message(fed.begin().w, fed.begin().server)
-    tasks = [Task(client, {"control": torch.zeros_like(start)}) for client in (2, 4, 1, 3, 5, 0, 6)]  # longest first
+    cohort = [
+        Participant(client, {"control": torch.zeros_like(start)}) for client in (2, 4, 1, 3, 5, 0, 6)
+    ]  # longest first
     with monkeypatch.context() as patch:
         patch.setattr(processes_module, "wait", lambda pipes: pipes[:1] if pipes[0].poll(60) else pytest.fail("late"))
-        round = workers.run(Broadcast(start, message, start[:0], lr=0.1, round=0), tasks)
+        round = workers.run(Broadcast(start, message, start[:0], lr=0.1, round=0), cohort)
         assert next(round).client == 2
         round.close()  # type: ignore[attr-defined]
-    assert all(worker.place is not None for worker in workers._workers)  # they went on before the result was read
+    assert all(worker.index is not None for worker in workers._workers)  # they went on before the result was read
     assert digests(fed, 2, workers) == digests(fed, 2, Serial(fed.trainer))
-    assert all(worker.place is None for worker in workers._workers)
+    assert all(worker.index is None for worker in workers._workers)
 
 
 def test_of_several_divergent_clients_the_first_is_named(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     def wait_for_all(pipes: list[Connection]) -> list[Connection]:
         """Let every worker finish, then report the one that was started last."""
-        busy = [worker.pipe for worker in workers._workers if worker.place is not None or not worker.ready]
+        busy = [worker.pipe for worker in workers._workers if worker.index is not None or not worker.ready]
         assert all(pipe.poll(60) for pipe in busy)
         return busy[::-1]
 
@@ -468,9 +470,9 @@ def test_the_last_clients_start_longest_first(workers: Processes, monkeypatch: p
     order: list[int] = []
     send = Worker.send
 
-    def spy(self: Worker, place: int, *others: object) -> None:
-        order.append(place)
-        send(self, place, *others)  # type: ignore[arg-type]
+    def spy(self: Worker, index: int, *others: object) -> None:
+        order.append(index)
+        send(self, index, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Worker, "send", spy)
     play(fed, 1, workers)

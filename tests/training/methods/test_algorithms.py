@@ -21,9 +21,9 @@ from tests.training.federations import (
 )
 from tests.training.papers import global_models
 from training import settings
+from training.clients.local_training import local_step
 from training.config import Recipe
 from training.engine.federation import Federation
-from training.engine.local_training import local_step
 from training.methods import catalog
 from training.methods.method import Method
 from training.rules.context import ClientContext
@@ -73,6 +73,10 @@ VARIANTS = [
     ("perfedavg", {"adapt": 0.5}),
     ("fedala", {"tensors": 1, "share": 0.5, "rate": 5, "threshold": 1e-3}),
     ("fedlesam", {"rho": 0.5}),
+    *(
+        ("fedcr", {"samples": 3, "beta": 0.01, **more})
+        for more in ({}, {"prior": "standard"}, {"direction": "prior_encoder"}, {"eta_g": 0.5})
+    ),
 ]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from landscape.layout import Layout
 from tests.training.federations import federation
-from training.engine.local_training import local_step
+from training.clients.local_training import local_step
 from training.methods import catalog
 from training.methods.fedfsa import list_comparable
 from training.models import networks

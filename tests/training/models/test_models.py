@@ -182,7 +182,7 @@ def test_transformer_against_torchs_encoder_layer():
     inputs = batch("vit_small").double()
     patches = inputs.view(3, 3, 4, 8, 4, 8).permute(0, 2, 4, 1, 3, 5).reshape(3, 16, 192)
     tokens = functional.linear(patches, w["patches.weight"].view(24, 192), w["patches.bias"])
-    x = torch.cat([w["token"].expand(3, 1, 24), tokens], 1) + w["places"]
+    x = torch.cat([w["token"].expand(3, 1, 24), tokens], 1) + w["position_embedding"]
     renamed = {
         "self_attn.in_proj_": "attention.qkv.",
         "self_attn.out_proj.": "attention.out.",

@@ -437,7 +437,7 @@ def test_many_classes_times_many_clients_are_not_counted():
         {"clients": [{"client": "a", "examples": 1, "before": 0.0, "after": 1.0}]},
         {"round": "x"},
         {"options": 3},
-        {"way": ...},
+        {"way": ...},  # the strategy
     ],
 )
 def test_a_made_up_personal_result_is_one_line(run, content):

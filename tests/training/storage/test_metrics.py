@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis import summary
 from training.storage import lock, metrics
 from training.storage.atomic_files import DamagedError
 
@@ -71,7 +70,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_was_changed_is_noticed_by_every_reader(run, damage):
     put(run, *DAMAGES[damage](*lines(run)))
-    for read in (metrics.read, summary.metrics, lambda run: metrics.rewind(run, 1)):
+    for read in (metrics.read, lambda run: metrics.rewind(run, 1)):
         with pytest.raises(DamagedError, match=r"metrics\.jsonl: line \d .*; end the file before it and remove the"):
             read(run)
 

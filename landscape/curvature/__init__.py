@@ -1,0 +1,1 @@
+"""Products with the Hessian and the Gauss-Newton matrix of a loss."""

@@ -1,0 +1,1 @@
+"""Batches of examples, and the sums of a loss over them."""

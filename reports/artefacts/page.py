@@ -1,0 +1,89 @@
+"""One page per paper: its artefacts in the paper's order, each with its caption, numbers and files."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports.artefact import Artefact, NotReproduced, Paper
+from reports.artefacts.plan import can_be_made, list_unreadable
+from reports.artefacts.scales import Scale
+from reports.artefacts.typesetting import FRAGMENTS, Made
+from reports.page.page import HERE as STYLES
+from training.storage.atomic_files import write_atomically
+
+HERE = Path(__file__).parent
+PAGE = "index.html"
+
+
+def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "") -> Path:
+    """Write the page of a paper from the artefacts that were made so far.
+
+    folder: of the paper's artefacts. scale: at which they were made. before: HTML to show before them.
+    """
+    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    made = {one.name: part for one in paper.artefacts if (part := read_part(folder, one)) is not None}
+    text = environment.get_template("paper.html").render(
+        version=version("fl-landscape"),
+        paper=paper,
+        scale=scale,
+        css=Markup((STYLES / "page.css").read_text(encoding="utf-8")),
+        artefacts=[
+            {
+                "name": one.name,
+                "label": describe_name(one.name),
+                "title": one.title,
+                "made": made.get(one.name),
+                "html": Markup(made[one.name].html) if one.name in made else "",
+                "files": _list_files(folder, made.get(one.name)),
+                "why": _explain_absence(paper, one),
+            }
+            for one in paper.artefacts
+        ],
+        done=len(made),
+        before=Markup(before),
+    )
+    path = folder / PAGE
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.encode())
+    return path
+
+
+def read_part(folder: Path, artefact: Artefact) -> Made | None:
+    """Read what the page shows of an artefact; None if it has not been made, or not by this version."""
+    try:
+        content = json.loads((folder / FRAGMENTS / f"{artefact.name}.json").read_text(encoding="utf-8"))
+        return Made(**{**content, "files": tuple(content["files"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def describe_name(name: str) -> str:
+    """Write the name of an artefact as papers do.
+
+    >>> describe_name("table3"), describe_name("figure12")
+    ('Table 3', 'Figure 12')
+    """
+    word = name.rstrip("0123456789")
+    return f"{word.capitalize()} {name.removeprefix(word)}"
+
+
+def _list_files(folder: Path, made: Made | None) -> dict[str, str]:
+    """File endings -> addresses from the page."""
+    if made is None:
+        return {}
+    return {Path(file).suffix[1:]: os.path.relpath(file, folder) for file in made.files}
+
+
+def _explain_absence(paper: Paper, artefact: Artefact) -> str:
+    """Say why an artefact is not on the page."""
+    if isinstance(artefact.shape, NotReproduced):
+        return f"Nothing to reproduce: {artefact.shape.why}."
+    if not can_be_made(paper, artefact):
+        return f"Not made: {', '.join(list_unreadable(paper, artefact))} cannot be read yet."
+    return f"Not made yet: landscape reproduce {paper.key}/{artefact.name}"

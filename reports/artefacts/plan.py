@@ -1,0 +1,192 @@
+"""What artefacts take: their runs, shared wherever the settings agree, and the questions to ask of them.
+
+A run is known by its settings without what it merely keeps (checkpoints, evaluations, records). What it keeps is the
+union of what all artefacts of the paper want of it, so that asking for one artefact first never makes a run useless for
+the next. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from landscape.errors import choose
+from reports.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
+from reports.artefacts.scales import Content, Scale, find_unreadable, scale_settings
+from training.storage import toml
+
+KEPT = ("none", "last", "all")  # how much of local models or clients' vectors is kept, rising
+KEEPS = ("checkpoints.", "evaluation.", "record")  # settings that decide what a run keeps, not what it computes
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run that artefacts need.
+
+    key: of its settings, without what it keeps. content: nested settings of the recipe.
+    questions: asked of it, by (study, name).
+    """
+
+    key: str
+    content: Content
+    questions: Mapping[tuple[str, str], Question] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A question about several runs at once: those of a panel's series, of one seed.
+
+    panel: its place in the figure. name: of the answer. runs: keys of the runs, in the order of the series.
+    """
+
+    panel: int
+    name: str
+    question: Question
+    runs: tuple[str, ...]
+
+
+def read_keys(paper: Paper, cell: Cell, scale: Scale) -> list[str]:
+    """List the keys of a cell's runs, one per seed; none where the data set cannot be read yet."""
+    if find_unreadable(cell.settings):
+        return []
+    return [_make_key(_make_content(paper, cell, scale, seed)) for seed in list_seeds(paper, cell.artefact, scale)]
+
+
+def list_seeds(paper: Paper, artefact: Artefact, scale: Scale) -> tuple[int, ...]:
+    """List the seeds of an artefact's runs at a scale."""
+    return (artefact.seeds or paper.seeds)[: paper.most_seeds.get(scale.name, scale.seeds)]
+
+
+@cache
+def plan_paper(paper: Paper, scale: Scale) -> dict[str, Wanted]:
+    """Plan every run of a paper at a scale, by its key: what it must keep, and what is asked of it."""
+    found: dict[str, Wanted] = {}
+    for artefact in paper.artefacts:
+        for cell in list_cells(paper, artefact):
+            if find_unreadable(cell.settings):
+                continue
+            asked = {(one.study, one.name): one for one in artefact.questions}
+            for seed in list_seeds(paper, artefact, scale):
+                content = _make_content(paper, cell, scale, seed)
+                key = _make_key(content)
+                old = found.get(key, Wanted(key, content))
+                _refuse_another_question(old, asked, artefact)
+                found[key] = Wanted(key, unite_keeps(old.content, content), {**old.questions, **asked})
+    return found
+
+
+def select_runs(paper: Paper, artefacts: Sequence[Artefact], scale: Scale) -> dict[str, Wanted]:
+    """Select the runs of some artefacts, by key; each with the questions of these artefacts only."""
+    plan = plan_paper(paper, scale)
+    found: dict[str, Wanted] = {}
+    for artefact in artefacts:
+        asked = {(one.study, one.name): one for one in artefact.questions}
+        for cell in list_cells(paper, artefact):
+            for key in read_keys(paper, cell, scale):
+                old = found.get(key, replace(plan[key], questions={}))
+                found[key] = replace(old, questions={**old.questions, **asked})
+    return found
+
+
+def list_comparisons(paper: Paper, artefact: Artefact, scale: Scale) -> list[Comparison]:
+    """List the questions of an artefact that compare runs; of each panel the first seed comes first."""
+    if not isinstance(artefact.shape, Layout):
+        return []
+    found = []
+    for place, panel in enumerate(artefact.shape.panels):
+        if panel.question is None:
+            continue
+        keys = [read_keys(paper, cell, scale) for cell in list_cells(paper, artefact) if cell.column is panel]
+        by_seed = list(zip(*keys, strict=True)) if all(keys) else []
+        for number, runs in enumerate(by_seed if panel.every_seed else by_seed[:1]):
+            name = f"{paper.key}-{artefact.name}-{place + 1}" + (f"-{number + 1}" if panel.every_seed else "")
+            found.append(Comparison(place, name, panel.question, runs))
+    return found
+
+
+def list_unreadable(paper: Paper, artefact: Artefact) -> list[str]:
+    """List the printed names of an artefact's data sets that cannot be read yet."""
+    return list(dict.fromkeys(name for cell in list_cells(paper, artefact) if (name := find_unreadable(cell.settings))))
+
+
+def can_be_made(paper: Paper, artefact: Artefact) -> bool:
+    """Whether an artefact is something that runs give, and at least one of its data sets can be read."""
+    if isinstance(artefact.shape, NotReproduced):
+        return False
+    cells = list(list_cells(paper, artefact))
+    return not cells or any(not find_unreadable(cell.settings) for cell in cells)
+
+
+def find_cells(paper: Paper, artefact: Artefact, panel: Panel) -> list[Cell]:
+    """Find the series of a panel."""
+    return [cell for cell in list_cells(paper, artefact) if cell.column is panel]
+
+
+def _make_content(paper: Paper, cell: Cell, scale: Scale, seed: int) -> Content:
+    content = scale_settings(cell.settings, scale, get_usual_lr(paper))
+    return {**content, "seed": seed}
+
+
+def get_usual_lr(paper: Paper) -> float:
+    """Return the paper's usual local rate."""
+    lr = paper.settings.get("local.lr", 0.01)
+    assert isinstance(lr, float)
+    return lr
+
+
+def _make_key(content: Content) -> str:
+    flat = {key: value for key, value in toml.flatten(content) if not key.startswith(KEEPS)}
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def unite_keeps(one: Content, other: Content) -> Content:
+    """Unite what two recipes of the same run keep: the more of each."""
+    flat = dict(toml.flatten(one))
+    for key, value in toml.flatten(other):
+        if key not in flat:
+            flat[key] = value
+        elif key in ("checkpoints.every", "evaluation.every"):
+            flat[key] = math.gcd(flat[key], value)
+        elif key == "evaluation.last":
+            flat[key] = max(flat[key], value)
+        elif key in ("checkpoints.keep_locals", "checkpoints.keep_clients"):
+            flat[key] = max(flat[key], value, key=KEPT.index)
+        elif key == "record":
+            flat[key] = list(dict.fromkeys([*flat[key], *value]))
+        elif key.startswith("evaluation."):
+            flat[key] = flat[key] or value
+    united: Content = {}
+    for key, value in flat.items():
+        toml.set_key(united, key, value)
+    return united
+
+
+def _refuse_another_question(run: Wanted, asked: Mapping[tuple[str, str], Question], artefact: Artefact) -> None:
+    """Refuse two questions of one study and name with different settings: their answers would share a file."""
+    for place, question in asked.items():
+        if run.questions.get(place, question) != question:
+            raise ValueError(
+                f"{artefact.name}: question '{question.name}' of {question.study} has other settings elsewhere; "
+                "give it another name"
+            )
+
+
+def select_artefacts(papers: Mapping[str, Paper], wanted: str) -> list[tuple[Paper, Artefact]]:
+    """Select artefacts by PAPER or PAPER/ARTEFACT, or "all"; ValueError with the nearest name where there is none."""
+    if wanted == "all":
+        return [(paper, one) for paper in papers.values() for one in paper.artefacts]
+    key, slash, name = wanted.partition("/")
+    paper = papers[choose("paper", key, papers)]
+    return [(paper, paper.find(name))] if slash else [(paper, one) for one in paper.artefacts]
+
+
+def group_by_paper(chosen: Iterable[tuple[Paper, Artefact]]) -> list[tuple[Paper, list[Artefact]]]:
+    """Group artefacts by their paper, in order."""
+    found: dict[str, tuple[Paper, list[Artefact]]] = {}
+    for paper, artefact in chosen:
+        found.setdefault(paper.key, (paper, []))[1].append(artefact)
+    return list(found.values())

@@ -1,0 +1,195 @@
+"""The three scales of an experiment: `digits` in minutes, `small` on a laptop overnight, `full` as published.
+
+A scale turns published settings into those of a run that fits. It changes data, model, sizes and lengths, never the
+method or its radii; `describe_changes` says what was changed, for captions. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from landscape.errors import choose
+from reports.artefact import Settings
+from training.storage import toml
+
+Content = dict[str, Any]  # the nested settings of a recipe
+
+# data sets of the papers that cannot be read yet, and what they are called
+UNREADABLE = {
+    "tiny_imagenet": "Tiny-ImageNet",
+    "cinic10": "CINIC-10",
+    "pathmnist": "PathMNIST",
+    "tissuemnist": "TissueMNIST",
+    "dbpedia": "DBpedia-14",
+    "landmarks": "Landmarks-User-160k",
+    "cityscapes": "Cityscapes",
+    "idda": "IDDA",
+}
+CLASSES = {"cifar100": 100, "tiny_imagenet": 200}  # of data sets with other than ten
+DIGITS_LR = 0.1  # the embedded digits learn well with it, without momentum
+SMALL_LR = 0.05  # the least rate of plain SGD that gets anywhere in a few hundred rounds
+# twenty classes in five superclasses, hard enough that methods differ
+TWENTY = {"name": "synthetic", "classes": 20, "examples": 2000, "separation": 3.0}
+DEEP = {"name": "mlp", "hidden": [32, 32, 32, 32, 32]}  # six layers, as many as a choice of five layers needs
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """A size of experiments.
+
+    about: in one line. seeds: how many of the published ones are run; None: all.
+    change: turns the nested published settings, with the paper's usual rate, into those of a run.
+    """
+
+    name: str
+    about: str
+    seeds: int | None
+    change: Callable[[Content, float], Content]
+
+
+def find_scale(name: str) -> Scale:
+    """Return the scale of a name; ValueError with the nearest where there is none."""
+    return SCALES[choose("scale", name, SCALES)]
+
+
+def scale_settings(settings: Settings, scale: Scale, usual_lr: float) -> Content:
+    """Turn published settings into the nested settings of a run.
+
+    settings: by dotted keys. usual_lr: the paper's own rate, to which a swept rate keeps its ratio.
+    """
+    content: Content = {}
+    for key, value in settings.items():
+        toml.set_key(content, key, copy.deepcopy(value))
+    return scale.change(content, usual_lr)
+
+
+def find_unreadable(settings: Settings) -> str:
+    """Return the printed name of the data set if it cannot be read yet; else an empty text."""
+    data = settings.get("data")
+    name = settings.get("data.name", data.get("name") if isinstance(data, Mapping) else None)
+    return UNREADABLE.get(str(name), "")
+
+
+def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
+    data, partition = content.setdefault("data", {}), content.setdefault("partition", {})
+    rounds, local = content.setdefault("rounds", {}), content.setdefault("local", {})
+    published = str(data.get("name"))
+    classes = CLASSES.get(published, 10)
+    pooled = {"pooled": data["pooled"]} if "pooled" in data else {}
+    content["data"] = {**(TWENTY if classes > 10 else {"name": "digits"}), **pooled}
+    content["model"] = _choose_digits_model(content.get("model", {}))
+    if partition.get("clients", 1) > 1:
+        partition["clients"] = max(partition["clients"] // 5, 10)
+        rounds["participants"] = min(max(round(0.4 * rounds.get("participants", 5)), 3), partition["clients"])
+    if "classes_per_client" in partition and classes > 10:
+        partition["classes_per_client"] = max(round(partition["classes_per_client"] * 20 / classes), 1)
+    if partition.get("name") == "dirichlet_by_class":
+        partition["min_size"] = 2
+    if partition.get("name") == "pachinko":
+        partition["coarse"] = [fine // 4 for fine in range(20)]
+    augment = content.get("augment", {})
+    if augment:  # a quarter of the side of 32 pixels; mirrored digits are other digits
+        content["augment"] = {
+            "padding": augment.get("padding", 0) // 4,
+            "cutout": augment.get("cutout", 0) // 4,
+            "mixup": augment.get("mixup", 0.0),
+        }
+    local["batch_size"] = min(local.get("batch_size", 64), 16)
+    local["epochs"] = math.ceil(math.log2(local.get("epochs", 1) + 1))  # 1, 2, 5, 10 -> 1, 2, 3, 4
+    wanted = DIGITS_LR * (1 - local.get("momentum", 0.0)) * local.get("lr", usual_lr) / usual_lr
+    _shorten(content, max(round(10 * math.log10(rounds.get("count", 10))), 10), wanted)
+    return content
+
+
+def _choose_digits_model(model: Content) -> Content:
+    """Choose a network for 8x8 images that stands in for a published one."""
+    name = str(model.get("name"))
+    if name.startswith(("resnet", "wrn", "mobilenet")):
+        return dict(DEEP)
+    if name.startswith("vgg"):
+        return {"name": "mlp", "hidden": [64, 64]}
+    if name.startswith("vit"):
+        return {"name": "vit_small", "patch": 2, "width": 32, "depth": 2, "heads": 2, "hidden": 64}
+    return {"name": "digits_cnn"}
+
+
+def _shrink_to_laptop(content: Content, usual_lr: float) -> Content:
+    data, rounds, local = (content.setdefault(table, {}) for table in ("data", "rounds", "local"))
+    if data.get("name") not in ("cifar10", "fashion_mnist"):
+        classes = CLASSES.get(str(data.get("name")), 10)
+        content["data"] = {"name": "fashion_mnist", **({"pooled": data["pooled"]} if "pooled" in data else {})}
+        partition = content.get("partition", {})
+        if "classes_per_client" in partition and classes > 10:
+            partition["classes_per_client"] = max(round(partition["classes_per_client"] * 10 / classes), 1)
+        if partition.get("name") == "pachinko":
+            partition |= {"name": "dirichlet_total", "alpha": 0.5}
+            partition.pop("beta", None)
+    if str(content.get("model", {}).get("name")).startswith(("resnet", "wrn", "mobilenet", "vgg", "vit")):
+        content["model"] = {"name": "lenet64"}
+    local["epochs"] = min(local.get("epochs", 1), 2)
+    lr = local.get("lr", usual_lr)
+    wanted = lr if local.get("momentum", 0.0) else max(SMALL_LR / usual_lr, 1.0) * lr
+    _shorten(content, min(rounds.get("count", 10), 300), wanted)
+    return content
+
+
+def _shorten(content: Content, count: int, lr: float) -> None:
+    """Shorten a run to `count` rounds at the rate `lr`, and everything that is counted in rounds with it."""
+    rounds, local = content["rounds"], content["local"]
+    share = count / rounds.get("count", count)
+    old_lr = local.get("lr", lr)
+    local["lr"], rounds["count"] = lr, count
+    if "lr_decay" in local:
+        local["lr_decay"] = local["lr_decay"] ** (1 / share)
+    algorithm = content.get("algorithm", {})
+    if algorithm.get("warmup"):
+        algorithm["warmup"] = max(round(algorithm["warmup"] * share), 1)
+    swa = content.get("swa")
+    if swa:
+        swa["cycle"] = 1 if swa.get("cycle", 10) == 1 else max(round(swa.get("cycle", 10) * share), 2)
+        swa["lr_end"] = swa.get("lr_end", 1e-4) * lr / old_lr
+    evaluation, checkpoints = content.setdefault("evaluation", {}), content.setdefault("checkpoints", {})
+    evaluation["every"] = max(round(evaluation.get("every", 1) * share), 1)
+    evaluation["last"] = min(max(round(evaluation.get("last", 10) * share), 3), count)
+    checkpoints["every"] = min(max(round(checkpoints.get("every", count / 4 / share) * share), 1), count)
+
+
+SCALES: dict[str, Scale] = {
+    scale.name: scale
+    for scale in (
+        Scale("digits", "embedded 8x8 digits and a synthetic set of 20 classes, minutes", 2, _shrink_to_digits),
+        Scale("small", "Fashion-MNIST and CIFAR-10, a few hundred rounds, hours", 2, _shrink_to_laptop),
+        Scale("full", "as published", None, lambda content, usual_lr: content),
+    )
+}
+
+
+def describe_changes(settings: Settings, scale: Scale, usual_lr: float) -> list[str]:
+    """Say what a scale changed in published settings: "data cifar10 -> digits", "rounds 10000 -> 20"."""
+    published: Content = {}
+    for key, value in settings.items():
+        toml.set_key(published, key, copy.deepcopy(value))
+    after = scale_settings(settings, scale, usual_lr)
+    watched = {
+        "data.name": "data",
+        "model.name": "model",
+        "partition.clients": "clients",
+        "rounds.participants": "participants",
+        "rounds.count": "rounds",
+        "local.epochs": "local epochs",
+        "local.lr": "rate",
+    }
+    old, new = dict(toml.flatten(published)), dict(toml.flatten(after))
+    return [
+        f"{word} {_format(old[key])} → {_format(new[key])}"
+        for key, word in watched.items()
+        if key in old and key in new and old[key] != new[key]
+    ]
+
+
+def _format(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

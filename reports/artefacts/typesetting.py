@@ -1,0 +1,204 @@
+"""Make one artefact from the runs that are there: the table or figure in the paper's shape, and its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from analysis import store
+from analysis.store import Answer
+from reports.artefact import Artefact, Cell, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
+from reports.artefacts.plan import get_usual_lr, list_comparisons, read_keys
+from reports.artefacts.scales import Scale, describe_changes, find_unreadable
+from reports.figure import Drawing
+from reports.figure import save as save_drawing
+from reports.inputs.runs import Run, read_runs
+from reports.panels.layout import draw_layout
+from reports.plotting.svg import inline_svg
+from reports.tables import table as tables
+from reports.tables import typeset
+from reports.tables.grid import make_grid
+from reports.tables.published import read_printed
+from reports.tables.table import Column, Line, Table
+from training.storage.atomic_files import write_atomically
+
+FRAGMENTS = "parts"  # folder of what the page is put together from
+
+
+@dataclass(frozen=True)
+class Made:
+    """An artefact that was made.
+
+    files: the first one is for people to open. caption: what it shows and what was scaled down. html: for the page.
+    missing: what is not final: unfinished or absent runs.
+    """
+
+    name: str
+    title: str
+    files: tuple[str, ...]
+    caption: str
+    html: str
+    missing: str = ""
+
+
+def make_artefact(
+    paper: Paper,
+    artefact: Artefact,
+    scale: Scale,
+    paths: Mapping[str, Path],
+    folder: Path,
+    *,
+    formats: Sequence[str],
+    bold: str = "clear",
+) -> Made:
+    """Make a table or figure, and keep what the paper's page shows of it.
+
+    paths: directories of runs by key. folder: of the paper. formats: of figures. bold: what tables set bold.
+    """
+    finder = RunFinder(paper, artefact, scale, paths)
+    caption = write_caption(paper, artefact, scale)
+    shape = artefact.shape
+    if isinstance(shape, Layout):
+        made = _draw(finder, shape, folder, formats, caption)
+    elif isinstance(shape, Grid):
+        made = _tabulate(finder, shape, folder, bold, caption)
+    else:
+        assert isinstance(shape, Facts)
+        made = _save_table(artefact, make_facts(artefact, shape), folder, caption)
+    made = replace(made, missing=finder.describe_missing())
+    part = folder / FRAGMENTS / f"{artefact.name}.json"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(part, json.dumps(asdict(made)).encode())
+    return made
+
+
+def write_caption(paper: Paper, artefact: Artefact, scale: Scale) -> str:
+    """Write what an artefact shows, what was scaled down, and what the paper leaves open."""
+    changes: dict[str, None] = {}
+    for cell in list_cells(paper, artefact):
+        if not find_unreadable(cell.settings):
+            changes |= dict.fromkeys(describe_changes(cell.settings, scale, get_usual_lr(paper)))
+    scaled = f"Scaled down: {'; '.join(changes)}." if changes else ""
+    note = getattr(artefact.shape, "note", "")
+    return " ".join(one for one in (f"{artefact.title}.", note, artefact.note, scaled) if one)
+
+
+class RunFinder:
+    """Finds the runs of a cell or series among those on disk, with the answers of the artefact's questions alone."""
+
+    def __init__(self, paper: Paper, artefact: Artefact, scale: Scale, paths: Mapping[str, Path]):
+        self.paper, self.artefact, self.scale, self.paths = paper, artefact, scale, paths
+        self.cells = {(id(cell.row), id(cell.column)): cell for cell in list_cells(paper, artefact)}
+        self.runs = self._read()
+
+    def _read(self) -> dict[str, Run]:
+        keys = {key for cell in self.cells.values() for key in read_keys(self.paper, cell, self.scale)}
+        there = {key: self.paths[key] for key in keys if key in self.paths and self.paths[key].exists()}
+        names: dict[str, list[str]] = {}
+        for question in self.artefact.questions:
+            names.setdefault(question.study, []).append(question.name)
+        collection = read_runs(list(dict.fromkeys(there.values()))).keep(names) if there else None
+        by_path = {run.path: run for run in collection.runs} if collection is not None else {}
+        return {key: by_path[path] for key, path in there.items() if path in by_path}
+
+    def find(self, row: Entry, column: Entry | Panel) -> list[Run]:
+        """Find the runs of a cell or series, one per seed; none where it is empty or has not been run."""
+        cell = self.cells.get((id(row), id(column)))
+        keys = [] if cell is None else read_keys(self.paper, cell, self.scale)
+        return [self.runs[key] for key in keys if key in self.runs]
+
+    def explain_lack(self, row: Entry, column: Entry | Panel) -> str:
+        """Say why a cell or series has no runs."""
+        cell: Cell | None = self.cells.get((id(row), id(column)))
+        if cell is None:
+            return ""
+        unreadable = find_unreadable(cell.settings)
+        return f"{unreadable} cannot be read yet" if unreadable else "not run"
+
+    def describe_missing(self) -> str:
+        """Say how many runs of the artefact are not final."""
+        keys = {key for cell in self.cells.values() for key in read_keys(self.paper, cell, self.scale)}
+        lines = []
+        absent = len(keys - set(self.runs))
+        unfinished = sum(run.progress.state == "unfinished" for run in self.runs.values())
+        lines += [f"{absent} of {len(keys)} runs are missing"] if absent else []
+        lines += [f"{unfinished} of {len(keys)} runs are unfinished"] if unfinished else []
+        return "; ".join(lines)
+
+    def find_answer(self, panel: Panel) -> Answer | None:
+        """Find the answer that compares the runs of a panel."""
+        shape = self.artefact.shape
+        assert isinstance(shape, Layout)
+        place = next(place for place, one in enumerate(shape.panels) if one is panel)
+        return next(iter(self.read_answers(place)), None)
+
+    def read_answers(self, place: int) -> list[Answer]:
+        """Read the answers that compare the runs of a panel, one per seed, as far as they are there.
+
+        place: of the panel in its figure.
+        """
+        found = []
+        for compared in list_comparisons(self.paper, self.artefact, self.scale):
+            if compared.panel == place and all(key in self.paths for key in compared.runs):
+                folder = self.paths[compared.runs[0]].parent / "analysis" / compared.question.study
+                path = folder / f"{compared.name}.h5"
+                found += [store.read(path)] if path.exists() else []
+        return found
+
+
+def _draw(finder: RunFinder, layout: Layout, folder: Path, formats: Sequence[str], caption: str) -> Made:
+    artefact = finder.artefact
+    drawing: Drawing = draw_layout(
+        artefact.name,
+        artefact.title,
+        layout,
+        lambda panel, series: finder.find(series, panel),
+        finder.find_answer,
+        lacking=lambda panel, series: finder.explain_lack(series, panel),
+    )
+    kinds = list(dict.fromkeys(("svg", *formats)))
+    files = save_drawing(drawing, folder, artefact.name, kinds)
+    text = f"{caption} {drawing.caption}".strip()
+    html = inline_svg(files[0].read_text(encoding="utf-8"), artefact.name, text)
+    return Made(artefact.name, artefact.title, tuple(map(str, files)), text, html)
+
+
+def _tabulate(finder: RunFinder, grid: Grid, folder: Path, bold: str, caption: str) -> Made:
+    artefact, full = finder.artefact, finder.scale.name == "full"
+    printed = read_printed(f"{finder.paper.key}/{artefact.name}")
+    table = make_grid(
+        artefact.name,
+        artefact.title,
+        grid,
+        finder.find,
+        printed=printed,
+        beside=full,
+        bold=bold,
+        lacking=finder.explain_lack,
+    )
+    return _save_table(artefact, table, folder, caption)
+
+
+def _save_table(artefact: Artefact, table: Table, folder: Path, caption: str) -> Made:
+    whole = replace(
+        table, note=" ".join(one for one in (caption.removeprefix(f"{artefact.title}. "), table.note) if one)
+    )
+    files = typeset.save(whole, folder)
+    return Made(
+        artefact.name,
+        artefact.title,
+        tuple(str(files[kind]) for kind in ("markdown", "latex", "csv")),
+        caption,
+        typeset.render(whole, "html"),
+    )
+
+
+def make_facts(artefact: Artefact, facts: Facts) -> Table:
+    """Make a table of texts, such as settings or sizes."""
+    columns = tuple(Column(heading) for heading in facts.headings[1:])
+    lines = tuple(
+        Line(row[0], (), tuple(tables.Cell(missing=text, ranked=False) for text in row[1:])) for row in facts.rows
+    )
+    return Table(artefact.name, "", artefact.title, "", facts.headings[0], columns, lines, bold="plain")

@@ -1,0 +1,165 @@
+"""Judge every finding by the runs of a scale, and write the verdicts as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from reports.artefact import Panel, list_cells
+from reports.artefacts.plan import get_usual_lr
+from reports.artefacts.scales import Scale, describe_changes
+from reports.artefacts.typesetting import RunFinder
+from reports.findings.catalog import FINDINGS
+from reports.findings.experiments import PAPER
+from reports.findings.finding import Evidence, Finding, Place, Verdict
+from reports.inputs.runs import Run
+from training.storage.atomic_files import write_atomically
+
+# the experiments of a data set: name of a finding's experiment -> artefact of the findings; the first is `methods`
+SETTINGS: dict[str, Mapping[str, str]] = {
+    "main": {name: name for name in ("methods", "admm", "ablation", "selection", "personal")},
+    "CIFAR-10": {"methods": "cifar10"},
+}
+HEADS = ("claim", "where", "data", "verdict", "effect", "what was compared")
+READING = (
+    "An effect is positive where it goes the way of the claim; in brackets stands its 95 % interval over seeds. "
+    "Confirmed and refuted: the whole interval lies on one side of zero."
+)
+COMPARED = {"methods": "basin"}  # experiment -> artefact whose panels compare its runs
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A finding with its verdict on one data set; scaled: what is smaller than in the paper."""
+
+    finding: Finding
+    data: str
+    verdict: Verdict
+    scaled: str
+
+
+def judge_all(scale: Scale, paths: Mapping[str, Path]) -> list[Judged]:
+    """Judge every finding on every data set of a scale.
+
+    paths: directories of runs by key, as `reports.artefacts.experiments.find_runs` gives them.
+    """
+    found = []
+    for setting, experiments in SETTINGS.items():
+        if setting != "main" and scale.name == "digits":  # the digits would stand in for both
+            continue
+        data = setting if setting != "main" else "digits" if scale.name == "digits" else "Fashion-MNIST"
+        evidence = {name: gather(artefact, scale, paths) for name, artefact in experiments.items()}
+        for finding in FINDINGS.values():
+            if finding.experiment in evidence:
+                verdict = finding.judge(evidence[finding.experiment])
+                found.append(Judged(finding, data, verdict, describe_scale(experiments[finding.experiment], scale)))
+    return found
+
+
+def gather(artefact: str, scale: Scale, paths: Mapping[str, Path]) -> Evidence:
+    """Gather the runs of an experiment, with the answers that compare them."""
+    chosen = PAPER.find(artefact)
+    finder = RunFinder(PAPER, chosen, scale, paths)
+    runs: dict[Place, list[Run]] = {}
+    for cell in list_cells(PAPER, chosen):
+        column = cell.column.title if isinstance(cell.column, Panel) else cell.column.label
+        runs[cell.row.label, column] = finder.find(cell.row, cell.column)
+    compared = {}
+    if artefact in COMPARED:
+        name = COMPARED[artefact]
+        compared[name] = RunFinder(PAPER, PAPER.find(name), scale, paths).read_answers(0)
+    return Evidence(runs, compared)
+
+
+def describe_scale(artefact: str, scale: Scale) -> str:
+    """Say what is smaller than in the papers: the data set and network, and what the scale changed."""
+    cell = next(list_cells(PAPER, PAPER.find(artefact)))
+    changes = describe_changes(cell.settings, scale, get_usual_lr(PAPER))
+    base = (
+        f"{cell.settings.get('data.name')}, {cell.settings.get('model.name')}, {cell.settings['rounds.count']} rounds"
+    )
+    return f"{base}; {'; '.join(changes)}" if changes else base
+
+
+def write_findings(judged: list[Judged], folder: Path) -> list[Path]:
+    """Write the verdicts as Markdown, CSV and JSON into a folder; returns the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"findings.md": to_markdown(judged), "findings.csv": to_csv(judged), "findings.json": to_json(judged)}
+    paths = []
+    for name, text in texts.items():
+        write_atomically(folder / name, text.encode())
+        paths.append(folder / name)
+    return paths
+
+
+def describe_effect(verdict: Verdict) -> str:
+    """Write the effect with its interval: "+0.52 [0.31, 0.73] points, 5 seeds"."""
+    if not math.isfinite(verdict.effect):
+        return "not measured"
+    interval = f" [{verdict.low:+.3g}, {verdict.high:+.3g}]" if math.isfinite(verdict.low) else ""
+    seeds = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
+    return f"{verdict.effect:+.3g}{interval} {verdict.unit}, {seeds}"
+
+
+def to_markdown(judged: list[Judged]) -> str:
+    """Write the verdicts as a Markdown table: a row per claim, a column per data set."""
+    datas = list(dict.fromkeys(one.data for one in judged))
+    lines = [f"| claim | paper | {' | '.join(datas)} |", f"|:---|:---|{':---|' * len(datas)}"]
+    for name, finding in FINDINGS.items():
+        own = {one.data: one.verdict for one in judged if one.finding.name == name}
+        cells = [
+            f"**{own[data].outcome}** {describe_effect(own[data])} ({own[data].detail})" if data in own else "—"
+            for data in datas
+        ]
+        lines.append(f"| {finding.claim} | {finding.paper}, {finding.where} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def to_html(judged: list[Judged]) -> str:
+    """Write the verdicts as a section of a page."""
+    heads = "".join(f'<th scope="col">{head}</th>' for head in HEADS)
+    rows = []
+    for one in judged:
+        finding, verdict = one.finding, one.verdict
+        cells = (f"{finding.paper}, {finding.where}", one.data, verdict.outcome, describe_effect(verdict))
+        about = f"{verdict.detail}. {one.scaled}"
+        texts = "".join(f"<td>{escape(text)}</td>" for text in (*cells, about))
+        rows.append(f'<tr><th scope="row">{escape(finding.claim)}</th>{texts}</tr>')
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    head = f'<h2>What holds</h2><p class="note">{READING}</p>'
+    return f'<section id="findings">{head}<div class="scroll">{table}</div></section>'
+
+
+def to_csv(judged: list[Judged]) -> str:
+    """Write the verdicts as CSV, numbers to the last digit."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    heads = ("finding", "claim", "paper", "where", "data", "outcome", "effect", "low", "high", "seeds", "unit")
+    writer.writerow([*heads, "compared", "scaled"])
+    for one in judged:
+        verdict, finding = one.verdict, one.finding
+        numbers = [repr(value) if math.isfinite(value) else "" for value in (verdict.effect, verdict.low, verdict.high)]
+        about = (finding.name, finding.claim, finding.paper, finding.where, one.data, verdict.outcome)
+        writer.writerow([*about, *numbers, verdict.seeds, verdict.unit, verdict.detail, one.scaled])
+    return text.getvalue()
+
+
+def to_json(judged: list[Judged]) -> str:
+    """Write outcomes and effects as JSON, for programs."""
+    rows = [
+        {
+            "finding": one.finding.name,
+            "data": one.data,
+            "outcome": one.verdict.outcome,
+            "effect": one.verdict.effect if math.isfinite(one.verdict.effect) else None,
+            "seeds": one.verdict.seeds,
+        }
+        for one in judged
+    ]
+    return json.dumps(rows, indent=1) + "\n"

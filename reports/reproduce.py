@@ -1,0 +1,156 @@
+"""`landscape reproduce`: train, measure and typeset the tables and figures of the papers; interrupted work goes on.
+
+OUT/<scale>/runs/                    runs, shared by all artefacts
+OUT/<scale>/<paper>/<artefact>.*     the table (LaTeX, Markdown, CSV) or figure (PNG, SVG, CSV)
+OUT/<scale>/<paper>/index.html       all artefacts of the paper that were made
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from reports.artefact import Artefact, NotReproduced, Paper
+from reports.artefacts import experiments
+from reports.artefacts.costs import estimate, list_costs
+from reports.artefacts.page import write_paper_page
+from reports.artefacts.plan import (
+    Wanted,
+    can_be_made,
+    group_by_paper,
+    list_comparisons,
+    list_unreadable,
+    select_artefacts,
+    select_runs,
+)
+from reports.artefacts.scales import Scale, find_scale
+from reports.artefacts.typesetting import Made, make_artefact
+from reports.figure import USUAL
+from reports.findings.experiments import PAPER as FINDINGS
+from reports.findings.judging import judge_all, to_html, write_findings
+from reports.papers.catalog import PAPERS as PUBLISHED
+from training.console.tables import print_line
+
+OUT = Path("papers")  # default folder
+PAPERS = {**PUBLISHED, FINDINGS.key: FINDINGS}  # everything that can be asked for by name
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the artefacts that were asked for: those that were made, and a line for each problem."""
+
+    made: list[Made]
+    problems: list[str]
+
+
+def reproduce(
+    wanted: Sequence[str],
+    scale: str,
+    out: Path = OUT,
+    *,
+    console: Console | None = None,
+    data_root: Path | None = None,
+    workers: int | None = None,
+    formats: Sequence[str] = USUAL,
+    bold: str = "clear",
+    dry_run: bool = False,
+    typeset: bool = False,
+) -> Outcome:
+    """Make artefacts: train their runs, answer their questions, typeset them, and write a page for each paper.
+
+    wanted: PAPER, PAPER/ARTEFACT or "all", one or several. scale: digits, small or full.
+    out: folder for runs and results. console: where to print. data_root: folder of the data.
+    workers: runs at a time; by default one a core. formats: of figures, some of png, pdf and svg.
+    bold: what tables set bold, "clear" or "plain". dry_run: only tell what it would take.
+    typeset: only typeset what is there, from recipes, metrics and answers; checkpoints are not needed.
+    """
+    console = console or Console()
+    size = find_scale(scale)
+    chosen = group_by_paper(dict.fromkeys(pair for one in wanted for pair in select_artefacts(PAPERS, one)))
+    folder = out / size.name
+    if dry_run:
+        console.print(list_costs(chosen, size, folder))
+        return Outcome([], [])
+    found: list[Made] = []
+    problems: list[str] = []
+    for paper, artefacts in chosen:
+        possible = _leave_out(paper, artefacts, console)
+        if possible:
+            if typeset:
+                done = Measured(experiments.find_runs(select_runs(paper, possible, size), folder), [])
+            else:
+                done = train_and_measure(paper, possible, size, folder, console, data_root, workers)
+            found += _typeset(paper, possible, size, folder, done.runs, console, formats, bold)
+            problems += done.problems
+    for line in problems:
+        print_line(console, f"not measured: {line}")
+    return Outcome(found, problems)
+
+
+def _leave_out(paper: Paper, artefacts: Sequence[Artefact], console: Console) -> list[Artefact]:
+    """The artefacts that can be made; says of the others why not."""
+    for one in artefacts:
+        if isinstance(one.shape, NotReproduced):
+            print_line(console, f"{paper.key}/{one.name}: nothing to reproduce, {one.shape.why}")
+        elif not can_be_made(paper, one):
+            names = ", ".join(list_unreadable(paper, one))
+            print_line(console, f"{paper.key}/{one.name}: left out, {names} cannot be read yet")
+    return [one for one in artefacts if can_be_made(paper, one)]
+
+
+def _typeset(
+    paper: Paper,
+    artefacts: Sequence[Artefact],
+    scale: Scale,
+    folder: Path,
+    paths: Mapping[str, Path],
+    console: Console,
+    formats: Sequence[str],
+    bold: str,
+) -> list[Made]:
+    """Make the tables, figures and page of a paper from the runs that are there."""
+    made = []
+    for one in artefacts:
+        result = make_artefact(paper, one, scale, paths, folder / paper.key, formats=formats, bold=bold)
+        print_line(console, f"{paper.key}/{one.name}: {result.files[0]}")
+        made.append(result)
+    judged = judge_all(scale, paths) if paper is FINDINGS else []
+    if judged:
+        write_findings(judged, folder / paper.key)
+    page = write_paper_page(folder / paper.key, paper, scale, to_html(judged) if judged else "")
+    print_line(console, str(page))
+    return made
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Directories of trained and measured runs by key, and a line for each question that has no answer."""
+
+    runs: Mapping[str, Path]
+    problems: list[str]
+
+
+def train_and_measure(
+    paper: Paper,
+    artefacts: Sequence[Artefact],
+    scale: Scale,
+    folder: Path,
+    console: Console,
+    data_root: Path | None = None,
+    workers: int | None = None,
+) -> Measured:
+    """Train and measure everything that some artefacts of a paper need.
+
+    folder: of the scale. The other arguments are those of `reproduce`.
+    """
+    runs: dict[str, Wanted] = select_runs(paper, artefacts, scale)
+    if runs:
+        print_line(console, f"{paper.name}: {len(runs)} runs for {len(artefacts)} artefacts, {estimate(runs)}")
+    paths = experiments.train_runs(runs, folder, console=console, data_root=data_root, workers=workers)
+    problems = experiments.measure_runs(runs, paths, scale, console=console, data_root=data_root, workers=workers)
+    compared = [one for artefact in artefacts for one in list_comparisons(paper, artefact, scale)]
+    problems += experiments.compare_runs(compared, paths, scale, console=console, data_root=data_root)
+    return Measured(paths, problems)

@@ -1,0 +1,1 @@
+"""What data sets ask of a model: targets, loss and metrics."""

@@ -85,7 +85,7 @@ def names_in(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=["round", "study", "figure"])
+@pytest.mark.parametrize("walk", WALKS, ids=["round", "study", "figure", "artefact"])
 def test_walks_visit_real_places_each_once(walk):
     hops = re.findall(r"^- `([\w/.]+):([\w.]+)`", walk, re.MULTILINE)
     assert len(hops) == len(walk.splitlines()) == len(set(hops))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from reports.inputs.progress import CROSS
 from reports.panels.kind import Given, Kind, Shown, find_quantity, list_values
@@ -15,8 +16,13 @@ from reports.rows import Row
 from reports.tables.quantities import ACCURACY, Quantity
 
 WIDE = 0.8  # share of a group's room that its bars take
-MANY = 6  # bars, from which numbers stand upright
-UNFINISHED = "////"
+MANY = 6  # bars, from which numbers and names stand upright
+HATCHES = {
+    "-": "",
+    "--": "///",
+    "-.": "...",
+    ":": "xxx",
+}  # kinds of lines as bars have them: colours repeat after eight
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,8 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
         _draw_bar(axes, one, *places[number], found.get(number))
     _write_numbers(axes, shown, options, [place for place, _ in places], found)
     groups = list(dict.fromkeys(one.group or one.name for one in shown))
-    axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right", rotation_mode="anchor")
+    steep = 60 if len(groups) > MANY else 30
+    axes.set_xticks(range(len(groups)), groups, rotation=steep, ha="right", rotation_mode="anchor", fontsize=7)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.grid(False, axis="x")
     label_axes(axes, "", options.label or options.quantity.label)
@@ -58,6 +65,7 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
 def arrange_bars(shown: Sequence[Shown]) -> list[tuple[float, float]]:
     """The place and width of each bar: groups at whole numbers, bars of a group side by side.
 
+    >>> from reports.palette import Look
     >>> look = Look("k", "o", "-")
     >>> arrange_bars([Shown("a", (), look), Shown("b", (), look)])
     [(0.0, 0.8), (1.0, 0.8)]
@@ -98,12 +106,20 @@ def _draw_bar(axes: Axes, one: Shown, place: float, width: float, row: Row | Non
         mark(text, one.names)
         axes.plot(place, 0, linestyle="none", label=None)  # the axis reaches as far as this
         return
-    (bar,) = axes.bar(place, float(row["mean"]), 0.92 * width, color=one.look.color, label=one.name)
-    if one.unfinished:
-        bar.set(hatch=UNFINISHED, edgecolor="white")
-    mark(bar, one.names)
+    name = one.name if one.group else None  # without groups the axis has the names
+    bars = axes.bar(place, float(row["mean"]), 0.92 * width, label=name)
+    style_bars(bars.patches, one)
+    mark(bars.patches, one.names)
     if np.isfinite(float(row["spread"])):
         mark(axes.errorbar(place, float(row["mean"]), float(row["spread"]), color="0.2", capsize=2), one.names)
+
+
+def style_bars(bars: Sequence[Rectangle], one: Shown) -> None:
+    """Give bars the look of their series: hatched where another method has its colour; open where it is unfinished."""
+    for bar in bars:
+        bar.set(facecolor=one.look.color, edgecolor="white", linewidth=0, hatch=HATCHES[one.look.line])
+        if one.unfinished:
+            bar.set(facecolor="none", edgecolor=one.look.color, linewidth=1.2)
 
 
 def _write_numbers(
@@ -136,7 +152,7 @@ def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str
         f"{options.quantity.label}" if not options.label else "",
         "error bars: standard deviation over seeds" if any(len(one.counted) > 1 for one in shown) else "",
         "numbers with a sign: gain over the first bar of the group" if options.gain else "",
-        "hatched: unfinished" if any(one.unfinished for one in shown) else "",
+        "open bars: unfinished" if any(one.unfinished for one in shown) else "",
     ]
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.summary import mean_known
 from reports.inputs.runs import Run
+from reports.panels.bars import style_bars
 from reports.panels.kind import Given, Kind, Shown
 from reports.plotting.style import label_axes, mark
 from reports.rows import Row
@@ -65,10 +66,8 @@ def _draw_bars(axes: Axes, one: Shown, names: Sequence[str], shift: float, width
     mean = mean_known(values)
     spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(len(names), np.nan)
     x = np.arange(len(names)) + shift
-    bars = axes.bar(x, mean, 0.95 * width, color=one.look.color, label=one.name, linewidth=0)
-    if one.unfinished:
-        for bar in bars.patches:
-            bar.set(hatch="////", edgecolor="white")
+    bars = axes.bar(x, mean, 0.95 * width, label=one.name)
+    style_bars(bars.patches, one)
     mark(bars.patches, one.names)
     if len(values) > 1:
         doubt = axes.errorbar(x, mean, np.nan_to_num(spread), fmt="none", ecolor="0.2", linewidth=0.7)
@@ -91,6 +90,7 @@ def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str
     return [
         f"severity {options.severity}" if options.severity is not None else "mean over severities",
         "error bars: standard deviation over seeds" if any(len(one.counted) > 1 for one in shown) else "",
+        "open bars: unfinished" if any(one.unfinished for one in shown) else "",
         f"not for such images: {', '.join(sorted(skipped))}" if skipped else "",
     ]
 

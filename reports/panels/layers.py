@@ -10,6 +10,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from reports.inputs.runs import Run
+from reports.panels.bars import style_bars
 from reports.panels.features import find_round
 from reports.panels.kind import Given, Kind, Shown
 from reports.panels.surface import choose_seed
@@ -85,7 +86,8 @@ def _draw_bars(
     mean, count = values.mean(axis=0), len(values)
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(mean), np.nan)
     x = np.asarray([layers.index(str(layer)) for layer in last["layer"].values]) + shift
-    bars = axes.bar(x, mean, 0.92 * width, color=one.look.color, label=one.name)
+    bars = axes.bar(x, mean, 0.92 * width, label=one.name)
+    style_bars(bars.patches, one)
     doubt = axes.errorbar(x, mean, np.nan_to_num(error), fmt="none", ecolor="0.2", capsize=2)
     mark([*bars.patches, *doubt.get_children()], [run.name])
     about: Row = {"series": one.name, "measure": options.variable, "round": int(last["round"]), "participants": count}

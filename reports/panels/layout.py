@@ -27,7 +27,8 @@ from reports.plotting.style import STYLE, TICKS, join_caption
 from reports.rows import Row
 
 PAGE = 7.2  # inches: the width of a page, which panels share
-NARROWEST = 1.9  # inches of a panel, where many stand side by side
+NARROWEST, LOWEST = 1.9, 1.7  # inches of a panel, where many stand side by side
+ALONE = 1.4  # times as wide where a panel has a row to itself
 SMALL: Any = {**STYLE, "font.size": 8, "lines.linewidth": 1.3, "lines.markersize": 4}
 BROKEN = (KeyError, IndexError, TypeError, ValueError)  # where another version of a study has written other variables
 
@@ -70,10 +71,10 @@ def _make_canvas(found: Sequence[Prepared], across: int) -> tuple[Canvas, list[A
     """Axes in reading order, of three dimensions where their kind asks for it."""
     columns = min(across, len(found))
     down = math.ceil(len(found) / columns)
-    width = max(min(one.kind.size[0] for one in found), 0.0)
-    width = max(NARROWEST, min(width if columns > 1 else 1.4 * width, PAGE / columns))
-    shape = max(one.kind.size[1] / one.kind.size[0] for one in found)
-    figure = Canvas(figsize=(columns * width, down * max(width * shape, 1.7) + 0.4), layout="constrained")
+    wanted, high = min(one.kind.size[0] for one in found), max(one.kind.size[1] for one in found)
+    width = max(NARROWEST, min(wanted if columns > 1 else ALONE * wanted, PAGE / columns))
+    height = max(LOWEST, high * min(width / wanted, 1.0))
+    figure = Canvas(figsize=(columns * width, down * height + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
     grid, places = figure.add_gridspec(down, columns), []
     for number, one in enumerate(found):

@@ -216,7 +216,7 @@ def _make_curves(setup: str, alpha: float, group: str) -> Panel:
     if setup.startswith("cnn"):
         series.append(centralise(CENTRAL[0 if group == SGD else 1]))
     levels = tuple(one.label for one in series if one.label.startswith("Centralised"))
-    title = f"{name_setup(setup)[1]}, alpha={alpha:g}, {group}"
+    title = f"{name_setup(setup)[1]}, α={alpha:g}, {group}"
     return make_panel("curves", setup, alpha, tuple(series), title, dashed=levels)
 
 
@@ -256,7 +256,7 @@ TRIED = {"cnn cifar100": (0.0, (0.01, 0.05, 0.1, 0.2)), "resnet18 cifar100": (0.
 def _list_radii(setup: str) -> tuple[Entry, ...]:
     """List a line of Figure 19: FedGloSS with several radii of the server."""
     alpha, radii = TRIED[setup]
-    line = f"{name_setup(setup)[0]}, alpha={alpha:g}"
+    line = f"{name_setup(setup)[0]}, α={alpha:g}"
     return tuple(
         replace(
             make_method(f"{radius:g}", "fedgloss", line, f"{line}, {radius:g}", rho_s=radius),

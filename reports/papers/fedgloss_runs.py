@@ -139,7 +139,7 @@ def make_column(
     quantity: of its cells. suffix: what published.csv writes behind the setting.
     """
     model, data = name_setup(setup)
-    level = "" if setup == LANDMARKS else f"alpha={alpha:g}"
+    level = "" if setup == LANDMARKS else f"α={alpha:g}"
     settings = dict(SETUPS[setup]) if setup == LANDMARKS else {**SETUPS[setup], "partition.alpha": alpha}
     group = " ".join((model, data, level)) if label and level else f"{model} {data}"
     key = setup if setup == LANDMARKS else f"{setup} alpha={alpha:g}"
@@ -161,7 +161,7 @@ def make_panel(
     more: options of the kind.
     """
     model, data = name_setup(setup)
-    where = Entry(title or f"{model}, {data}, alpha={alpha:g}", {**SETUPS[setup], "partition.alpha": alpha})
+    where = Entry(title or f"{model}, {data}, α={alpha:g}", {**SETUPS[setup], "partition.alpha": alpha})
     return Panel(kind, series, where.label, where.settings, more, lambda one: tune(one, where))
 
 
@@ -175,7 +175,10 @@ CENTRALISED: Settings = {  # its settings are not printed: an epoch a round, the
     "evaluation.last": 10,
     "checkpoints.every": 75,
 }
-LAMBDA = Question("curvature", "lambda_1", {"rounds": "last", "top": 1}, {"limit": 400}, {"limit": 2000})
+# ours, and the published 20 steps beside it
+LAMBDA = Question(
+    "curvature", "lambda_1", {"rounds": "last", "top": 1, "published": True}, {"limit": 400}, {"limit": 2000}
+)
 SURFACE = Question(
     "surface",
     "surface",

@@ -194,7 +194,7 @@ def _fit_level(row: Entry, column: Entry) -> Settings:
     data = str(column.settings["data.name"])
     if row.group == "Centralized":
         return tune(row, column)
-    return {"partition.alpha": ALPHAS[data][int(row.group != "alpha=0")], **tune(row, column)}
+    return {"partition.alpha": ALPHAS[data][int(row.group != "α=0")], **tune(row, column)}
 
 
 def _find_printed_naive(row: Entry, column: Entry) -> tuple[str, str]:
@@ -204,7 +204,7 @@ def _find_printed_naive(row: Entry, column: Entry) -> tuple[str, str]:
     data = str(column.settings["data.name"])
     if row.group == "Centralized":
         return row.key, f"{data} accuracy"
-    return row.label, f"{data} alpha={ALPHAS[data][int(row.group != 'alpha=0')]:g} {column.key.partition(' ')[2]}"
+    return row.label, f"{data} alpha={ALPHAS[data][int(row.group != 'α=0')]:g} {column.key.partition(' ')[2]}"
 
 
 NAIVE_COLUMNS = (
@@ -223,7 +223,7 @@ CENTRAL = (
     Entry("SAM", {**CENTRALISED, "algorithm.name": "fedsam"}, "Centralized", "Centralized SAM"),
     Entry("SAM~", {**CENTRALISED, "algorithm.name": "fedsam-previous"}, "Centralized", "Centralized SAM~"),
 )
-FEDAVG = Entry("FedAvg", {"algorithm.name": "fedavg"}, "alpha=0", "FedAvg")  # costs are counted against it
+FEDAVG = Entry("FedAvg", {"algorithm.name": "fedavg"}, "α=0", "FedAvg")  # costs are counted against it
 
 
 def _list_empty() -> list[tuple[Entry, Entry]]:
@@ -243,7 +243,7 @@ TABLE6 = Artefact(
         (
             *(
                 make_method(label, name, level)
-                for level in ("alpha=0", "alpha=0.05 / 0.5")
+                for level in ("α=0", "α=0.05 / 0.5")
                 for label, name in (("NaiveFedGloSS", "naivefedgloss"), ("FedGloSS", "fedgloss"))
             ),
             *CENTRAL,

@@ -217,9 +217,9 @@ FIGURE6 = Artefact(
         Question(
             "features",
             "features",
-            {"rounds": "400,800", "models": ["server"], "split": "test", "count": 3000, "keep": False},
-            {"rounds": "8,15", "count": 300},
-            {"rounds": "100,200", "count": 1000},
+            {"rounds": "every 400", "models": ["server"], "split": "test", "count": 3000, "keep": False},
+            {"rounds": "every 15", "count": 300},
+            {"rounds": "every 150", "count": 1000},
         ),
     ),
     seeds=(0,),
@@ -228,9 +228,9 @@ FIGURE6 = Artefact(
 INCOMPATIBILITY = Question(
     "incompatibility",
     "incompatibility",
-    {"rounds": "all", "clients": 50, "steps": 0, "batches": 0},
-    {"clients": 10},
-    {"limit": 200},
+    {"rounds": "every 80", "clients": 50, "steps": 0, "batches": 0},
+    {"rounds": "every 6", "clients": 10},
+    {"rounds": "every 30", "limit": 200},
 )
 
 
@@ -300,4 +300,5 @@ PAPER = Paper(
         *(TABLE1, TABLE2, TABLE3, TABLE4, TABLE5),
         *(FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5, FIGURE6, FIGURE7, FIGURE8, FIGURE9),
     ),
+    most_seeds={"digits": 1},  # there are many runs
 )

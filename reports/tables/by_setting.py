@@ -12,7 +12,7 @@ from reports.inputs.recipes import find_table, is_number
 from reports.inputs.runs import Run
 from reports.names import name_method
 from reports.palette import assign_looks
-from reports.tables.grid import make_grid
+from reports.tables.grid import capitalise, make_grid
 from reports.tables.quantities import QUANTITIES
 from reports.tables.table import Table
 from reports.variants import flatten_settings
@@ -64,7 +64,7 @@ def tabulate_settings(
         return [run for run in trained if (_read(run, rows, keys), _read(run, columns, keys)) == wanted]
 
     name = "_".join([quantity, "by", *rows, "and", *columns]).replace(".", "_")
-    title = f"{shown.label[:1].upper()}{shown.label[1:]} by {', '.join(rows)} and {', '.join(columns)}"
+    title = f"{capitalise(shown.label)} by {', '.join(rows)} and {', '.join(columns)}"
     made = make_grid(name, title, grid, find_runs, bold=bold)
     return replace(made, topic=TOPICS.get(shown.study, "good"))
 

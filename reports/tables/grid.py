@@ -171,7 +171,7 @@ def _write_note(grid: Grid, table: Table, beside: bool) -> str:
     shown = {one.name: one for one in _list_quantities(grid)}
     what = "; ".join(dict.fromkeys(one.label for one in shown.values()))
     cells = [cell for line in table.lines for cell in line.cells if math.isfinite(cell.mean)]
-    said = [f"{what[:1].upper()}{what[1:]}.", _describe_spreads(list(shown.values()), cells)]
+    said = [f"{capitalise(what)}.", _describe_spreads(list(shown.values()), cells)]
     said.append(f"{grid.note.rstrip('.')}." if grid.note else "")
     if any(column.better for column in table.columns):
         within = " Within each group of rows." if table.blocks else " Within each row." if table.across else ""
@@ -179,6 +179,11 @@ def _write_note(grid: Grid, table: Table, beside: bool) -> str:
     if beside and any(cell.printed is not None for line in table.lines for cell in line.cells):
         said.append(describe_brackets(cells))
     return " ".join(one for one in said if one)
+
+
+def capitalise(text: str) -> str:
+    """Begin a text with a capital letter; a Greek letter is a symbol, and stays as it is."""
+    return f"{text[:1].upper()}{text[1:]}" if text[:1].isascii() else text
 
 
 def _list_quantities(grid: Grid) -> Iterator[Quantity]:

@@ -232,7 +232,7 @@ PUBLISHED = make_measure(
     "lambda_1_published",
     "λ₁ by the published protocol: 20 steps of stochastic power iteration",
     "lower",
-    "curvature.lambda_1_published",
+    "lambda_1_published",
     study="curvature",
 )
 BEST_PERSONAL = "accuracy of clients' own models on their own data, mean over all clients, in the best round (%)"

@@ -54,6 +54,16 @@ def test_only_the_formats_asked_for_are_left(runs: list[Path], console: Console,
         report(runs, formats=["gif"], console=console)
 
 
+def test_a_table_of_chosen_settings_is_on_the_page(runs: list[Path], console: Console, tmp_path: Path) -> None:
+    page = report(runs, tmp_path / "out", console=console, figures=[], rows=["algorithm"], columns=["data"])
+    written = (tmp_path / "out" / "tables" / "accuracy_by_algorithm_and_data.md").read_text()
+    assert "| FedSAM | 20.00 |" in written
+    assert "Test accuracy (%) by algorithm and data" in page.read_text()
+    with pytest.raises(ValueError, match="setting: unknown 'alpha'"):
+        report(runs, tmp_path / "none", console=console, figures=[], rows=["algorithm"], columns=["alpha"])
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_heavy_drawing_becomes_an_image(
     runs: list[Path], console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

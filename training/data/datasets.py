@@ -65,8 +65,11 @@ def make(
 ) -> Dataset:
     """Make a Dataset from (images, labels) pairs of tensors or arrays, after checking them.
 
-    name: for messages. train, test: images (N, C, H, H) and labels (N,). classes: default, the largest label plus one.
-    mean, std: one number per channel; default, those of the training images. coarse: the superclass of each class.
+    name: of the data set, for messages.
+    train, test: images (N, C, H, H) and labels (N,).
+    classes: how many there are; by default the largest label plus one.
+    mean, std: one number per channel; by default those of the training images.
+    coarse: the superclass of each class, where there are superclasses.
     """
     train_images, train_labels = _check_pair(f"{name}: train", *train)
     test_images, test_labels = _check_pair(f"{name}: test", *test)
@@ -79,8 +82,8 @@ def make(
         )
     total = count_classes(name, torch.cat([train_labels, test_labels]), classes)
     if mean is None or std is None:
-        found = _moments(train_images)
-        mean, std = mean or found[0], std or found[1]
+        own_mean, own_std = _compute_moments(train_images)
+        mean, std = mean or own_mean, std or own_std
     tensors = (train_images, train_labels, test_images, test_labels)
     blank = Dataset(name, *tensors, total, (), (), tuple(coarse) if coarse is not None else None, _digest(*tensors))
     return with_constants(blank, mean=mean, std=std)
@@ -91,6 +94,7 @@ def with_constants(
 ) -> Dataset:
     """Return the same data with other normalisation constants.
 
+    dataset: the data.
     mean, std: one number per channel; by default those of `dataset`.
     """
     chosen = {"mean": dataset.mean if mean is None else mean, "std": dataset.std if std is None else std}
@@ -118,7 +122,7 @@ def _check_pair(what: str, images: object, labels: object) -> Pair:
     return images.detach().cpu().contiguous(), checked
 
 
-def _moments(images: Tensor) -> tuple[list[float], list[float]]:
+def _compute_moments(images: Tensor) -> tuple[list[float], list[float]]:
     """Compute mean and standard deviation per channel; 1 for a constant channel, since images are divided by it."""
     mean, std = [], []
     for channel in images.unbind(1):
@@ -220,28 +224,34 @@ def load(
     """Load a data set by its name, or by calling a user's 'module:function'.
 
     name: one of DATASETS, or a function that returns a Dataset or ((train images, labels), (test images, labels));
-    images are uint8 or float32. root: folder of the data, by default $LANDSCAPE_DATA or "data". download: whether to
-    download missing files. mean, std: replace the constants of the data set. settings: of the data set.
+        images are uint8 or float32.
+    root: folder of the data, by default $LANDSCAPE_DATA or "data".
+    download: whether to download missing files.
+    mean, std: replace the constants of the data set.
+    settings: of the data set.
 
     A user's function gets root and download if it has parameters of these names.
     """
     function = import_function("data set", name) if ":" in name else DATASETS[choose("data set", name, DATASETS)]
     folder = Path(root if root is not None else os.environ.get("LANDSCAPE_DATA") or "data")
-    found = call("data set", name, function, settings, offered={"root": folder, "download": download})
-    if not isinstance(found, Dataset):
+    loaded = call("data set", name, function, settings, offered={"root": folder, "download": download})
+    if not isinstance(loaded, Dataset):
         try:
-            (train_images, train_labels), (test_images, test_labels) = cast(Pairs, found)
+            (train_images, train_labels), (test_images, test_labels) = cast(Pairs, loaded)
         except (TypeError, ValueError):
             raise ValueError(
                 f"data set '{name}' must return a Dataset or ((train images, train labels), (test images, test "
-                f"labels)), got {type(found).__name__}"
+                f"labels)), got {type(loaded).__name__}"
             ) from None
-        found = make(name, (train_images, train_labels), (test_images, test_labels))
-    return with_constants(found, mean=mean, std=std)
+        loaded = make(name, (train_images, train_labels), (test_images, test_labels))
+    return with_constants(loaded, mean=mean, std=std)
 
 
 def pool(dataset: Dataset) -> Dataset:
-    """Put train and test images into one training set and leave the test set empty (FedFSA splits every client)."""
+    """Put train and test images into one training set and leave the test set empty (FedFSA splits every client).
+
+    dataset: the data, which are not changed.
+    """
     images = torch.cat([dataset.train_images, dataset.test_images])
     labels = torch.cat([dataset.train_labels, dataset.test_labels])
     no_images, no_labels = images[:0].clone(), labels[:0].clone()
@@ -258,7 +268,9 @@ def pool(dataset: Dataset) -> Dataset:
 def normalise(images: Tensor, dataset: Dataset, dtype: torch.dtype = torch.float32) -> Tensor:
     """Compute (pixels - mean) / std per channel, with pixels in 0..1; returns a new tensor.
 
-    images: (N, C, H, H) uint8 or float32. dataset: whose mean and std. dtype: of the result.
+    images: (N, C, H, H) uint8 or float32.
+    dataset: whose mean and std.
+    dtype: of the result.
     """
     mean, std = (
         torch.tensor(values, dtype=dtype, device=images.device)[:, None, None] for values in (dataset.mean, dataset.std)

@@ -38,14 +38,18 @@ def test_pairs_stand_in_groups_with_the_gain_written_on_them() -> None:
     assert left.get_x() + left.get_width() < right.get_x() + 0.05
     assert drawn.rows[1]["gain"] == pytest.approx(7)
     assert list_legend(drawn) == ["without", "with"]
+    many = draw("bars", {f"m{number}": [make_run(f"r{number}", f"m{number}")] for number in range(10)})
+    looks = {(bar.get_facecolor(), bar.get_hatch()) for bar in many.canvas.axes[0].patches}
+    assert len(looks) == 10
+    assert list_legend(many) == []  # the axis has the names
 
 
-def test_a_diverged_bar_is_a_cross_and_an_unfinished_one_is_hatched() -> None:
+def test_a_diverged_bar_is_a_cross_and_an_unfinished_one_is_open() -> None:
     series = {"A": [diverge(make_run("a"))], "B": [make_run("b", state="unfinished")], "C": [], "D": [make_run("d")]}
     drawn = draw("bars", series)
     axes = drawn.canvas.axes[0]
     assert [text.get_text() for text in axes.texts][:2] == [CROSS, "not run"]
-    assert [bool(bar.get_hatch()) for bar in axes.patches] == [True, False]
+    assert [bar.get_facecolor()[3] for bar in axes.patches] == [0, 1]
     assert [row["series"] for row in drawn.rows] == ["B", "D"]
     assert [text for text in list_legend(drawn) if ":" in text] == [
         "A: diverged in round 3",

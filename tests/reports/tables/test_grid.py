@@ -11,6 +11,7 @@ import pytest
 from reports.artefact import Entry, Grid, get_key
 from reports.inputs.progress import CROSS, DAGGER
 from reports.inputs.runs import Run
+from reports.inputs.subsets import Subset
 from reports.tables.beside import combine_errors
 from reports.tables.cells import NEVER
 from reports.tables.grid import Find, make_grid
@@ -192,11 +193,35 @@ def test_printed_numbers_stand_beside_ours() -> None:
     assert "[" not in render(make_grid("t", "T", grid, finding(found), printed=printed), "markdown")
 
 
+def test_an_unfinished_run_is_not_compared_with_what_is_printed() -> None:
+    found = {"a": seeds("a", 0.58, 0.62, state="unfinished", planned=9)}
+    printed = {("a", "x"): Printed(62.0, 3.0, "%")}
+    made = make_grid("t", "T", Grid(rows(("", "a")), (Entry("x"),), ONE), finding(found), printed=printed, beside=True)
+    assert format_printed(made.lines[0].cells[0], made.columns[0]) == "[62.0 ± 3.0]"
+
+
 def test_errors_are_combined() -> None:
     assert combine_errors(Cell(1.0, 3.0, 9), math.nan) == pytest.approx(1.0)
     assert combine_errors(Cell(1.0, 3.0, 9), 3.0) == pytest.approx(2.0)  # sqrt(1 + 3)
     assert combine_errors(Cell(1.0, math.nan, 1, error=2.0), 3.0) == pytest.approx(4.0)  # sqrt(9 + 3 + 4)
     assert math.isnan(combine_errors(Cell(1.0, math.nan, 1), math.nan))
+
+
+def test_numbers_from_a_part_of_the_data_say_so() -> None:
+    part = Quantity(
+        "lambda_1",
+        "λ₁",
+        lambda run, _: 30.0 + run.seed,
+        "lower",
+        1,
+        study="curvature",
+        error=lambda run: 3.0 + run.seed,
+        examples=lambda run: Subset(300, 60000),
+    )
+    made = make_grid("t", "T", Grid(rows(("", "a")), (Entry("x"),), part), finding({"a": seeds("a", 0.5, 0.6)}))
+    assert texts(made) == [["30.5 ± 0.7 (n = 300, SE 3.5)"]]  # sqrt((3^2 + 4^2) / 2) = 3.54
+    assert made.footnotes == ("n: from a part of the data (λ₁: 300 of 60000 examples); SE: its standard error.",)
+    assert made.note.startswith("λ₁. Means over 2 seeds")
 
 
 def test_rows_may_show_different_quantities() -> None:

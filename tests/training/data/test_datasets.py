@@ -510,7 +510,7 @@ def check_real(data, images, channels, size):
     assert data.test_images.shape == (10_000, channels, size, size)
     assert torch.bincount(data.train_labels).tolist() == [images // 10] * 10
     assert torch.bincount(data.test_labels).tolist() == [1000] * 10
-    found = datasets._moments(data.train_images)
+    found = datasets._compute_moments(data.train_images)
     assert data.mean == pytest.approx(found[0], abs=6e-4)
     assert data.std == pytest.approx(found[1], abs=6e-4)
 

@@ -42,6 +42,7 @@ def test_metrics():
     ]
     assert CLASSIFICATION.count_correct(OUTPUTS, torch.tensor(CLASSES)) == sum(wins) == 2
     assert CLASSIFICATION.make_metrics(Evaluation(1.5, None, None, None)) == {"test_loss": 1.5, "accuracy": None}
+    assert CLASSIFICATION.make_metrics(Evaluation(0.5, 0.25, None)) == {"test_loss": 0.5, "accuracy": 0.75}
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_figures_have_the_printed_panels() -> None:
 def test_planes_through_runs_have_three(scale: str) -> None:
     for name, count in (("figure2", 2), ("figure14", 4)):
         found = list_comparisons(PAPER, PAPER.find(name), SCALES[scale])
-        assert [len(set(one.runs)) for one in found.values()] == [3] * count
+        assert [len(set(one.runs)) for one in found] == [3] * count
 
 
 @pytest.mark.parametrize("name", ["digits", "small"])

@@ -34,7 +34,8 @@ DIGITS_LR = 0.1  # the embedded digits learn well with it, without momentum
 LAPTOP_ROUNDS = 150  # a table of eleven methods in six settings takes a night
 SMALL_LR = 0.05  # the least rate of plain SGD that gets anywhere in a few hundred rounds
 # twenty classes in five superclasses, hard enough that methods differ
-TWENTY = {"name": "synthetic", "classes": 20, "examples": 2000, "separation": 3.0}
+TWENTY = {"name": "synthetic", "classes": 20, "examples": 2000, "separation": 5.0}
+WIDE = {"name": "mlp", "hidden": [64, 32]}  # for them: their pixels have no places, which convolutions would look for
 DEEP = {"name": "mlp", "hidden": [32, 32, 32, 32, 32]}  # six layers, as many as a choice of five layers needs
 
 
@@ -82,7 +83,9 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     classes = CLASSES.get(published, 10)
     pooled = {"pooled": data["pooled"]} if "pooled" in data else {}
     content["data"] = {**(TWENTY if classes > 10 else {"name": "digits"}), **pooled}
-    content["model"] = _choose_digits_model(content.get("model", {}))
+    content["model"] = _choose_digits_model(
+        content.get("model", {}), dict(WIDE) if classes > 10 else {"name": "digits_cnn"}
+    )
     if partition.get("clients", 1) > 1:
         partition["clients"] = max(partition["clients"] // 5, 10)
         rounds["participants"] = min(max(round(0.4 * rounds.get("participants", 5)), 3), partition["clients"])
@@ -93,9 +96,9 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     if partition.get("name") == "pachinko":
         partition["coarse"] = [fine // 4 for fine in range(20)]
     augment = content.get("augment", {})
-    if augment:  # a quarter of the side of 32 pixels; mirrored digits are other digits
+    if augment:  # a quarter of the side of 32 pixels; mirrored digits are other digits, moved mixtures mere noise
         content["augment"] = {
-            "padding": augment.get("padding", 0) // 4,
+            "padding": augment.get("padding", 0) // 4 if classes == 10 else 0,
             "cutout": augment.get("cutout", 0) // 4,
             "mixup": augment.get("mixup", 0.0),
         }
@@ -106,8 +109,11 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     return content
 
 
-def _choose_digits_model(model: Content) -> Content:
-    """Choose a network for 8x8 images that stands in for a published one."""
+def _choose_digits_model(model: Content, usual: Content) -> Content:
+    """Choose a network for 8x8 images that stands in for a published one.
+
+    usual: what stands in for small convolutional networks.
+    """
     name = str(model.get("name"))
     if name.startswith(("resnet", "wrn", "mobilenet")):
         return dict(DEEP)
@@ -115,7 +121,7 @@ def _choose_digits_model(model: Content) -> Content:
         return {"name": "mlp", "hidden": [64, 64]}
     if name.startswith("vit"):
         return {"name": "vit_small", "patch": 2, "width": 32, "depth": 2, "heads": 2, "hidden": 64}
-    return {"name": "digits_cnn"}
+    return usual
 
 
 def _shrink_to_laptop(content: Content, usual_lr: float) -> Content:

@@ -13,6 +13,7 @@ SHOWN = {"train": "training loss", "test": "test error"}  # in planes
 ALPHAS = {"α = 0": 0, "α = 0.5": 1, "α = 1k": 2}  # of CIFAR100
 LAST: Settings = {"checkpoints.keep_locals": "last"}
 OVER_ROUNDS: Settings = {"checkpoints.keep_locals": "all", "checkpoints.every": 1000}
+EACH_CLIENT: Settings = {"evaluation.clients": True, "evaluation.draw": 100}  # as many as a class has in the test set
 SURFACE = Question(
     "surface",
     "random",
@@ -31,7 +32,7 @@ LOCAL_CURVATURE = Question(
     "local_global",
     "over_rounds",
     {"rounds": "1000,2000,5000,10000,15000,20000", "top": 1},
-    digits={"rounds": "1,2,6,11,16,22", "limit": 200, "tol": 1e-2},  # the same shares of the run
+    digits={"rounds": "2,4,10,22,32,43", "limit": 200, "tol": 1e-2},  # about the same shares of the run
     small={"rounds": "15,30,75,150,225,300", "limit": 500},
 )
 OUTPUT_NORMS = Question(
@@ -148,7 +149,10 @@ SENSITIVITY = (
 LONG = 10  # how many times larger the budget of figure 3c is
 FIGURE3 = Layout(
     (
-        *(Panel("clients", (train(CIFAR100, ALPHAS[alpha], "FedAvg"),), alpha, {}) for alpha in ("α = 0", "α = 1k")),
+        *(
+            Panel("client_curves", (train(CIFAR100, ALPHAS[alpha], "FedAvg"),), alpha, EACH_CLIENT)
+            for alpha in ("α = 0", "α = 1k")
+        ),
         Panel(
             "curves",
             (

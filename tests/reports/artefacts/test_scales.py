@@ -51,6 +51,13 @@ def test_digits_is_small_and_keeps_the_method() -> None:
     assert PUBLISHED["augment"] == {"padding": 4, "flip": True, "cutout": 16}  # nothing given is changed
 
 
+def test_twenty_classes_are_not_moved_about() -> None:
+    content = scale_settings({**PUBLISHED, "data.name": "cifar100"}, SCALES["digits"], 0.01)
+    recipe = validate({**content, "seed": 0})
+    assert (recipe.data.name, recipe.model.name) == ("synthetic", "mlp")
+    assert (recipe.augment.padding, recipe.augment.cutout) == (0, 4)
+
+
 def test_longer_runs_stay_longer_and_swept_rates_keep_their_ratio() -> None:
     def scaled(**changes: object) -> dict[str, dict[str, float]]:
         return scale_settings(

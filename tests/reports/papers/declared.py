@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from reports.artefact import Artefact, Entry, Grid, Layout, Paper, get_key, list_cells
 from reports.artefacts.plan import plan_paper
 from reports.artefacts.scales import SCALES
+from reports.panels.catalog import PANELS
 from reports.tables.grid import get_place
 from reports.tables.published import read_printed
 from training import config
@@ -65,6 +66,18 @@ def read_cell(paper: Paper, artefact: str, row: str, column: str) -> dict[str, o
     ]
     assert len(found) == 1
     return found[0]
+
+
+def list_unmeasured(paper: Paper) -> list[str]:
+    """The panels that read a study which nobody is asked; unknown kinds and options are refused on the way."""
+    found = []
+    for artefact in paper.artefacts:
+        for panel in artefact.shape.panels if isinstance(artefact.shape, Layout) else ():
+            kind = PANELS[panel.kind]
+            asked = {one.study for one in (*artefact.questions, panel.question) if one is not None}
+            lacking = set(kind.studies(kind.read_options(panel.options))) - asked
+            found += [f"{artefact.name}, {panel.kind}: {study}" for study in sorted(lacking)]
+    return found
 
 
 def count_series(artefact: Artefact) -> list[int]:

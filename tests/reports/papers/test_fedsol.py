@@ -8,7 +8,7 @@ from reports.artefact import Facts, Grid, NotReproduced
 from reports.artefacts.plan import plan_paper, select_runs
 from reports.artefacts.scales import SCALES
 from reports.papers.fedsol import PAPER
-from tests.reports.papers.declared import count_series, find_missing, list_undeclared, read_cell
+from tests.reports.papers.declared import count_series, find_missing, list_undeclared, list_unmeasured, read_cell
 from training import config
 
 RECIPES = (
@@ -103,5 +103,9 @@ def test_smaller_recipes_are_valid(name: str) -> None:
         recipe = config.validate(one.content)
         rounds = {question.at(name).get("rounds", "last") for question in one.questions.values()}
         for round in (int(some) for some in rounds if str(some).isdigit()):
-            assert round % recipe.checkpoints.every == 0
+            assert round % recipe.checkpoints.every == 0 or round == recipe.rounds.count
             assert round <= recipe.rounds.count
+
+
+def test_panels_read_what_is_asked() -> None:
+    assert list_unmeasured(PAPER) == []

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 
+from reports.findings import numbers
 from reports.findings.catalog import FINDINGS
 from reports.findings.finding import Evidence, Verdict, compare, judge_differences, require_all
 from reports.inputs.progress import Progress
-from reports.inputs.runs import Run
+from reports.inputs.runs import Run, read_runs
+from tests.reports.conftest import make_run
 
 
 def make_evidence(values: dict[tuple[str, str], list[float]], state: str = "finished") -> Evidence:
@@ -86,3 +90,16 @@ def test_without_runs_nothing_is_decided(name: str) -> None:
     assert finding.claim
     assert finding.where
     assert finding.paper in ("fedfsa", "fedvssam", "fedgloss", "fedsam", "fedsol")
+
+
+def test_the_flatness_of_a_model_that_guesses_does_not_count(tmp_path: Path) -> None:
+    learned, guessing = (
+        replace(
+            read_runs([make_run(tmp_path / name, "fedavg", studies=["curvature"])]).runs[0],
+            metrics=[{"round": 1, "accuracy": accuracy}],
+            class_counts=np.ones((3, 10), dtype=np.int64),
+        )
+        for name, accuracy in (("a", 0.16), ("b", 0.15))
+    )
+    assert math.isfinite(numbers.find_lambda_1(learned))
+    assert math.isnan(numbers.find_lambda_1(guessing))

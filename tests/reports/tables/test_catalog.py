@@ -256,7 +256,7 @@ def test_local_models_on_own_and_on_everyones_data(compared: Collection) -> None
         ("FedASAM + SWA", "λ₁ own"),
         ("FedASAM + SWA", "λ₁ everyone"),
     ]
-    assert [line.label for line in table.lines] == ["1 (class 7)", "3 (class 7)", "mean", "1", "3", "mean"]
+    assert [line.label for line in table.lines] == ["1 (digit 7)", "3 (digit 7)", "mean", "1", "3", "mean"]
     assert [cell.mean for cell in table.lines[0].cells] == pytest.approx([3.0, 30.0, 2.4, 24.0])  # of the first seed
     assert table.lines[2].cells[1].mean == pytest.approx(35.0 * 0.75)  # over both
     plain = rank_cells(replace(table, bold="plain"))

@@ -12,7 +12,7 @@ from reports.tables.quantities import ACCURACY
 SHOWN = {"train": "training loss", "test": "test error"}  # in planes
 ALPHAS = {"α = 0": 0, "α = 0.5": 1, "α = 1k": 2}  # of CIFAR100
 LAST: Settings = {"checkpoints.keep_locals": "last"}
-OVER_ROUNDS: Settings = {"checkpoints.keep_locals": "all", "checkpoints.every": 1000}
+OVER_ROUNDS: Settings = {"checkpoints.keep_locals": "all"}
 EACH_CLIENT: Settings = {"evaluation.clients": True, "evaluation.draw": 100}  # as many as a class has in the test set
 SURFACE = Question(
     "surface",
@@ -33,7 +33,7 @@ LOCAL_CURVATURE = Question(
     "over_rounds",
     {"rounds": "1000,2000,5000,10000,15000,20000", "top": 1},
     digits={"rounds": "2,4,10,22,32,43", "limit": 200, "tol": 1e-2},  # about the same shares of the run
-    small={"rounds": "15,30,75,150,225,300", "limit": 500},
+    small={"rounds": "8,16,40,72,112,150", "limit": 500},
 )
 OUTPUT_NORMS = Question(
     "forgetting",
@@ -162,7 +162,7 @@ FIGURE3 = Layout(
                         {
                             **use_training(CIFAR100, place, METHODS["FedAvg"]),
                             "rounds.count": LONG * CIFAR100.rounds,
-                            "checkpoints.every": LONG * 2000,
+                            "checkpoints.every": LONG * 1000,
                             "evaluation.every": LONG * 10,
                         },
                     )
@@ -253,7 +253,6 @@ FIGURES = (
         "figure7",
         "Norm of the global model's output on the data of every client, FedAvg, CIFAR100",
         Layout(tuple(draw_map("FedAvg", alpha, "output_norm") for alpha in ("α = 0", "α = 1k"))),
-        {"checkpoints.every": 1000},
         questions=(OUTPUT_NORMS,),
         note=f"{NO_SEEDS}. Which rounds are shown is lost: every thousandth stands in",
     ),

@@ -200,7 +200,9 @@ def make_gains(name: str, splits: Mapping[str, int], *, reference: bool, note: s
         rows if reference else rows[:-1],
         columns,
         adjust=adjust,
-        absent=frozenset((REFERENCE, get_key(column)) for column in columns if column.quantity is not ACCURACY),
+        absent=frozenset(
+            (REFERENCE, get_key(column)) for column in columns if reference and column.quantity is not ACCURACY
+        ),
         printed=printed,
         reference=Entry(REFERENCE, key="compared with"),
         stub="part",

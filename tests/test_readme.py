@@ -35,7 +35,7 @@ def test_make_lines_name_real_targets(command):
 
 def test_landscape_lines_run_one_after_the_other(tmp_path):
     commands = [line for line in SHELL if not line.startswith("make")]
-    assert len(commands) == 13
+    assert len(commands) == 17
     here = f'landscape() {{ "{sys.executable}" -c "from landscape.cli import main; main()" "$@"; }}\n'
     for command in commands:
         done = subprocess.run(["bash", "-c", here + command], cwd=tmp_path, capture_output=True, text=True, timeout=300)

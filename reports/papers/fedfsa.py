@@ -271,5 +271,5 @@ PAPER = Paper(
     BASE,
     SEEDS,
     (TABLE1, TABLE2, FIGURE1, FIGURE2, FIGURE3, FIGURE4, FIGURE5),
-    most_seeds={"digits": 1},  # each takes ten seconds
+    most_seeds={"digits": 1},  # they test every client in every round, which takes long
 )

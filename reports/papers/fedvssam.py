@@ -219,7 +219,7 @@ FIGURE6 = Artefact(
             "features",
             {"rounds": "every 400", "models": ["server"], "split": "test", "count": 3000, "keep": False},
             {"rounds": "every 15", "count": 300},
-            {"rounds": "every 150", "count": 1000},
+            {"rounds": "every 75", "count": 1000},
         ),
     ),
     seeds=(0,),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reports.artefact import Layout, list_cells
+from reports.artefacts.scales import SCALES
 from reports.papers.fedvssam import PAPER
 from tests.reports.papers.declared import list_undeclared
 from tests.reports.papers.lookups import find_cell, list_wanted
@@ -60,3 +63,13 @@ def test_sweeps_vary_one_setting_and_share_the_usual_run() -> None:
     swept = {one.key for one in list_wanted(PAPER, "figure9")}
     assert usual < swept
     assert len(swept) == (1 + 4 + 4 + 3 + 3) * 3
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_features_are_measured_halfway_at_every_scale(scale: str) -> None:
+    for one in list_wanted(PAPER, "figure6", scale):
+        (question,) = one.questions.values()
+        count, every = one.content["rounds"]["count"], one.content["checkpoints"]["every"]
+        apart = int(str(question.at(scale)["rounds"]).removeprefix("every "))
+        measured = [place for place in range(every, count, every) if place % apart == 0]
+        assert min((abs(place / count - 0.5) for place in measured), default=1.0) < 0.05

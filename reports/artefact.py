@@ -162,6 +162,7 @@ class Paper:
     settings: of all runs, as published. seeds: of all runs.
     most_seeds: scale -> how many of the seeds are run there, where it is not what the scale says.
     made_for: the scale whose settings these are; nothing is changed there.
+    at_digits: settings that win at scale digits.
     """
 
     key: str
@@ -173,6 +174,7 @@ class Paper:
     artefacts: tuple[Artefact, ...]
     most_seeds: Mapping[str, int] = field(default_factory=dict)
     made_for: str = "full"
+    at_digits: Settings = field(default_factory=dict)
 
     def find(self, name: str) -> Artefact:
         """Return the artefact of a name; ValueError with the nearest where there is none."""

@@ -128,6 +128,8 @@ def find_cells(paper: Paper, artefact: Artefact, panel: Panel) -> list[Cell]:
 
 def _make_content(paper: Paper, cell: Cell, scale: Scale, seed: int) -> Content:
     content = scale_settings(cell.settings, choose_scale(paper, scale), get_usual_lr(paper))
+    for key, value in paper.at_digits.items() if scale.name == "digits" else ():
+        toml.set_key(content, key, value)
     return {**content, "seed": seed}
 
 

@@ -36,7 +36,8 @@ SMALL_LR = 0.05  # the least rate of plain SGD that gets anywhere in a few hundr
 # twenty classes in five superclasses, hard enough that methods differ
 TWENTY = {"name": "synthetic", "classes": 20, "examples": 2000, "separation": 5.0}
 WIDE = {"name": "mlp", "hidden": [64, 32]}  # for them: their pixels have no places, which convolutions would look for
-DEEP = {"name": "mlp", "hidden": [32, 32, 32, 32, 32]}  # six layers, as many as a choice of five layers needs
+DEEP = {"name": "mlp", "hidden": [32, 32, 32, 32, 32]}  # six layers: FedFSA chooses five of ResNet-18's
+LARGE = {"name": "mlp", "hidden": [48, 32]}  # for other large networks: deeper ones hardly learn in so few rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,9 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     )
     if partition.get("clients", 1) > 1:
         partition["clients"] = max(partition["clients"] // 5, 10)
-        rounds["participants"] = min(max(round(0.4 * rounds.get("participants", 5)), 3), partition["clients"])
+        rounds["participants"] = min(
+            round(math.sqrt(5 * rounds.get("participants", 5))), partition["clients"]
+        )  # 5, 10, 20 -> 5, 7, 10
     if "classes_per_client" in partition and classes > 10:
         partition["classes_per_client"] = max(round(partition["classes_per_client"] * 20 / classes), 1)
     if partition.get("name") == "dirichlet_by_class":
@@ -105,7 +108,7 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     local["batch_size"] = min(local.get("batch_size", 64), 16)
     local["epochs"] = math.ceil(math.log2(local.get("epochs", 1) + 1))  # 1, 2, 5, 10 -> 1, 2, 3, 4
     wanted = DIGITS_LR * (1 - local.get("momentum", 0.0)) * local.get("lr", usual_lr) / usual_lr
-    _shorten(content, max(round(10 * math.log10(rounds.get("count", 10))), 10), wanted)
+    _shorten(content, max(round(8 * math.log10(rounds.get("count", 10))), 10), wanted)
     return content
 
 
@@ -115,8 +118,10 @@ def _choose_digits_model(model: Content, usual: Content) -> Content:
     usual: what stands in for small convolutional networks.
     """
     name = str(model.get("name"))
-    if name.startswith(("resnet", "wrn", "mobilenet")):
+    if name == "resnet18_bn":
         return dict(DEEP)
+    if name.startswith(("resnet", "wrn", "mobilenet")):
+        return dict(LARGE)
     if name.startswith("vgg"):
         return {"name": "mlp", "hidden": [64, 64]}
     if name.startswith("vit"):

@@ -200,4 +200,5 @@ PAPER = Paper(
     artefacts=(METHODS_GRID, CIFAR, BASIN, ADMM, ABLATION, SELECTION, PERSONALISED),
     most_seeds={"digits": 5, "small": 2},
     made_for="small",
+    at_digits={"rounds.count": 60, "checkpoints.every": 20},  # methods differ only once they have learned
 )

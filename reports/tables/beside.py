@@ -19,7 +19,7 @@ def compare_with_printed(cell: Cell, quantity: Quantity, printed: Printed | None
     if printed is None:
         return None
     found = PrintedCell(printed.value, printed.spread, printed.sign)
-    if DAGGER in cell.mark or not math.isfinite(cell.mean - printed.value):
+    if not quantity.comparable or DAGGER in cell.mark or not math.isfinite(cell.mean - printed.value):
         return found
     error = combine_errors(cell, math.nan if quantity.spread == "clients" else printed.spread)
     return replace(found, difference=(cell.mean - printed.value) / error if error > 0 else math.nan)

@@ -24,6 +24,7 @@ class Quantity:
     divisor: numbers are written divided by it: 1000 for "7.6k". signed: they are written with + or -.
     guessing: it is an accuracy: one as good as guessing is never marked as the best.
     relative: it is compared with the reference, which must be final too.
+    comparable: a printed number means the same; false where the paper's own target or setting is lost.
     fixed: it is known from the first round on, so that diverged and unfinished runs have it as well.
     """
 
@@ -42,4 +43,5 @@ class Quantity:
     signed: bool = False
     guessing: bool = False
     relative: bool = False
+    comparable: bool = True
     fixed: bool = False

@@ -38,7 +38,7 @@ def test_digits_is_small_and_keeps_the_method() -> None:
     recipe = validate({**content, "seed": 0})
     assert recipe.data.name == "digits"
     assert recipe.model.name == "digits_cnn"
-    assert (recipe.partition.clients, recipe.rounds.participants) == (20, 3)
+    assert (recipe.partition.clients, recipe.rounds.participants) == (20, 5)
     assert recipe.partition.settings["alpha"] == 0.05
     settings = recipe.algorithm.settings
     assert (settings["rho"], settings["rho_s"], settings["beta"]) == (0.15, 0.15, 10.0)

@@ -1,1 +1,1 @@
-"""The tables and figures of the five papers, one entry each; a paper is one file, or a folder of them."""
+"""The tables and figures of the five papers, one entry each, a folder for each paper."""

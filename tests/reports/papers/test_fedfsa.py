@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.artefact import Layout, list_cells
-from reports.papers.fedfsa import PAPER
+from reports.papers.fedfsa.paper import PAPER
 from tests.reports.papers.declared import list_undeclared
 from tests.reports.papers.lookups import find_cell, list_wanted
 

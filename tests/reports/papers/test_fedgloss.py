@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from reports.artefact import Facts
-from reports.papers.fedgloss import PAPER
+from reports.papers.fedgloss.paper import PAPER
 from tests.reports.papers.declared import list_undeclared
 from tests.reports.papers.lookups import find_cell, list_wanted
 

@@ -7,7 +7,7 @@ import pytest
 from reports.artefact import Facts, Grid
 from reports.artefacts.plan import list_comparisons, plan_paper, select_runs
 from reports.artefacts.scales import SCALES
-from reports.papers.fedsam import PAPER
+from reports.papers.fedsam.paper import PAPER
 from reports.tables.published import read_printed
 from tests.reports.papers.declared import count_series, find_missing, list_undeclared, list_unmeasured, read_cell
 from training import config

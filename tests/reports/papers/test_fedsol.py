@@ -7,7 +7,7 @@ import pytest
 from reports.artefact import Facts, Grid, NotReproduced
 from reports.artefacts.plan import plan_paper, select_runs
 from reports.artefacts.scales import SCALES
-from reports.papers.fedsol import PAPER
+from reports.papers.fedsol.paper import PAPER
 from tests.reports.papers.declared import count_series, find_missing, list_undeclared, list_unmeasured, read_cell
 from training import config
 

@@ -6,7 +6,7 @@ import pytest
 
 from reports.artefact import Layout, list_cells
 from reports.artefacts.scales import SCALES
-from reports.papers.fedvssam import PAPER
+from reports.papers.fedvssam.paper import PAPER
 from tests.reports.papers.declared import list_undeclared
 from tests.reports.papers.lookups import find_cell, list_wanted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reports.artefact import Artefact, Entry, Facts, Grid, Layout, NotReproduced, Panel, Paper, Question
-from reports.papers.fedvssam_runs import (
+from reports.papers.fedvssam.runs import (
     BASE,
     BETAS,
     CLASSES,

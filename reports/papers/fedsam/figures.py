@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reports.artefact import Artefact, Entry, Layout, Panel, Question, Settings
-from reports.papers.fedsam_runs import CIFAR10, CIFAR100, DataSet, Training, use_centralised, use_training
-from reports.papers.fedsam_tables import METHODS, NO_SEEDS, SEVEN, SIX, THREE, TOP_50, use_rival
+from reports.papers.fedsam.runs import CIFAR10, CIFAR100, DataSet, Training, use_centralised, use_training
+from reports.papers.fedsam.tables import METHODS, NO_SEEDS, SEVEN, SIX, THREE, TOP_50, use_rival
 from reports.tables.quantities import ACCURACY
 
 SHOWN = {"train": "training loss", "test": "test error"}  # in planes

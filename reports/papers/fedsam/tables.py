@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from reports.artefact import Artefact, Entry, Grid, Question, Settings, get_key
-from reports.papers.fedsam_runs import (
+from reports.papers.fedsam.runs import (
     CIFAR10,
     CIFAR100,
     CUTOUT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reports.artefact import Artefact, Entry, Grid, Question, Settings
-from reports.papers.fedgloss_runs import (
+from reports.papers.fedgloss.runs import (
     ALPHAS,
     BLOCKS,
     CENTRALISED,

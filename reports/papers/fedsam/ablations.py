@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reports.artefact import Artefact, Entry, Grid, Settings
-from reports.papers.fedsam_runs import (
+from reports.papers.fedsam.runs import (
     CIFAR10,
     CIFAR100,
     CUTOUT,
@@ -16,7 +16,7 @@ from reports.papers.fedsam_runs import (
     use_swa,
     use_training,
 )
-from reports.papers.fedsam_tables import (
+from reports.papers.fedsam.tables import (
     BLOCKS,
     BOTH,
     GAINS_NOTE,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from reports.artefact import Paper
-from reports.papers.fedgloss_facts import FACTS
-from reports.papers.fedgloss_figures import FIGURES
-from reports.papers.fedgloss_runs import BASE, SEEDS
-from reports.papers.fedgloss_tables import TABLES
+from reports.papers.fedgloss.facts import FACTS
+from reports.papers.fedgloss.figures import FIGURES
+from reports.papers.fedgloss.runs import BASE, SEEDS
+from reports.papers.fedgloss.tables import TABLES
 
 PAPER = Paper(
     "fedgloss",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reports.artefact import Artefact, Entry, Layout, NotReproduced, Panel, Question, Settings
-from reports.papers.fedsol_runs import (
+from reports.papers.fedsol.runs import (
     CIFAR10,
     CINIC10,
     EIGHT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reports.artefact import Artefact, Entry, Layout, NotReproduced, Panel, Question
-from reports.papers.fedgloss_runs import (
+from reports.papers.fedgloss.runs import (
     ALPHAS,
     BLOCKS,
     CENTRALISED,
@@ -23,7 +23,7 @@ from reports.papers.fedgloss_runs import (
     name_setup,
     tune,
 )
-from reports.papers.fedgloss_tables import CLIENTS, CNN_SETTINGS
+from reports.papers.fedgloss.tables import CLIENTS, CNN_SETTINGS
 
 AVG, SAMS = make_method("FedAvg", "fedavg"), make_method("FedSAM", "fedsam")
 SMOO, GLOSS = make_method("FedSMOO", "fedsmoo"), make_method("FedGloSS", "fedgloss")

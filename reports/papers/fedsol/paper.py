@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reports.artefact import Artefact, Entry, Facts, Grid, NotReproduced, Paper, Question, Settings
-from reports.papers.fedsol_figures import FIGURES
-from reports.papers.fedsol_runs import (
+from reports.papers.fedsol.figures import FIGURES
+from reports.papers.fedsol.runs import (
     CIFAR10,
     CINIC10,
     DATA_SETS,

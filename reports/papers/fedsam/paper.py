@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from reports.artefact import Artefact, Entry, Facts, Grid, Paper, Settings
-from reports.papers.fedsam_ablations import ABLATIONS
-from reports.papers.fedsam_figures import FIGURES
-from reports.papers.fedsam_runs import (
+from reports.papers.fedsam.ablations import ABLATIONS
+from reports.papers.fedsam.figures import FIGURES
+from reports.papers.fedsam.runs import (
     CITYSCAPES,
     DATA_SETS,
     IDDA,
@@ -17,7 +17,7 @@ from reports.papers.fedsam_runs import (
     use_method,
     use_swa,
 )
-from reports.papers.fedsam_tables import COMPARISONS, METHODS, NO_SEEDS, SIX, THREE
+from reports.papers.fedsam.tables import COMPARISONS, METHODS, NO_SEEDS, SIX, THREE
 from reports.tables.quantities import ACCURACY
 
 TRAINED = tuple(data for data in DATA_SETS if data.rounds)  # those that are trained on, not only tested on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.artefact import Artefact, Facts
-from reports.papers.fedgloss_runs import GUESSED, SETUPS, TUNED, name_setup
+from reports.papers.fedgloss.runs import GUESSED, SETUPS, TUNED, name_setup
 
 TABLE11 = Artefact(
     "table11",

@@ -32,7 +32,7 @@ LOCAL_CURVATURE = Question(
     "local_global",
     "over_rounds",
     {"rounds": "1000,2000,5000,10000,15000,20000", "top": 1},
-    digits={"rounds": "2,4,10,22,32,43", "limit": 200, "tol": 1e-2},  # about the same shares of the run
+    digits={"rounds": "2,4,8,16,26,34", "limit": 200, "tol": 1e-2},  # about the same shares of the run
     small={"rounds": "8,16,40,72,112,150", "limit": 500},
 )
 OUTPUT_NORMS = Question(

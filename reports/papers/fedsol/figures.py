@@ -54,7 +54,7 @@ ADAPTIVE = Question(
     "sensitivity",
     "adaptive",
     {"rounds": "200"},
-    digits={"rounds": "16", "limit": 200},  # two thirds of the run, as there
+    digits={"rounds": "13", "limit": 200},  # two thirds of the run, as there
     small={"rounds": "last", "limit": 500},
 )
 

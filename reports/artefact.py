@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from reports.tables.quantities import Quantity
+from reports.quantity import Quantity
 
 Settings = Mapping[str, object]  # dotted keys of a recipe -> values; "algorithm" may be a whole table
 

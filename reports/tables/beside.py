@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.inputs.progress import DAGGER
+from reports.quantity import Quantity
 from reports.tables.published import Printed
-from reports.tables.quantity import Quantity
 from reports.tables.table import Cell, PrintedCell
 
 SEEDS = 3  # of the papers, which their spreads go over

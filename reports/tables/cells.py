@@ -12,7 +12,7 @@ from analysis.summary import group
 from reports.inputs.progress import CROSS, DAGGER, select_counted
 from reports.inputs.runs import Collection, Run
 from reports.measures import Measure, find_final_accuracy
-from reports.tables.quantity import Quantity
+from reports.quantity import Quantity
 from reports.tables.table import GUESSING, Cell, Column, is_at_chance
 from reports.variants import Variant, make_full_titles
 

@@ -38,7 +38,7 @@ from reports.measures import (
     find_last_participants,
     make_measure,
 )
-from reports.tables.quantity import Quantity
+from reports.quantity import Quantity
 
 __all__ = ["QUANTITIES", "Quantity"]
 

@@ -12,11 +12,11 @@ from training.data import partition
 from training.engine import opening
 from training.engine.client_tests import collect_latest
 from training.engine.federation import Federation
+from training.engine.flops import count_trainer_flops
 from training.engine.saving import check_fit, restore_state, save_state
 from training.engine.state import State
 from training.executors.base import Executor
 from training.executors.choice import open_executor
-from training.flops import count_trainer_flops
 from training.storage import checkpoint, lock, metrics, run_directory
 from training.storage.metrics import Record
 

@@ -9,7 +9,7 @@
                           packages  versions by name;  python  its version
                           data_digest, partition_digest    SHA-256 of the data and of the partition
                           flops     forward, backward (of one example), per_step, references, ratio (to FedAvg):
-                                    see Flops in training/flops.py; missing where they could not be counted
+                                    see Flops in training/engine/flops.py; missing where they could not be counted
                           backend   the executor the run was started with, once it is chosen
         status.json       format, state (running, finished or diverged), round (finished rounds when it was written),
                           message (why it diverged), files (name -> bytes and sha256 of the small files, of

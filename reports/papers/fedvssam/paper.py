@@ -218,7 +218,7 @@ FIGURE6 = Artefact(
             "features",
             "features",
             {"rounds": "every 400", "models": ["server"], "split": "test", "count": 3000, "keep": False},
-            {"rounds": "12,23", "count": 300},
+            {"rounds": "every 12", "count": 300},
             {"rounds": "every 75", "count": 1000},
         ),
     ),

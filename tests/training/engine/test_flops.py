@@ -16,7 +16,7 @@ from training.console import summaries
 from training.console.summaries import describe_flops
 from training.engine import run as engine
 from training.engine.federation import Federation
-from training.flops import count_flops, count_trainer_flops
+from training.engine.flops import count_flops, count_trainer_flops
 from training.storage import run_directory
 
 # the perceptron 4-5-3: W x costs 2 * (20 + 15); its gradient as much again for the weights, 2 * 15 for hidden units

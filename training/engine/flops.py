@@ -37,7 +37,7 @@ class Flops:
     backward: int  # of one example, for the gradient in all parameters
     per_step: int  # of one local step of the method, with its whole mini-batch
     references: int  # of these, for the outputs of reference models: delta in FedSoL's Table 8
-    ratio: float  # per_step against a step of FedAvg, references included
+    ratio: float  # per_step against a step of FedAvg on the same network, references included
 
 
 def count_flops(recipe: Recipe) -> Flops:

@@ -54,7 +54,23 @@ def test_the_perceptron_by_hand(name: str, settings: dict, step: int, references
     assert found.ratio == pytest.approx(step / GRADIENT, rel=1e-15)
 
 
-@pytest.mark.parametrize("name", NAMES + COMPOSED)
+OWN_LOSS = [name for name in NAMES + COMPOSED if name.startswith("fedcr")]
+
+
+@pytest.mark.parametrize("name", OWN_LOSS)
+def test_a_step_of_fedcr_costs_one_pass_of_its_head_for_each_encoding(name: str) -> None:
+    fed = federation(name)
+    layers = [layer for layer in fed.trainer.model.modules() if isinstance(layer, nn.Linear)]
+    samples = fed.recipe.algorithm.settings["samples"]
+    cost = 0
+    for number, layer in enumerate(layers):
+        product = 2 * layer.in_features * layer.out_features * (samples if layer is layers[-1] else 1)
+        cost += (2 if number == 0 else 3) * product  # forward, weights, and inputs but for the first layer's
+    found = count_trainer_flops(fed.trainer)
+    assert found.per_step == cost * fed.method.gradients_per_step * fed.recipe.local.batch_size
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES + COMPOSED if name not in OWN_LOSS])
 def test_a_step_costs_its_gradients_and_its_references(name: str) -> None:
     fed = federation(name)
     found = count_trainer_flops(fed.trainer)
@@ -109,7 +125,7 @@ def test_attention() -> None:
 
 def test_transposed_and_grouped_convolutions() -> None:
     """Of 2 x 2 images, 6 channels in 2 groups, then each pixel spread over 2 x 2."""
-    model = {"name": "tests.training.test_flops:spread"}
+    model = {"name": "tests.training.engine.test_flops:spread"}
     found = count_trainer_flops(federation(model=model).trainer)
     first, grouped, transposed, last = 2 * 4 * 6, 2 * 24 * 3 * 1, 2 * 24 * 3 * 4, 2 * 48 * 3
     assert found.forward == first + grouped + transposed + last

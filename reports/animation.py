@@ -11,11 +11,8 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 from reports.files import make_slug, name_path_in_errors
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
-from reports.plotting.relief import VIEW, Net, draw_colorbar, draw_solid, finish_axes, lay_over, make_reliefs
-from reports.plotting.scales import share_scale
-from reports.plotting.style import MAGNITUDE, STYLE, label_axes
-from reports.plotting.surfaces import (
+from reports.plotting.loss.relief import VIEW, Net, draw_colorbar, draw_solid, finish_axes, lay_over, make_reliefs
+from reports.plotting.loss.surfaces import (
     Surface,
     find_comparison,
     find_global_surfaces,
@@ -23,6 +20,9 @@ from reports.plotting.surfaces import (
     name_axes,
     name_surfaces,
 )
+from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
+from reports.plotting.scales import share_scale
+from reports.plotting.style import MAGNITUDE, STYLE, label_axes
 
 FRAMES, DPI = 36, 80  # of one turn: ten degrees each, under two megabytes
 TURNING, PASSING = 12, 3  # frames in a second: of a turn, of rounds

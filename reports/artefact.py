@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from reports.quantity import Quantity
+from reports.quantities.quantity import Quantity
 
 Settings = Mapping[str, object]  # dotted keys of a recipe -> values; "algorithm" may be a whole table
 

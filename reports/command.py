@@ -55,17 +55,14 @@ def report(
     bold: what tables set bold: "clear", the best where it leads by more than its error; "plain", the best.
     questions: names of questions; of a study that has answers of these names, only they are shown.
     rows, columns: dotted settings, for one more table with their values as rows and columns.
-    quantity: what that table shows, a key of reports.tables.quantities.QUANTITIES.
+    quantity: what that table shows, a key of reports.quantities.catalog.QUANTITIES.
 
     Returns the path of the page.
     """
     console = console or Console()
     _check_choices(formats, bold)
     runs = find_runs(paths)
-    everything = keep_questions(read_runs(runs), questions)
-    if not everything.runs:
-        said = "; ".join(everything.problems) or "no run directory was given"
-        raise ValueError(f"no runs to report on ({said}). Write landscape report RUN..., runs as landscape train makes")
+    everything = _read(runs, questions)
     asked = [tabulate_settings(everything.runs, rows, columns, quantity, bold=bold)] if rows or columns else []
     out = out or choose_folder(runs)
     outcomes = list(
@@ -91,6 +88,14 @@ def report(
     console.print(f"{pluralise(pictures, 'figure')} of {pluralise(len(everything.runs), 'run')}", highlight=False)
     console.print(str(page), highlight=False, markup=False, soft_wrap=True)
     return page
+
+
+def _read(runs: Sequence[Path], questions: Sequence[str]) -> Collection:
+    everything = keep_questions(read_runs(runs), questions)
+    if not everything.runs:
+        why = "; ".join(everything.problems) or "no run directory was given"
+        raise ValueError(f"no runs to report on ({why}). Write landscape report RUN..., runs as landscape train makes")
+    return everything
 
 
 def _check_choices(formats: Sequence[str], bold: str) -> None:

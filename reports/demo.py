@@ -15,7 +15,7 @@ from rich.table import Table
 from reports.command import report
 from reports.inputs.recipes import as_number, find_table
 from reports.inputs.runs import Run, read_runs
-from reports.measures import MEASURES
+from reports.quantities.measures import MEASURES
 
 RECIPE = "digits_demo"
 QUESTION = "demo"  # what the answers are called

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from analysis.summary import mean_known
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.measures import find_target_cost, list_targets
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
 from reports.plotting.over_rounds import find_best
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
+from reports.quantities.measures import find_target_cost, list_targets
 from reports.rows import Row
 from reports.variants import Variant, describe_seeds, find_variants
 

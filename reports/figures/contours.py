@@ -8,10 +8,10 @@ import numpy as np
 
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
+from reports.plotting.loss.surfaces import Surface, describe, find_global_surfaces, name_axes, name_surfaces
 from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
 from reports.plotting.scales import Scale, make_linear_scale, share_scale
 from reports.plotting.style import MAGNITUDE, join_caption, label_axes, mark
-from reports.plotting.surfaces import Surface, describe, find_global_surfaces, name_axes, name_surfaces
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
+from reports.plotting.loss.surfaces import describe, find_comparison, name_axes, name_surfaces
 from reports.plotting.maps import draw_bar, fill_contours, format_number, make_maps, mark_centre
 from reports.plotting.scales import choose_decades
 from reports.plotting.style import SIGNED, join_caption, label_axes, mark
-from reports.plotting.surfaces import describe, find_comparison, name_axes, name_surfaces
 
 SPAN = 1e3  # from the largest difference down to the smallest that gets a colour
 

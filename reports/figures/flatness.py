@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.measures import MEASURES, Measure, find_final_accuracy
 from reports.palette import Look, assign_looks
 from reports.plotting.fitting import fit_axis
 from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement
 from reports.plotting.style import join_caption, label_axes, mark
+from reports.quantities.measures import MEASURES, Measure, find_final_accuracy
 from reports.rows import Row
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")

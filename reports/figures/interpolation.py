@@ -11,9 +11,9 @@ from matplotlib.ticker import MultipleLocator
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import OKABE_ITO
-from reports.plotting.between import Line, draw_curves, list_rows, read_lines
 from reports.plotting.fitting import draw_shared_legend, select_finite
 from reports.plotting.heat import mark_empty
+from reports.plotting.loss.between import Line, draw_curves, list_rows, read_lines
 from reports.plotting.measured import describe_setting
 from reports.plotting.origins import Origin
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
+from reports.plotting.loss.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
+from reports.plotting.loss.scene import make_net_trace, make_scene, make_solid_trace
+from reports.plotting.loss.surfaces import Surface, describe, find_local_surfaces
 from reports.plotting.scales import Scale, share_scale
-from reports.plotting.scene import make_net_trace, make_scene, make_solid_trace
 from reports.plotting.style import join_caption
-from reports.plotting.surfaces import Surface, describe, find_local_surfaces
 from reports.variants import make_titles
 
 NAME = "training loss"

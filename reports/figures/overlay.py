@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.relief import Net, draw_colorbar, lay_over, make_reliefs
+from reports.plotting.loss.relief import Net, draw_colorbar, lay_over, make_reliefs
+from reports.plotting.loss.scene import make_net_trace, make_scene, make_solid_trace
+from reports.plotting.loss.surfaces import describe, find_comparison, name_surfaces
 from reports.plotting.scales import share_scale
-from reports.plotting.scene import make_net_trace, make_scene, make_solid_trace
 from reports.plotting.style import join_caption
-from reports.plotting.surfaces import describe, find_comparison, name_surfaces
 
 NAME = "training loss"
 

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.measures import find_last_participants
 from reports.palette import Look
 from reports.plotting.fitting import draw_shared_legend, fit_axis
 from reports.plotting.measured import (
@@ -23,6 +22,7 @@ from reports.plotting.measured import (
     select_runs,
 )
 from reports.plotting.style import join_caption, label_axes, make_canvas, mark
+from reports.quantities.measures import find_last_participants
 from reports.rows import Row
 from reports.variants import find_variants
 

@@ -11,10 +11,10 @@ from analysis.summary import group
 from reports.figure import Drawing, Figure
 from reports.inputs.progress import select_counted
 from reports.inputs.runs import Collection, Run
-from reports.measures import MEASURES, Measure
 from reports.plotting.fitting import draw_shared_legend, fit_axis
 from reports.plotting.heat import make_panels
 from reports.plotting.style import join_caption, label_axes, mark
+from reports.quantities.measures import MEASURES, Measure
 from reports.rows import Row
 from reports.variants import Variant, find_numeric_settings, find_variants, flatten_settings, get_number
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from reports.figure import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
+from reports.plotting.loss.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
+from reports.plotting.loss.scene import make_scene, make_solid_trace
+from reports.plotting.loss.surfaces import describe, find_global_surfaces, name_surfaces
 from reports.plotting.scales import share_scale
-from reports.plotting.scene import make_scene, make_solid_trace
 from reports.plotting.style import join_caption
-from reports.plotting.surfaces import describe, find_global_surfaces, name_surfaces
 
 NAME = "training loss"
 

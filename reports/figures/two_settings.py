@@ -12,9 +12,9 @@ from analysis.summary import mean_known
 from reports.figure import Drawing, Figure
 from reports.inputs.progress import select_counted
 from reports.inputs.runs import Collection, Run
-from reports.measures import MEASURES
 from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels, write_values
 from reports.plotting.style import join_caption, label_axes, mark
+from reports.quantities.measures import MEASURES
 from reports.rows import Row
 from reports.variants import Variant, find_numeric_settings, find_variants, flatten_settings, get_number
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from reports.artefact import Artefact, Entry, Grid, Layout, Panel, Paper, Question
 from reports.findings.catalog import HETEROGENEOUS, HOMOGENEOUS
-from reports.tables.quantities import ACCURACY
+from reports.quantities.catalog import ACCURACY
 
 RADIUS = 0.1
 SWA = {"start": 0.75, "cycle": 5, "lr_end": 0.0005}

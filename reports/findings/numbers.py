@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from reports.inputs.runs import Run
-from reports.measures import MEASURES, find_final_accuracy
+from reports.quantities.measures import MEASURES, find_final_accuracy
 
 GUESSING = 1.5  # times the accuracy of chance: below it a model's flatness means nothing
 TAIL = 0.25  # share of the rounds that "the end of training" means

@@ -20,9 +20,9 @@ from reports.files import make_slug
 from reports.inputs.progress import CROSS, DAGGER, Progress
 from reports.inputs.reading import attempt
 from reports.inputs.runs import Collection, Run
-from reports.measures import find_final_accuracy
 from reports.page import provenance
 from reports.palette import assign_looks
+from reports.quantities.measures import find_final_accuracy
 from reports.tables import numbers, typeset
 from reports.tables.table import BOLD, Table, rank_cells
 from training.storage.atomic_files import write_atomically

@@ -12,8 +12,8 @@ from matplotlib.patches import Rectangle
 from reports.inputs.progress import CROSS
 from reports.panels.kind import Given, Kind, Shown, find_quantity, list_values
 from reports.plotting.style import label_axes, mark
+from reports.quantities.catalog import ACCURACY, Quantity
 from reports.rows import Row
-from reports.tables.quantities import ACCURACY, Quantity
 
 WIDE = 0.8  # share of a group's room that its bars take
 MANY = 6  # bars, from which numbers and names stand upright

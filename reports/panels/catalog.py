@@ -7,20 +7,15 @@ from reports.panels import (
     corruptions,
     curves,
     each_over_rounds,
-    eigen_surface,
     features,
     heat,
-    interpolation,
     layers,
     local_accuracy,
-    local_surfaces,
     partition,
-    plane,
-    spectrum,
-    surface,
     sweep,
 )
 from reports.panels.kind import Kind
+from reports.panels.loss import eigen_surface, interpolation, local_surfaces, plane, spectrum, surface
 
 PANELS: dict[str, Kind] = {
     kind.name: kind

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from reports.inputs.runs import Run
 from reports.panels.kind import Given, Kind, Shown
-from reports.panels.surface import choose_seed
+from reports.panels.loss.surface import choose_seed
 from reports.plotting.embedding import draw_embedding
 from reports.plotting.style import mark
 from reports.rows import Row

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 
 from reports.inputs.runs import Run
 from reports.panels.kind import Array, Given, Kind, Shown
-from reports.panels.surface import choose_seed
+from reports.panels.loss.surface import choose_seed
 from reports.plotting.heat import draw_heat
-from reports.plotting.relief import make_norm
+from reports.plotting.loss.relief import make_norm
 from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 

@@ -13,8 +13,8 @@ from analysis.store import Answer
 from landscape.errors import choose
 from reports.inputs.runs import Run
 from reports.plotting.scales import Scale
+from reports.quantities.catalog import Quantity
 from reports.rows import Row
-from reports.tables.quantities import Quantity
 from reports.variants import Variant
 
 Array = NDArray[np.float64]

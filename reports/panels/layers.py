@@ -13,7 +13,7 @@ from reports.inputs.runs import Run
 from reports.panels.bars import style_bars
 from reports.panels.features import find_round
 from reports.panels.kind import Given, Kind, Shown
-from reports.panels.surface import choose_seed
+from reports.panels.loss.surface import choose_seed
 from reports.plotting.fitting import fit_axis
 from reports.plotting.measured import REFERENCES, find_reference
 from reports.plotting.style import label_axes, mark

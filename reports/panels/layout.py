@@ -21,8 +21,8 @@ from reports.inputs.runs import Run
 from reports.panels.kind import Shown
 from reports.panels.prepare import Prepared, prepare_panels
 from reports.plotting.fitting import draw_notes, draw_shared_legend
+from reports.plotting.loss.relief import draw_colorbar
 from reports.plotting.measured import describe_measurement, find_answers
-from reports.plotting.relief import draw_colorbar
 from reports.plotting.style import STYLE, TICKS, join_caption
 from reports.rows import Row
 

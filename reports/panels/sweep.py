@@ -14,8 +14,8 @@ from reports.inputs.runs import Run
 from reports.panels.kind import Given, Kind, Shown, find_quantity, list_values
 from reports.plotting.fitting import fit_axis
 from reports.plotting.style import label_axes, mark
+from reports.quantities.catalog import ACCURACY, Quantity
 from reports.rows import Row, list_numbers
-from reports.tables.quantities import ACCURACY, Quantity
 from reports.variants import flatten_settings
 
 APART = 0.12  # how far lines are moved against each other, so that bars stay visible

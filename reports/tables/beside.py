@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.inputs.progress import DAGGER
-from reports.quantity import Quantity
+from reports.quantities.quantity import Quantity
 from reports.tables.published import Printed
 from reports.tables.table import Cell, PrintedCell
 

@@ -12,8 +12,8 @@ from reports.inputs.recipes import find_table, is_number
 from reports.inputs.runs import Run
 from reports.names import name_method
 from reports.palette import assign_looks
+from reports.quantities.catalog import QUANTITIES
 from reports.tables.grid import capitalise, make_grid
-from reports.tables.quantities import QUANTITIES
 from reports.tables.table import Table
 from reports.variants import flatten_settings
 

@@ -12,7 +12,8 @@ import numpy as np
 from reports.inputs.progress import DAGGER, select_counted
 from reports.inputs.reading import attempt
 from reports.inputs.runs import Collection, Run
-from reports.measures import (
+from reports.names import name_class
+from reports.quantities.measures import (
     MEASURES,
     count_bytes_per_round,
     find_last_participants,
@@ -21,7 +22,6 @@ from reports.measures import (
     list_personal_strategies,
     list_targets,
 )
-from reports.names import name_class
 from reports.tables.by_method import describe_seed_counts, list_sections, sort_variants, tabulate_methods
 from reports.tables.cells import Found, average_values, make_cell, make_column, mark_progress, write_footnotes
 from reports.tables.table import BOLD, Cell, Column, Line, Table

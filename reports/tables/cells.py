@@ -11,8 +11,8 @@ import numpy as np
 from analysis.summary import group
 from reports.inputs.progress import CROSS, DAGGER, select_counted
 from reports.inputs.runs import Collection, Run
-from reports.measures import Measure, find_final_accuracy
-from reports.quantity import Quantity
+from reports.quantities.measures import Measure, find_final_accuracy
+from reports.quantities.quantity import Quantity
 from reports.tables.table import GUESSING, Cell, Column, is_at_chance
 from reports.variants import Variant, make_full_titles
 

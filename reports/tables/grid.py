@@ -9,7 +9,7 @@ from dataclasses import replace
 from reports.artefact import Entry, Grid, get_key
 from reports.inputs.progress import select_counted
 from reports.inputs.runs import Run
-from reports.quantity import Quantity
+from reports.quantities.quantity import Quantity
 from reports.tables.beside import compare_with_printed, describe_brackets
 from reports.tables.cells import NEVER, fill_cell
 from reports.tables.footnotes import Footnotes

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from reports.inputs.progress import CROSS
 from reports.inputs.runs import Collection, Run
-from reports.measures import MEASURES
+from reports.quantities.measures import MEASURES
 from reports.tables.cells import make_column, write_footnotes
 from reports.tables.table import Cell, Column, Line, Table, format_numbers
 from reports.variants import find_variants

@@ -10,7 +10,7 @@ from PIL import Image
 from reports import animation
 from reports.animation import animate, animate_rounds, animate_turn
 from reports.inputs.runs import Collection, read_runs
-from reports.plotting.surfaces import find_comparison, find_surfaces
+from reports.plotting.loss.surfaces import find_comparison, find_surfaces
 from tests.reports.conftest import make_run
 from tests.reports.results import surface
 from tests.reports.results.answers import write_answer

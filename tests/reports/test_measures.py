@@ -12,7 +12,7 @@ import xarray as xr
 from analysis.store import Answer
 from analysis.study import variable
 from reports.inputs.runs import Collection, Run, read_runs
-from reports.measures import (
+from reports.quantities.measures import (
     MEASURES,
     count_bytes_per_round,
     find_final_accuracy,

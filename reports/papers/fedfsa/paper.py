@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reports.artefact import Artefact, Entry, Grid, Layout, NotReproduced, Panel, Paper, Settings
-from reports.tables.quantities import QUANTITIES
+from reports.quantities.catalog import QUANTITIES
 
 SEEDS = (23, 100, 200)
 BASE: dict[str, object] = {

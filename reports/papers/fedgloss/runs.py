@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from reports.artefact import Entry, Panel, Question, Settings
-from reports.tables.quantities import ACCURACY, QUANTITIES, Quantity
+from reports.quantities.catalog import ACCURACY, QUANTITIES, Quantity
 
 SEEDS = (0, 42, 200299)  # of the published script; the paper says three
 BASE: dict[str, object] = {

@@ -22,7 +22,7 @@ from reports.papers.fedgloss.runs import (
     make_method,
     tune,
 )
-from reports.tables.quantities import QUANTITIES, Quantity, make_accuracy_at_share, make_client_lambda
+from reports.quantities.catalog import QUANTITIES, Quantity, make_accuracy_at_share, make_client_lambda
 
 FIRST = ("cnn cifar10", 0.0)  # where costs are counted: they are the same in every setting
 COST = make_column(*FIRST, label="Comm. Cost", quantity=QUANTITIES["communication"], suffix="")

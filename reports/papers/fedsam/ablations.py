@@ -28,7 +28,7 @@ from reports.papers.fedsam.tables import (
     make_gains,
     name_setting,
 )
-from reports.tables.quantities import ACCURACY, QUANTITIES
+from reports.quantities.catalog import ACCURACY, QUANTITIES
 
 
 def make_table_13() -> Artefact:

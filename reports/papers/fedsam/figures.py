@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from reports.artefact import Artefact, Entry, Layout, Panel, Question, Settings
 from reports.papers.fedsam.runs import CIFAR10, CIFAR100, DataSet, Training, use_centralised, use_training
 from reports.papers.fedsam.tables import METHODS, NO_SEEDS, SEVEN, SIX, THREE, TOP_50, use_rival
-from reports.tables.quantities import ACCURACY
+from reports.quantities.catalog import ACCURACY
 
 SHOWN = {"train": "training loss", "test": "test error"}  # in planes
 ALPHAS = {"α = 0": 0, "α = 0.5": 1, "α = 1k": 2}  # of CIFAR100

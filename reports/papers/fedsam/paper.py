@@ -18,7 +18,7 @@ from reports.papers.fedsam.runs import (
     use_swa,
 )
 from reports.papers.fedsam.tables import COMPARISONS, METHODS, NO_SEEDS, SIX, THREE
-from reports.tables.quantities import ACCURACY
+from reports.quantities.catalog import ACCURACY
 
 TRAINED = tuple(data for data in DATA_SETS if data.rounds)  # those that are trained on, not only tested on
 

@@ -21,7 +21,7 @@ from reports.papers.fedsam.runs import (
     use_swa,
     use_training,
 )
-from reports.tables.quantities import ACCURACY, QUANTITIES, make_accuracy_at_share
+from reports.quantities.catalog import ACCURACY, QUANTITIES, make_accuracy_at_share
 
 Printed = Callable[[Entry, Entry], tuple[str, str]]
 

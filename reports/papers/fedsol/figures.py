@@ -23,7 +23,7 @@ from reports.papers.fedsol.runs import (
     use_method,
     use_partition,
 )
-from reports.tables.quantities import ACCURACY
+from reports.quantities.catalog import ACCURACY
 
 LOCALS: Settings = {"checkpoints.keep_locals": "all"}
 TWO = ("FedAvg", "FedSoL")

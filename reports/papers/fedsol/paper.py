@@ -30,7 +30,7 @@ from reports.papers.fedsol.runs import (
     use_method,
     use_partition,
 )
-from reports.tables.quantities import ACCURACY, QUANTITIES, make_personal
+from reports.quantities.catalog import ACCURACY, QUANTITIES, make_personal
 
 NAMES = {label: name for name, label in OURS.items()}  # printed labels -> keys of METHODS, where they differ
 NOVA_NOTE = "The published code of FedNova has a fault, so that its row cannot be compared"

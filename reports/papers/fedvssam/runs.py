@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from reports.artefact import Entry, Panel, Settings
-from reports.tables.quantities import ACCURACY, make_rounds_to
+from reports.quantities.catalog import ACCURACY, make_rounds_to
 
 SEEDS = (0, 1, 2)  # their number is lost: three stand in
 LOST = (

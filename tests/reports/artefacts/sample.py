@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.artefact import Artefact, Entry, Grid, NotReproduced, Paper, Question
-from reports.tables.quantities import ACCURACY
+from reports.quantities.catalog import ACCURACY
 
 LAMBDA = Question("curvature", "lambda", {"rounds": "last", "top": 2}, digits={"top": 1})
 ROWS = (

@@ -17,7 +17,7 @@ from reports.artefacts.plan import (
     unite_keeps,
 )
 from reports.artefacts.scales import SCALES
-from reports.tables.quantities import ACCURACY
+from reports.quantities.catalog import ACCURACY
 from tests.reports.artefacts.sample import ACCURACIES, COLUMNS, DRAWING, LAMBDA, ONLY_LANDMARKS, PAPER, ROWS, SHARPNESS
 
 DIGITS, FULL = SCALES["digits"], SCALES["full"]

@@ -7,7 +7,7 @@ import pytest
 
 from reports.inputs.progress import CROSS
 from reports.inputs.runs import Run
-from reports.tables.quantities import ACCURACY, Quantity
+from reports.quantities.catalog import ACCURACY, Quantity
 from tests.reports.panels.made_up import diverge, draw, list_legend, make_run
 from tests.reports.results import curvature, sensitivity
 

@@ -9,8 +9,8 @@ import pytest
 
 from analysis.store import Answer
 from reports.inputs.runs import Collection, read_runs
-from reports.measures import MEASURES
 from reports.plotting.measured import describe_measurement, find_answers
+from reports.quantities.measures import MEASURES
 from reports.tables.catalog import make_tables
 from reports.tables.table import Cell, Column, Line, format_cell, rank_cells
 from reports.tables.table import Table as Typeset

@@ -12,11 +12,11 @@ from reports.artefact import Entry, Grid, get_key
 from reports.inputs.progress import CROSS, DAGGER
 from reports.inputs.runs import Run
 from reports.inputs.subsets import Subset
+from reports.quantities.catalog import ACCURACY, Quantity
 from reports.tables.beside import combine_errors
 from reports.tables.cells import NEVER
 from reports.tables.grid import Find, make_grid
 from reports.tables.published import Printed
-from reports.tables.quantities import ACCURACY, Quantity
 from reports.tables.table import Cell, Table, format_cell, format_printed, rank_cells
 from reports.tables.typeset import RENDERERS, render
 from tests.reports.made_up import make_up

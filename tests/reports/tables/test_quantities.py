@@ -13,7 +13,7 @@ import xarray as xr
 
 from analysis import summary
 from reports.inputs.personal import Personal
-from reports.tables.quantities import (
+from reports.quantities.catalog import (
     QUANTITIES,
     make_accuracy_at_round,
     make_accuracy_at_share,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.plotting.relief import LINES
+from reports.plotting.loss.relief import LINES
+from reports.plotting.loss.surfaces import Surface, name_axes
 from reports.plotting.scales import Scale
-from reports.plotting.surfaces import Surface, name_axes
 
 
 def make_solid_trace(surface: Surface, scale: Scale, title: str, color: str, **look: Any) -> dict[str, Any]:

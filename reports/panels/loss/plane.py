@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from reports.panels.clients import name_client
 from reports.panels.kind import Given, Kind, Shown
-from reports.panels.surface import choose_seed
-from reports.plotting.planes import PANELS, Plane, draw_plane, read_planes
+from reports.panels.loss.surface import choose_seed
+from reports.plotting.loss.planes import PANELS, Plane, draw_plane, read_planes
 from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 

@@ -11,11 +11,11 @@ from mpl_toolkits.mplot3d import Axes3D
 
 from reports.panels.clients import name_client
 from reports.panels.kind import Array, Given, Kind, Shown
-from reports.panels.surface import check_ranges, describe_axes, find_all
-from reports.plotting.relief import add_key, draw_net, draw_solid, find_middle_color, finish_axes
+from reports.panels.loss.surface import check_ranges, describe_axes, find_all
+from reports.plotting.loss.relief import add_key, draw_net, draw_solid, find_middle_color, finish_axes
+from reports.plotting.loss.surfaces import Surface
 from reports.plotting.scales import Scale
 from reports.plotting.style import mark
-from reports.plotting.surfaces import Surface
 from reports.rows import Row
 
 

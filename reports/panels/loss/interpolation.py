@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
 from reports.panels.kind import Given, Kind, Shown
-from reports.plotting.between import Line, list_rows, read_lines
 from reports.plotting.fitting import select_finite
+from reports.plotting.loss.between import Line, list_rows, read_lines
 from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 

@@ -10,8 +10,8 @@ from mpl_toolkits.mplot3d import Axes3D
 
 from reports.inputs.runs import Collection, Run
 from reports.panels.kind import Array, Given, Kind, Shown
-from reports.plotting.relief import Net, add_key, draw_nets, draw_solid, finish_axes, mark_panel
-from reports.plotting.surfaces import ABOUT, Surface, find_surfaces
+from reports.plotting.loss.relief import Net, add_key, draw_nets, draw_solid, finish_axes, mark_panel
+from reports.plotting.loss.surfaces import ABOUT, Surface, find_surfaces
 from reports.rows import Row
 
 NAMES = {"train": "training loss", "test": "test loss"}

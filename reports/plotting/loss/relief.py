@@ -20,10 +20,10 @@ from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from numpy.typing import NDArray
 
+from reports.plotting.loss.surfaces import Surface, name_axes
 from reports.plotting.maps import format_number
 from reports.plotting.scales import Scale
 from reports.plotting.style import MAGNITUDE, STYLE, mark
-from reports.plotting.surfaces import Surface, name_axes
 
 LINES = 25  # of a net, or cells of a surface, in each direction: more can be neither seen nor drawn in time
 VIEW = {"elev": 28, "azim": -55}

@@ -13,7 +13,10 @@ import numpy as np
 import xarray as xr
 
 from analysis.summary import ERROR
-from reports.curves import (
+from reports.inputs.personal import Personal
+from reports.inputs.runs import Run
+from reports.inputs.subsets import find_subset
+from reports.quantities.curves import (
     PERSONAL,
     count_planned,
     count_rounds_to,
@@ -24,10 +27,7 @@ from reports.curves import (
     find_cost,
     find_speed_up,
 )
-from reports.inputs.personal import Personal
-from reports.inputs.runs import Run
-from reports.inputs.subsets import find_subset
-from reports.measures import (
+from reports.quantities.measures import (
     MEASURES,
     Measure,
     count_bytes_per_round,
@@ -38,7 +38,7 @@ from reports.measures import (
     find_last_participants,
     make_measure,
 )
-from reports.quantity import Quantity
+from reports.quantities.quantity import Quantity
 
 __all__ = ["QUANTITIES", "Quantity"]
 

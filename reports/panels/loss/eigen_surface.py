@@ -9,8 +9,8 @@ import numpy as np
 from mpl_toolkits.mplot3d import Axes3D
 
 from reports.panels.kind import Array, Given, Kind, Shown
-from reports.panels.surface import NAMES, choose_seed, describe_axes, find_all
-from reports.plotting.relief import draw_solid, finish_axes, mark_panel
+from reports.panels.loss.surface import NAMES, choose_seed, describe_axes, find_all
+from reports.plotting.loss.relief import draw_solid, finish_axes, mark_panel
 from reports.rows import Row
 
 RATIO = 5  # the papers compare the first eigenvalue with this one

@@ -1,0 +1,1 @@
+"""Panels that show the loss around and between models, and its spectrum."""

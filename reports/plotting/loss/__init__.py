@@ -1,0 +1,1 @@
+"""What drawings of the loss around and between models are made of."""

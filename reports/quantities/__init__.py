@@ -1,0 +1,1 @@
+"""Numbers of runs: what scatter plots, bars and the cells of tables show."""

@@ -47,6 +47,7 @@ def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "")
         ],
         done=len(made),
         before=Markup(before),
+        heading=paper.title if before else f"{paper.name}: its tables and figures, made again",
     )
     path = folder / PAGE
     folder.mkdir(parents=True, exist_ok=True)

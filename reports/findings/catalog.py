@@ -219,7 +219,7 @@ FINDINGS: dict[str, Finding] = {
         ),
         Finding(
             "fedsam-is-not-enough",
-            "with one class a client FedSAM's minimum is still sharper than FedAvg's on homogeneous data",
+            "With one class a client FedSAM's minimum is still sharper than FedAvg's on homogeneous data",
             "fedgloss",
             "Section 4, Figure 1",
             "methods",
@@ -291,7 +291,7 @@ FINDINGS: dict[str, Finding] = {
         ),
         Finding(
             "each-operation-helps",
-            "each of FedVSSAM's three operations alone raises accuracy",
+            "Each of FedVSSAM's three operations alone raises accuracy",
             "fedvssam",
             "Section 5, ablation, Figure 3",
             "ablation",
@@ -299,7 +299,7 @@ FINDINGS: dict[str, Finding] = {
         ),
         Finding(
             "reverse-is-worst",
-            "perturbing the least sensitive layers most (Reverse) is the worst of FedFSA's choices",
+            "Perturbing the least sensitive layers most (Reverse) is the worst of FedFSA's choices",
             "fedfsa",
             "Section 5.4, Figure 5",
             "selection",
@@ -307,7 +307,7 @@ FINDINGS: dict[str, Finding] = {
         ),
         Finding(
             "simple-data-favour-mofedsam",
-            "on Fashion-MNIST, MoFedSAM beats FedFSA",
+            "On Fashion-MNIST, MoFedSAM beats FedFSA",
             "fedfsa",
             "Section 5.2, Table 1",
             "personal",
@@ -339,7 +339,7 @@ FINDINGS: dict[str, Finding] = {
         ),
         Finding(
             "flat-is-accurate-heterogeneous",
-            "across methods, flatter is more accurate, with one class a client",
+            "Across methods, flatter is more accurate, with one class a client",
             "fedgloss",
             "Sections 1 and 6.3, Tables 3 and 8",
             "methods",
@@ -347,7 +347,7 @@ FINDINGS: dict[str, Finding] = {
         ),
         Finding(
             "flat-is-accurate-homogeneous",
-            "across methods, flatter is more accurate, with all classes at every client",
+            "Across methods, flatter is more accurate, with all classes at every client",
             "fedgloss",
             "Appendix, Table 9",
             "methods",

@@ -179,7 +179,7 @@ PERSONALISED = Artefact(
 PAPER = Paper(
     key="findings",
     name="Findings",
-    title="The papers' claims, tested on our own runs",
+    title="Which claims of the papers hold on our own runs",
     where="this project",
     settings={
         "data.name": "fashion_mnist",

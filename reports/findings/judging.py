@@ -26,7 +26,6 @@ SETTINGS: dict[str, Mapping[str, str]] = {
     "main": {name: name for name in ("methods", "admm", "ablation", "selection", "personal")},
     "CIFAR-10": {"methods": "cifar10"},
 }
-HEADS = ("claim", "where", "data", "verdict", "effect", "what was compared")
 READING = (
     "An effect is positive where it goes the way of the claim; in brackets stands its 95 % interval over seeds. "
     "Confirmed and refuted: the whole interval lies on one side of zero."
@@ -122,18 +121,24 @@ def to_markdown(judged: list[Judged]) -> str:
 
 
 def to_html(judged: list[Judged]) -> str:
-    """Write the verdicts as a section of a page."""
-    heads = "".join(f'<th scope="col">{head}</th>' for head in HEADS)
-    rows = []
-    for one in judged:
-        finding, verdict = one.finding, one.verdict
-        cells = (f"{finding.paper}, {finding.where}", one.data, verdict.outcome, describe_effect(verdict))
-        about = f"{verdict.detail}. {one.scaled}"
-        texts = "".join(f"<td>{escape(text)}</td>" for text in (*cells, about))
-        rows.append(f'<tr><th scope="row">{escape(finding.claim)}</th>{texts}</tr>')
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    head = f'<h2>What holds</h2><p class="note">{READING}</p>'
-    return f'<section id="findings">{head}<div class="scroll">{table}</div></section>'
+    """Write the verdicts as a section of a page: each claim, and what the runs of every data set say about it."""
+    parts = [f'<section id="findings"><h2>What holds</h2><p class="note">{READING}</p>']
+    for name, finding in FINDINGS.items():
+        own = [one for one in judged if one.finding.name == name]
+        if own:
+            lines = "".join(_write_line(one) for one in own)
+            source = escape(f"{finding.paper}, {finding.where}")
+            parts.append(
+                f'<div class="finding"><h4>{escape(finding.claim)} <small>({source})</small></h4>{lines}</div>'
+            )
+    return "\n".join([*parts, "</section>"])
+
+
+def _write_line(one: Judged) -> str:
+    verdict = one.verdict
+    outcome = f'<b class="{verdict.outcome}">{verdict.outcome}</b>'
+    about = escape(f"{verdict.detail}. {one.scaled}")
+    return f"<p>{escape(one.data)}: {outcome}, {escape(describe_effect(verdict))} <small>{about}</small></p>"
 
 
 def to_csv(judged: list[Judged]) -> str:

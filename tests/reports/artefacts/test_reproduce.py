@@ -1,0 +1,153 @@
+"""A dozen artefacts of all five papers, trained, measured and typeset on the digits; what is missing is named."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from reports import reproduce
+from reports.artefact import Facts
+from reports.artefacts import plan
+from reports.artefacts.page import read_part, write_paper_page
+from reports.artefacts.scales import SCALES, Content, Scale
+from reports.artefacts.typesetting import make_artefact
+from reports.findings import sharing
+from reports.papers.catalog import PAPERS
+from tests.reports.artefacts.sample import PAPER
+
+# few runs each, and among them every paper, tables, facts, and studies of one run, of clients and between runs
+SAMPLE = (
+    "fedfsa/figure3",
+    "fedvssam/figure1",
+    "fedvssam/figure7",
+    "fedgloss/table2",
+    "fedgloss/table13",
+    "fedgloss/figure2",
+    "fedgloss/figure9",
+    "fedsam/table12",
+    "fedsam/figure7",
+    "fedsam/figure12",
+    "fedsol/figure6",
+    "fedsol/figure10",
+)
+
+
+def shorten(content: Content, usual_lr: float) -> Content:
+    """Four rounds of one epoch: enough to see that everything comes together."""
+    small = SCALES["digits"].change(content, usual_lr)
+    small["rounds"]["count"], small["local"]["epochs"] = 4, 1
+    small["evaluation"] |= {"every": 1, "last": 2}
+    small["checkpoints"]["every"] = 1
+    return small
+
+
+SHORT = Scale("digits", "four rounds", 1, shorten)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("papers") / "digits"
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_an_artefact_is_trained_measured_and_typeset(name: str, folder: Path) -> None:
+    paper = PAPERS[name.partition("/")[0]]
+    artefact = paper.find(name.partition("/")[2])
+    console = Console(quiet=True)
+    measured = reproduce.train_and_measure(paper, [artefact], SHORT, folder, console, workers=1)
+    assert measured.problems == []
+    made = make_artefact(paper, artefact, SHORT, measured.runs, folder / paper.key, formats=["png"])
+    assert made.missing == ""
+    assert "not run" not in made.html
+    assert all(Path(file).stat().st_size > 100 for file in made.files)
+    numbers = next(Path(file) for file in made.files if file.endswith(".csv"))
+    with numbers.open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert len(rows) > 1 or isinstance(artefact.shape, Facts)
+    page = write_paper_page(folder / paper.key, paper, SHORT).read_text()
+    assert made.html in page
+    assert f'id="{artefact.name}"' in page
+    assert read_part(folder / paper.key, artefact) == made
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let `landscape reproduce` know one paper of seconds."""
+    scales = {**SCALES, "digits": SHORT}
+    monkeypatch.setattr(reproduce, "PAPERS", {"sample": PAPER})
+    monkeypatch.setattr(reproduce, "find_scale", lambda name: scales[name])
+    yield
+    plan.plan_paper.cache_clear()
+
+
+def run(out: Path, *wanted: str, **options: object) -> tuple[str, reproduce.Outcome]:
+    console = Console(record=True, width=300, file=io.StringIO())
+    outcome = reproduce.reproduce(wanted, "digits", out, console=console, workers=1, **options)  # type: ignore[arg-type]
+    return console.export_text(), outcome
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_paper_is_made_once_and_the_rest_is_said(tmp_path: Path) -> None:
+    text, outcome = run(tmp_path, "sample")
+    assert [one.name for one in outcome.made] == ["table1", "table2"]
+    assert "sample/table3: left out, Landmarks-User-160k cannot be read yet" in text
+    assert "sample/figure1: nothing to reproduce, a concept drawing" in text
+    table = (tmp_path / "digits" / "sample" / "table1.md").read_text()
+    assert "Landmarks-User-160k cannot be read yet" in table
+    assert "Scaled down" in table
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    again, _ = run(tmp_path, "sample/table1", "sample/table2")
+    assert "3 of 3 runs are there already" in again
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == stamps
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_is_missing_is_not_final(tmp_path: Path) -> None:
+    _, outcome = run(tmp_path, "sample/table1", typeset=True)
+    (made,) = outcome.made
+    assert made.missing == "3 of 3 runs are missing"
+    assert "not run" in (tmp_path / "digits" / "sample" / "table1.md").read_text()
+    assert "Not final: 3 of 3 runs are missing" in (tmp_path / "digits" / "sample" / "index.html").read_text()
+
+
+@pytest.mark.usefixtures("quick")
+def test_answers_are_enough_to_typeset(tmp_path: Path) -> None:
+    """What is shared has no checkpoints, and gives the same table."""
+    run(tmp_path / "whole", "sample/table2")
+    names = sharing.share_answers(tmp_path / "whole" / "digits" / "runs", tmp_path / "part" / "digits" / "runs")
+    assert len(names) == 2
+    assert not list((tmp_path / "part").rglob("*.safetensors"))
+    run(tmp_path / "part", "sample/table2", typeset=True)
+    table = Path("digits") / "sample" / "table2.csv"
+    assert (tmp_path / "part" / table).read_bytes() == (tmp_path / "whole" / table).read_bytes()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    text, outcome = run(tmp_path, "sample", dry_run=True)
+    assert outcome.made == []
+    assert "needs Landmarks-User-160k, which cannot be read yet" in text
+    assert "n/a: a concept drawing" in text
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"artefact of sample: unknown 'tabel1'; did you mean 'table1'\?"):
+        run(tmp_path, "sample/tabel1")
+
+
+def test_a_diverged_run_is_a_cross(tmp_path: Path) -> None:
+    hot = replace(PAPER.find("table2"), settings={"local.lr": 1e6})
+    paper = replace(PAPER, artefacts=(hot,))
+    measured = reproduce.train_and_measure(paper, [hot], SHORT, tmp_path, Console(quiet=True), workers=1)
+    make_artefact(paper, hot, SHORT, measured.runs, tmp_path / "sample", formats=["png"])
+    table = (tmp_path / "sample" / "table2.md").read_text()
+    assert "\N{MULTIPLICATION SIGN}" in table
+    assert "diverged" in table

@@ -95,5 +95,5 @@ def test_walks_visit_real_places_each_once(walk):
     assert len(visits) == len(set(visits)), "a walk comes back to a file that it has left"
 
 
-def test_the_three_walks_are_there():
-    assert len(WALKS) == 3
+def test_the_four_walks_are_there():
+    assert len(WALKS) == 4

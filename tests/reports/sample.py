@@ -16,7 +16,7 @@ def draw_lines(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     chosen = assign_looks(run.algorithm for run in everything.runs)
     rows = []
     for place, run in enumerate(runs):
-        line = axes[0].plot([0, 1], [place, place + 1], "o-", color=chosen[run.algorithm].color, label=run.algorithm)
+        line = axes[0].plot([0, 1], [place, place + 1], "o-", color=chosen[run.algorithm].color, label=run.method)
         mark(line, [run.name])
         axes[1 + place].pcolormesh([[place, 1], [2, 3]])
         axes[1 + place].text(0.5, 0.5, "inside")

@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from landscape.rng import normal
 from tests.training.federations import SIZES, close, federation, play, setup
+from training.clients.local_training import OWN_STATISTICS
 from training.engine.federation import Federation
 from training.engine.run import train
-from training.engine.state import OWN_STATISTICS
 from training.methods.fedcr import Bottleneck, EncodingBound, Gaussian, OwnHead, divergence, read_priors
 from training.rules.context import RoundReport
 from training.rules.vectors import head

@@ -41,7 +41,7 @@ METHODS = {  # method, or what stands after a plus, as recipes write it -> as pa
     "scaffold": "SCAFFOLD",
     "silobn": "SiloBN",
 }
-RULES = {"sam": "SAM", "asam": "ASAM", "fsa": "FSA"}  # what may stand after a plus
+RULES = {"sam": "SAM", "asam": "ASAM", "fsa": "FSA", "previous_sam": "SAM~"}  # what may stand after a plus
 DIGITS = tuple(f"digit {number}" for number in range(10))
 CIFAR100 = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle

@@ -12,7 +12,7 @@ from training.methods.catalog import ALGORITHMS, COMPOSABLE
 def test_every_method_has_a_printed_name() -> None:
     assert sorted(set(ALGORITHMS) - set(METHODS)) == []
     assert all(name.replace("-", "").lower() == key.replace("-", "") for key, name in METHODS.items())
-    assert {name for name in COMPOSABLE if name not in RULES} <= {"none", "momentum-sam"}
+    assert {name for name in COMPOSABLE if name not in RULES} <= {"none"}
 
 
 @pytest.mark.parametrize(

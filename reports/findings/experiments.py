@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from reports.artefact import Artefact, Entry, Grid, Layout, Panel, Paper, Question
 from reports.findings.catalog import HETEROGENEOUS, HOMOGENEOUS
-from reports.quantities.catalog import ACCURACY
+from reports.quantities.catalog import ACCURACY, QUANTITIES
 
 RADIUS = 0.1
+ALPHAS = {HETEROGENEOUS: 0.0, HOMOGENEOUS: 100.0}  # one class at every client, all classes
 SWA = {"start": 0.75, "cycle": 5, "lr_end": 0.0005}
 METHODS: Mapping[str, Mapping[str, object]] = {
     "FedAvg": {"algorithm": {"name": "fedavg"}},
@@ -52,6 +53,29 @@ PERSONAL = {  # as FedFSA measures: clients' own models on their own test exampl
 }
 
 
+SHOWN = {  # heading of a column -> what it shows
+    "accuracy (%)": ACCURACY,
+    "λ₁": QUANTITIES["lambda_1"],
+    "λ₁ local": QUANTITIES["local"],
+    "λ₁ everyone": QUANTITIES["everyone"],
+}
+PERSONAL_ACCURACY = QUANTITIES["best_personal_accuracy"]
+
+
+def _list_columns(alphas: Mapping[str, float]) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(heading, {"partition.alpha": alpha}, group, quantity=quantity)
+        for group, alpha in alphas.items()
+        for heading, quantity in SHOWN.items()
+    )
+
+
+def _list_panels(kind: str, alphas: Mapping[str, float], options: Mapping[str, object]) -> tuple[Panel, ...]:
+    return tuple(
+        Panel(kind, _list_rows(), group, {"partition.alpha": alpha}, options) for group, alpha in alphas.items()
+    )
+
+
 def _list_rows(names: tuple[str, ...] = tuple(METHODS)) -> tuple[Entry, ...]:
     return tuple(Entry(name, METHODS[name]) for name in names)
 
@@ -67,30 +91,27 @@ def _fedfsa(**choice: object) -> Mapping[str, object]:
 METHODS_GRID = Artefact(
     "methods",
     "Ten methods with one class at every client, and with all classes",
-    Grid(
-        _list_rows(),
-        (
-            Entry(HETEROGENEOUS, {"partition.alpha": 0.0}),
-            Entry(HOMOGENEOUS, {"partition.alpha": 100.0}),
-        ),
-        ACCURACY,
-    ),
+    Grid(_list_rows(), _list_columns(ALPHAS)),
     questions=(LAMBDA, LOCAL, AGREEMENT, CLASSES),
 )
 CIFAR = Artefact(
     "cifar10",
     "Eight methods on CIFAR-10 with LeNet64, on a moderate and on a homogeneous partition",
-    Grid(
-        _list_rows(ON_CIFAR),
-        (
-            Entry(HETEROGENEOUS, {"partition.alpha": 1.0}),
-            Entry(HOMOGENEOUS, {"partition.alpha": 100.0}),
-        ),
-        ACCURACY,
-    ),
+    Grid(_list_rows(ON_CIFAR), _list_columns({HETEROGENEOUS: 1.0, HOMOGENEOUS: 100.0})),
     settings={"data.name": "cifar10", "model.name": "lenet64", "rounds.count": 200, "augment.flip": True},
     questions=(LAMBDA, LOCAL, AGREEMENT, CLASSES),
     note="With one class at every client LeNet64 stays at chance for hundreds of rounds, hence a moderate partition.",
+)
+CURVES = Artefact(
+    "curves",
+    "Accuracy over rounds",
+    Layout(_list_panels("curves", ALPHAS, {"metric": "accuracy"})),
+)
+SHARPNESS = Artefact(
+    "sharpness",
+    "Largest Hessian eigenvalue of the global model",
+    Layout(_list_panels("bars", ALPHAS, {"quantity": QUANTITIES["lambda_1"]})),
+    questions=(LAMBDA,),
 )
 BASIN = Artefact(
     "basin",
@@ -157,7 +178,7 @@ SELECTION = Artefact(
             Entry("Reverse", _fedfsa(select="reverse")),
         ),
         (Entry("Dir(0.3)", {"partition": {"name": "dirichlet_per_class", "clients": 100, "beta": 0.3}}),),
-        ACCURACY,
+        PERSONAL_ACCURACY,
     ),
     settings=PERSONAL,
 )
@@ -171,7 +192,7 @@ PERSONALISED = Artefact(
             Entry("FedFSA", {"algorithm": {"name": "fedfsa", "rho": 0.1, "rho_larger": 0.2, "layers": 2, "a": 0.1}}),
         ),
         (Entry("Dir(0.5)", {}),),
-        ACCURACY,
+        PERSONAL_ACCURACY,
     ),
     settings=PERSONAL,
 )
@@ -197,7 +218,7 @@ PAPER = Paper(
         "checkpoints.keep_locals": "all",
     },
     seeds=(0, 1, 2, 3, 4),
-    artefacts=(METHODS_GRID, CIFAR, BASIN, ADMM, ABLATION, SELECTION, PERSONALISED),
+    artefacts=(METHODS_GRID, CURVES, SHARPNESS, CIFAR, BASIN, ADMM, ABLATION, SELECTION, PERSONALISED),
     most_seeds={"digits": 5, "small": 2},
     made_for="small",
     at_digits={"rounds.count": 60, "checkpoints.every": 20},  # methods differ only once they have learned

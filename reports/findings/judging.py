@@ -67,7 +67,7 @@ def gather(artefact: str, scale: Scale, paths: Mapping[str, Path]) -> Evidence:
     finder = RunFinder(PAPER, chosen, scale, paths)
     runs: dict[Place, list[Run]] = {}
     for cell in list_cells(PAPER, chosen):
-        column = cell.column.title if isinstance(cell.column, Panel) else cell.column.label
+        column = cell.column.title if isinstance(cell.column, Panel) else cell.column.group or cell.column.label
         runs[cell.row.label, column] = finder.find(cell.row, cell.column)
     compared = {}
     if artefact in COMPARED:

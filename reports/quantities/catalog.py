@@ -36,7 +36,6 @@ from reports.quantities.measures import (
     find_final_accuracy,
     find_flops,
     find_last_participants,
-    make_measure,
 )
 from reports.quantities.quantity import Quantity
 
@@ -228,13 +227,6 @@ def _convert(one: Measure, decimals: int | None = None) -> Quantity:
     )
 
 
-PUBLISHED = make_measure(
-    "lambda_1_published",
-    "λ₁ by the published protocol: 20 steps of stochastic power iteration",
-    "lower",
-    "lambda_1_published",
-    study="curvature",
-)
 BEST_PERSONAL = "accuracy of clients' own models on their own data, mean over all clients, in the best round (%)"
 
 QUANTITIES: dict[str, Quantity] = {
@@ -279,7 +271,7 @@ QUANTITIES: dict[str, Quantity] = {
         ),
         _convert(MEASURES["lambda_1"], 2),
         _convert(MEASURES["ratio"], 2),
-        _convert(PUBLISHED, 2),
+        _convert(MEASURES["lambda_1_published"], 2),
         *(_convert(MEASURES[name]) for name in ("trace", "local", "everyone", "sam", "incompatibility")),
         *(_convert(MEASURES[name]) for name in ("robust", "forgetting")),
     )

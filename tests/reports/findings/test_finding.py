@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from reports.findings import numbers
-from reports.findings.catalog import FINDINGS
+from reports.findings.catalog import FINDINGS, HETEROGENEOUS, HOMOGENEOUS
 from reports.findings.finding import Evidence, Verdict, compare, judge_differences, require_all
 from reports.inputs.progress import Progress
 from reports.inputs.runs import Run, read_runs
@@ -103,3 +103,35 @@ def test_the_flatness_of_a_model_that_guesses_does_not_count(tmp_path: Path) -> 
     )
     assert math.isfinite(numbers.find_lambda_1(learned))
     assert math.isnan(numbers.find_lambda_1(guessing))
+
+
+def make_sharp(folder: Path, place: tuple[str, str], scales: list[float]) -> list[Run]:
+    """Runs with stored eigenvalues in proportion to the scales, one seed each."""
+    paths = [
+        make_run(folder / f"{place[0]} {place[1]} {seed}", "fedavg", seed=seed, scale=scale, studies=["curvature"])
+        for seed, scale in enumerate(scales)
+    ]
+    return [replace(read_runs([path]).runs[0], metrics=[], progress=Progress("finished", 1, 1)) for path in paths]
+
+
+SHARP, FLAT = [4.0, 4.4, 3.9], [1.0, 1.2, 0.9]
+
+
+@pytest.mark.parametrize(
+    ("name", "sharp", "flat"),
+    [
+        ("heterogeneity-sharpens", ("FedAvg", HETEROGENEOUS), ("FedAvg", HOMOGENEOUS)),
+        ("fedsam-lowers-sharpness", ("FedAvg", HETEROGENEOUS), ("FedSAM", HETEROGENEOUS)),
+        ("fedsam-is-not-enough", ("FedSAM", HETEROGENEOUS), ("FedAvg", HOMOGENEOUS)),
+        ("fedgloss-is-flattest", ("FedSMOO", HETEROGENEOUS), ("FedGloSS", HETEROGENEOUS)),
+    ],
+)
+def test_claims_about_sharpness_can_go_both_ways(
+    name: str, sharp: tuple[str, str], flat: tuple[str, str], tmp_path: Path
+) -> None:
+    runs = {sharp: make_sharp(tmp_path, sharp, SHARP), flat: make_sharp(tmp_path, flat, FLAT)}
+    assert FINDINGS[name].judge(Evidence(runs)).outcome == "confirmed"
+    swapped = {sharp: runs[flat], flat: runs[sharp]}
+    assert FINDINGS[name].judge(Evidence(swapped)).outcome == "refuted"
+    mixed = {sharp: runs[sharp], flat: make_sharp(tmp_path / "mixed", flat, [0.5, 20.0, 4.0])}
+    assert FINDINGS[name].judge(Evidence(mixed)).outcome == "undecided"

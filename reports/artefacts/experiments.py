@@ -128,18 +128,13 @@ def measure_runs(
     jobs = []
     for key, one in wanted.items():
         questions = [(question, question.at(scale.name)) for question in one.questions.values()]
-        open_ = [pair for pair in questions if not _find_answer(paths[key], pair[0]).exists()]
-        if open_ and read_status(paths[key])["state"] == "finished":
-            jobs.append(Job(paths[key].name, partial(answer_questions, paths[key], open_, data_root)))
+        if questions and read_status(paths[key])["state"] == "finished":  # answers that are there are kept
+            jobs.append(Job(paths[key].name, partial(answer_questions, paths[key], questions, data_root)))
     problems: list[str] = []
     for number, (job, refused) in enumerate(run_jobs(jobs, workers, console), start=1):
         print_line(console, f"measured {number} of {len(jobs)}, {job.name}")
         problems += [f"{job.name}: {line}" for line in refused]
     return problems
-
-
-def _find_answer(run: Path, question: Question) -> Path:
-    return run / "analysis" / question.study / f"{question.name}.h5"
 
 
 def answer_questions(

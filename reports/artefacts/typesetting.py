@@ -96,12 +96,22 @@ class RunFinder:
     def _read(self) -> dict[str, Run]:
         keys = {key for cell in self.cells.values() for key in read_keys(self.paper, cell, self.scale)}
         there = {key: self.paths[key] for key in keys if key in self.paths and self.paths[key].exists()}
-        names: dict[str, list[str]] = {}
-        for question in self.artefact.questions:
-            names.setdefault(question.study, []).append(question.name)
-        collection = read_runs(list(dict.fromkeys(there.values()))).keep(names) if there else None
-        by_path = {run.path: run for run in collection.runs} if collection is not None else {}
+        runs = read_runs(list(dict.fromkeys(there.values()))).runs if there else []
+        by_path = {run.path: self._keep_answers(run) for run in runs}
         return {key: by_path[path] for key, path in there.items() if path in by_path}
+
+    def _keep_answers(self, run: Run) -> Run:
+        """Keep the answers to the artefact's questions; one with other settings under the same name is none of them."""
+        asked = {(one.study, one.name): one.at(self.scale.name) for one in self.artefact.questions}
+        kept = {
+            study: tuple(
+                one
+                for one in answers
+                if (study, one.question) in asked and _has_settings(one, asked[study, one.question])
+            )
+            for study, answers in run.answers.items()
+        }
+        return replace(run, answers=kept)
 
     def find(self, row: Entry, column: Entry | Panel) -> list[Run]:
         """Find the runs of a cell or series, one per seed; none where it is empty or has not been run."""
@@ -146,6 +156,12 @@ class RunFinder:
                 path = folder / f"{compared.name}.h5"
                 found += [store.read(path)] if path.exists() else []
         return found
+
+
+def _has_settings(answer: Answer, wanted: Mapping[str, object]) -> bool:
+    """Whether an answer was given with these settings; those that are not named may be any."""
+    plain = json.loads(json.dumps(dict(wanted)))
+    return all(answer.settings.get(key) == value for key, value in plain.items())
 
 
 def _draw(finder: RunFinder, layout: Layout, folder: Path, formats: Sequence[str], caption: str) -> Made:

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from reports import reproduce
-from reports.artefact import Facts
-from reports.artefacts import plan
+from reports.artefact import Artefact, Facts
+from reports.artefacts import experiments, plan
 from reports.artefacts.page import read_part, write_paper_page
 from reports.artefacts.scales import SCALES, Content, Scale
-from reports.artefacts.typesetting import make_artefact
+from reports.artefacts.typesetting import RunFinder, make_artefact
 from reports.findings import sharing
 from reports.papers.catalog import PAPERS
 from tests.reports.artefacts.sample import PAPER
@@ -151,3 +151,19 @@ def test_a_diverged_run_is_a_cross(tmp_path: Path) -> None:
     table = (tmp_path / "sample" / "table2.md").read_text()
     assert "\N{MULTIPLICATION SIGN}" in table
     assert "diverged" in table
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_answer_with_other_settings_is_not_shown(tmp_path: Path) -> None:
+    """A later version may ask another question under the same name."""
+    run(tmp_path, "sample/table2")
+    table2 = PAPER.find("table2")
+    other = replace(table2, questions=(replace(table2.questions[0], digits={"top": 3}),))
+    finder = RunFinder(replace(PAPER, artefacts=(other,)), other, SHORT, find_paths(tmp_path, table2))
+    same = RunFinder(PAPER, table2, SHORT, find_paths(tmp_path, table2))
+    assert [bool(one.answer("curvature")) for one in finder.runs.values()] == [False, False]
+    assert [bool(one.answer("curvature")) for one in same.runs.values()] == [True, True]
+
+
+def find_paths(out: Path, artefact: Artefact) -> dict[str, Path]:
+    return experiments.find_runs(plan.select_runs(PAPER, [artefact], SHORT), out / "digits")

@@ -24,6 +24,7 @@ artefacts: .venv/ready  ## make every table and figure of the papers on embedded
 	$(BIN)/landscape reproduce all --scale digits
 
 findings: .venv/ready   ## rebuild docs/findings from the answers in it
+	$(BIN)/python -m reports.findings unpack docs/findings
 	$(BIN)/landscape reproduce findings --scale digits --out docs/findings --typeset
 	$(BIN)/landscape reproduce findings --scale small --out docs/findings --typeset
 

@@ -120,8 +120,13 @@ def test_what_is_missing_is_not_final(tmp_path: Path) -> None:
 def test_answers_are_enough_to_typeset(tmp_path: Path) -> None:
     """What is shared has no checkpoints, and gives the same table."""
     run(tmp_path / "whole", "sample/table2")
-    names = sharing.share_answers(tmp_path / "whole" / "digits" / "runs", tmp_path / "part" / "digits" / "runs")
+    archive = tmp_path / "part" / "digits" / sharing.ARCHIVE
+    names = sharing.pack_runs(tmp_path / "whole" / "digits" / "runs", archive)
     assert len(names) == 2
+    first = archive.read_bytes()
+    sharing.pack_runs(tmp_path / "whole" / "digits" / "runs", archive)
+    assert archive.read_bytes() == first  # no dates, no owners
+    sharing.unpack_runs(archive, tmp_path / "part" / "digits" / "runs")
     assert not list((tmp_path / "part").rglob("*.safetensors"))
     run(tmp_path / "part", "sample/table2", typeset=True)
     table = Path("digits") / "sample" / "table2.csv"

@@ -53,7 +53,7 @@ def read_keys(paper: Paper, cell: Cell, scale: Scale) -> list[str]:
     """List the keys of a cell's runs, one per seed; none where the data set cannot be read yet."""
     if find_unreadable(cell.settings):
         return []
-    return [_make_key(_make_content(paper, cell, scale, seed)) for seed in list_seeds(paper, cell.artefact, scale)]
+    return [_make_key(make_content(paper, cell, scale, seed)) for seed in list_seeds(paper, cell.artefact, scale)]
 
 
 def list_seeds(paper: Paper, artefact: Artefact, scale: Scale) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ def plan_paper(paper: Paper, scale: Scale) -> dict[str, Wanted]:
                 continue
             asked = {(one.study, one.name): one for one in artefact.questions}
             for seed in list_seeds(paper, artefact, scale):
-                content = _make_content(paper, cell, scale, seed)
+                content = make_content(paper, cell, scale, seed)
                 key = _make_key(content)
                 old = found.get(key, Wanted(key, content))
                 _refuse_another_question(old, asked, artefact)
@@ -126,7 +126,8 @@ def find_cells(paper: Paper, artefact: Artefact, panel: Panel) -> list[Cell]:
     return [cell for cell in list_cells(paper, artefact) if cell.column is panel]
 
 
-def _make_content(paper: Paper, cell: Cell, scale: Scale, seed: int) -> Content:
+def make_content(paper: Paper, cell: Cell, scale: Scale, seed: int) -> Content:
+    """Make the nested settings of a cell's run at a scale."""
     content = scale_settings(cell.settings, choose_scale(paper, scale), get_usual_lr(paper))
     for key, value in paper.at_digits.items() if scale.name == "digits" else ():
         toml.set_key(content, key, value)

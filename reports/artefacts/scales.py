@@ -30,6 +30,15 @@ UNREADABLE = {
     "idda": "IDDA",
 }
 CLASSES = {"cifar100": 100, "tiny_imagenet": 200}  # of data sets with other than ten
+WATCHED = {  # settings whose changes captions tell
+    "data.name": "data",
+    "model.name": "model",
+    "partition.clients": "clients",
+    "rounds.participants": "participants",
+    "rounds.count": "rounds",
+    "local.epochs": "local epochs",
+    "local.lr": "rate",
+}
 DIGITS_LR = 0.1  # the embedded digits learn well with it, without momentum
 LAPTOP_ROUNDS = 150  # a table of eleven methods in six settings takes a night
 SMALL_LR = 0.05  # the least rate of plain SGD that gets anywhere in a few hundred rounds
@@ -180,25 +189,18 @@ SCALES: dict[str, Scale] = {
 }
 
 
-def describe_changes(settings: Settings, scale: Scale, usual_lr: float) -> list[str]:
-    """Say what a scale changed in published settings: "data cifar10 -> digits", "rounds 10000 -> 20"."""
+def describe_changes(settings: Settings, content: Content) -> list[str]:
+    """Say what a scale changed in published settings: "data cifar10 → digits", "rounds 10000 → 32".
+
+    content: the nested settings of the run.
+    """
     published: Content = {}
     for key, value in settings.items():
         toml.set_key(published, key, copy.deepcopy(value))
-    after = scale_settings(settings, scale, usual_lr)
-    watched = {
-        "data.name": "data",
-        "model.name": "model",
-        "partition.clients": "clients",
-        "rounds.participants": "participants",
-        "rounds.count": "rounds",
-        "local.epochs": "local epochs",
-        "local.lr": "rate",
-    }
-    old, new = dict(toml.flatten(published)), dict(toml.flatten(after))
+    old, new = dict(toml.flatten(published)), dict(toml.flatten(content))
     return [
         f"{word} {_format(old[key])} → {_format(new[key])}"
-        for key, word in watched.items()
+        for key, word in WATCHED.items()
         if key in old and key in new and old[key] != new[key]
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from analysis import store
 from analysis.store import Answer
 from reports.artefact import Artefact, Cell, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
-from reports.artefacts.plan import choose_scale, get_usual_lr, list_comparisons, read_keys
+from reports.artefacts.plan import list_comparisons, make_content, read_keys
 from reports.artefacts.scales import Scale, describe_changes, find_unreadable
 from reports.figure import Drawing
 from reports.figure import save as save_drawing
@@ -79,7 +79,7 @@ def write_caption(paper: Paper, artefact: Artefact, scale: Scale) -> str:
     changes: dict[str, None] = {}
     for cell in list_cells(paper, artefact):
         if not find_unreadable(cell.settings):
-            changes |= dict.fromkeys(describe_changes(cell.settings, choose_scale(paper, scale), get_usual_lr(paper)))
+            changes |= dict.fromkeys(describe_changes(cell.settings, make_content(paper, cell, scale, 0)))
     scaled = f"Scaled down: {'; '.join(changes)}." if changes else ""
     note = getattr(artefact.shape, "note", "")
     return " ".join(one for one in (f"{artefact.title}.", note, artefact.note, scaled) if one)

@@ -1,7 +1,8 @@
 """What a finding is: a claim of a paper, and a function of our answers that returns a verdict.
 
 Runs of the same seed share their partition, their cohorts and their first model, so methods are compared seed by seed;
-the interval of an effect is Student's 95 % interval of the mean over seeds. One seed never decides anything.
+the interval of an effect is Student's 95 % interval of the mean over seeds. One seed never decides anything, and runs
+that are unfinished, diverged or near chance do not count.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.store import Answer
+from reports.findings.numbers import is_guessing
 from reports.inputs.runs import Run
 
 Outcome = Literal["confirmed", "refuted", "undecided"]
@@ -52,8 +54,8 @@ class Evidence:
     answers: Mapping[str, Sequence[Answer]] = field(default_factory=dict)
 
     def find(self, place: Place) -> dict[int, Run]:
-        """Return the finished runs of a method on a partition by their seed."""
-        return {run.seed: run for run in self.runs.get(place, ()) if run.progress.final}
+        """Return the finished runs of a method on a partition by their seed, without those that learned nothing."""
+        return {run.seed: run for run in self.runs.get(place, ()) if run.progress.final and not is_guessing(run)}
 
     def measure(self, place: Place, number: Number) -> dict[int, float]:
         """Return a number of the runs of a method on a partition by their seed, where it is known."""
@@ -88,7 +90,7 @@ def judge_differences(differences: Sequence[float], unit: str, detail: str) -> V
     """
     known = np.asarray([one for one in differences if math.isfinite(one)], dtype=np.float64)
     if len(known) == 0:
-        return Verdict("undecided", unit=unit, detail=f"{detail}; not measured")
+        return Verdict("undecided", unit=unit, detail=f"{detail}; no finished run above chance")
     mean = float(known.mean())
     if len(known) == 1:
         return Verdict("undecided", mean, seeds=1, unit=unit, detail=f"{detail}; one seed has no interval")

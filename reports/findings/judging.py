@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 
 from reports.artefact import Panel, list_cells
-from reports.artefacts.plan import choose_scale, get_usual_lr
+from reports.artefacts.plan import make_content
 from reports.artefacts.scales import Scale, describe_changes
 from reports.artefacts.typesetting import RunFinder
 from reports.findings.catalog import FINDINGS
@@ -79,7 +79,7 @@ def gather(artefact: str, scale: Scale, paths: Mapping[str, Path]) -> Evidence:
 def describe_scale(artefact: str, scale: Scale) -> str:
     """Say what is smaller than in the papers: the data set and network, and what the scale changed."""
     cell = next(list_cells(PAPER, PAPER.find(artefact)))
-    changes = describe_changes(cell.settings, choose_scale(PAPER, scale), get_usual_lr(PAPER))
+    changes = describe_changes(cell.settings, make_content(PAPER, cell, scale, 0))
     base = (
         f"{cell.settings.get('data.name')}, {cell.settings.get('model.name')}, {cell.settings['rounds.count']} rounds"
     )

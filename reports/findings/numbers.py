@@ -9,7 +9,7 @@ import numpy as np
 from reports.inputs.runs import Run
 from reports.quantities.measures import MEASURES, find_final_accuracy
 
-GUESSING = 1.5  # times the accuracy of chance: below it a model's flatness means nothing
+GUESSING = 2.0  # times the accuracy of chance: a run below it decides nothing
 TAIL = 0.25  # share of the rounds that "the end of training" means
 
 
@@ -19,12 +19,13 @@ def find_accuracy(run: Run) -> float:
 
 
 def find_lambda_1(run: Run) -> float:
-    """Find the largest Hessian eigenvalue of the global model on the training data; NaN for a model that guesses."""
-    return math.nan if is_guessing(run) else MEASURES["lambda_1"].find(run)
+    """Find the largest Hessian eigenvalue of the global model on the training data."""
+    return MEASURES["lambda_1"].find(run)
 
 
 def is_guessing(run: Run) -> bool:
-    """Whether a model learned next to nothing: an untrained network is flat too, and that is no merit."""
+    """Whether a model learned next to nothing: an untrained network is flat too, and a radius too large for a small
+    network says nothing about a method."""
     return find_final_accuracy(run) <= GUESSING * run.chance
 
 

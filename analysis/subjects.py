@@ -174,7 +174,7 @@ class Run(Subject):
             raise ValueError(f"{self.path}: not a run directory (no config.toml); landscape train makes them")
         recipe = config.load(self.path / "config.toml")[0]
         if self.data_root is not None:
-            recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": self.data_root})})
+            recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": str(self.data_root)})})
         self.recipe = recipe
         self.name = printable(self.path.name)
         self.federation = Federation(recipe, partition.load(self.path / "partition.npz"))

@@ -183,3 +183,9 @@ def test_a_run_that_cannot_be_measured_does_not_keep_others_from_it(place: Calla
     assert "sensitivity left out: bad: round 0 keeps no local models" in page.export_text()
     with pytest.raises(ValueError, match="bad: round 0 keeps no local models"):
         command.analyze([bad], ["sensitivity"], [], console=console())
+
+
+def test_another_folder_of_the_data_is_no_other_run(run: Run, tmp_path: Path) -> None:
+    """The digest leaves out where the data lie; a warning would be an error here."""
+    moved = Run(run.path, tmp_path)
+    assert moved.inputs(moved.rounds) == run.inputs(run.rounds)

@@ -125,11 +125,14 @@ def measure_runs(
 
     wanted: the runs by key. paths: their directories. The other arguments are those of `train_runs`.
     """
+    from landscape.runtime.memory import allowance
+
+    memory = int(allowance() / (workers or os.cpu_count() or 1))  # what all processes together may keep
     jobs = []
     for key, one in wanted.items():
         questions = [(question, question.at(scale.name)) for question in one.questions.values()]
         if questions and read_status(paths[key])["state"] == "finished":  # answers that are there are kept
-            jobs.append(Job(paths[key].name, partial(answer_questions, paths[key], questions, data_root)))
+            jobs.append(Job(paths[key].name, partial(answer_questions, paths[key], questions, data_root, memory)))
     problems: list[str] = []
     for number, (job, refused) in enumerate(run_jobs(jobs, workers, console), start=1):
         print_line(console, f"measured {number} of {len(jobs)}, {job.name}")
@@ -138,18 +141,22 @@ def measure_runs(
 
 
 def answer_questions(
-    run: Path, questions: Sequence[tuple[Question, Mapping[str, object]]], data_root: Path | None
+    run: Path,
+    questions: Sequence[tuple[Question, Mapping[str, object]]],
+    data_root: Path | None,
+    memory: int | None = None,
 ) -> list[str]:
     """Answer questions about one run in this process, with one thread; returns why some could not be answered.
 
-    questions: each with its settings at the scale of the run.
+    questions: each with its settings at the scale of the run. memory: bytes that kept graphs may take.
     """
     from analysis import command
 
     refused = []
     console = Console(quiet=True)
     with _one_thread():
-        subjects = command.open_subjects([run], data_root=data_root, workers=1)
+        limit = None if memory is None else str(memory)
+        subjects = command.open_subjects([run], data_root=data_root, workers=1, memory=limit)
         for question, settings in questions:
             try:
                 _answer(subjects, question, settings, question.name, console)

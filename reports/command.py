@@ -76,11 +76,7 @@ def report(
     for table in made:
         tables.save(table, out / "tables")
     if animate:
-        from reports import animation
-
-        films, lines = animation.animate(everything, out / "animations")
-        missing += lines
-        console.print(f"{len(films)} animations in {out / 'animations'}", highlight=False, markup=False)
+        missing += _animate(everything, out / "animations", console)
     page = write_page(out / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems, bold=bold)
     pictures = sum(len(outcome.pictures) for outcome in outcomes)
     for line in [*problems, *missing]:
@@ -88,6 +84,15 @@ def report(
     console.print(f"{pluralise(pictures, 'figure')} of {pluralise(len(everything.runs), 'run')}", highlight=False)
     console.print(str(page), highlight=False, markup=False, soft_wrap=True)
     return page
+
+
+def _animate(everything: Collection, folder: Path, console: Console) -> list[str]:
+    """Make turning surfaces; returns a line for each that could not be made."""
+    from reports import animation
+
+    films, lines = animation.animate(everything, folder)
+    console.print(f"{len(films)} animations in {folder}", highlight=False, markup=False)
+    return lines
 
 
 def _read(runs: Sequence[Path], questions: Sequence[str]) -> Collection:

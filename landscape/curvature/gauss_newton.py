@@ -34,7 +34,7 @@ class GaussNewtonOperator(CurvatureOperator):
         super().__init__(objective, theta, "auto")
 
     def _choose_engine(self) -> str:
-        return "retained" if len(self._kept) == len(self.objective.chunks) else "recompute"
+        return "retained" if len(self._kept) == len(self._chunks) else "recompute"
 
     def _build(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> Graph:
         outputs = self.objective.chunk_loss.predict(replica, chunk)

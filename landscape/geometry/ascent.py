@@ -16,6 +16,8 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
+from landscape.runtime.device import compute_norm
+
 MOMENTUM = 0.75  # weight of the new step; the rest repeats the previous move
 IMPROVING = 0.75  # share of the steps since the last test that must have raised the loss
 
@@ -151,15 +153,15 @@ def find_steepest(gradient: Tensor, p: float) -> Tensor:
     """The direction of unit p-norm that raises the loss fastest; zero at a critical point."""
     if math.isinf(p):
         return gradient.sign()
-    norm = torch.linalg.vector_norm(gradient, dtype=torch.float64)
-    return gradient / norm.to(gradient.dtype) if norm > 0 else torch.zeros_like(gradient)
+    norm = compute_norm(gradient)
+    return gradient / norm.to(gradient) if norm > 0 else torch.zeros_like(gradient)
 
 
 def project(point: Tensor, radius: float, p: float) -> Tensor:
     """The nearest point of the ball ||z||_p <= radius, for p = 2 or infinity."""
     if math.isinf(p):
         return point.clamp(-radius, radius)
-    norm = float(torch.linalg.vector_norm(point, dtype=torch.float64))
+    norm = float(compute_norm(point))
     return point * (radius / norm) if norm > radius else point
 
 

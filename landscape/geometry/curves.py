@@ -22,13 +22,16 @@ from torch import Tensor
 from landscape.errors import choose, positive, whole
 from landscape.geometry.surface import Point, coordinates, sample, vector
 from landscape.objectives.objective import Objective
+from landscape.progress import with_bar
 from landscape.results import Array, Curve, Progress
 from landscape.rng import numpy_generator
+from landscape.runtime.device import to_float64
 
 Weights = tuple[float, float, float]  # of start, bend and end; they sum to one
 Models = tuple[Tensor, Tensor, Tensor]  # start, bend and end
 
 
+@with_bar("curve")
 def curve(
     objective: Objective,
     start: Point,
@@ -51,13 +54,13 @@ def curve(
     lr: rate of the first step; by default a twentieth of the models' root-mean-square distance per weight.
     seed: of the random t.
     points: evaluations along the curve, evenly spaced in t.
-    progress: called with (steps and evaluations done, in all).
+    progress: called with (steps and evaluations done, in all); by default a bar, see `landscape.show_progress`.
     """
     weights = CURVES[choose("kind", kind, CURVES)]
     whole("iterations", iterations, least=0)
     whole("points", points, least=2)
     first, last = vector(objective, start, "start"), vector(objective, end, "end")
-    distance = float((last.double() - first.double()).norm())
+    distance = float((to_float64(last) - to_float64(first)).norm())
     if distance == 0:
         raise ValueError("start and end are equal: a curve needs two different models")
     rate = 0.05 * distance / math.sqrt(objective.size) if lr is None else positive("lr", lr)
@@ -127,8 +130,8 @@ def _combine(models: Models, weights: Weights, out: Tensor) -> None:
 
 def _measure_segments(models: Models, weights: Array) -> Array:
     """Distances between neighbouring points of the curve, from inner products instead of long vectors."""
-    bend = models[1].double()
-    sides = torch.stack([models[0].double() - bend, models[2].double() - bend])
+    bend = to_float64(models[1])
+    sides = torch.stack([to_float64(models[0]) - bend, to_float64(models[2]) - bend])
     gram = (sides @ sides.T).cpu().numpy()
     steps = np.diff(weights[:, [0, 2]], axis=0)
     return np.asarray(np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", steps, gram, steps), 0.0)))

@@ -16,6 +16,7 @@ from landscape.errors import finite, whole
 from landscape.layout import Layout
 from landscape.results import Array, Eigenpairs, Frame, Trajectory
 from landscape.rng import normal
+from landscape.runtime.device import choose_sum_device, to_float64
 
 BLOCK = 2**16  # columns in float64 at a time: 50 MB for a hundred checkpoints
 COLLINEAR = 1e-6  # the sine below which two directions count as one
@@ -34,7 +35,7 @@ def filter_normalized(layout: Layout, theta: Tensor, seed: int = 0, count: int =
     and running statistics.
     """
     whole("count", count)
-    own = finite("theta", _check_vector(layout.check(theta), "theta")).double()
+    own = to_float64(finite("theta", _check_vector(layout.check(theta), "theta")))
     target = layout.filter_norms(own)
     directions = []
     for index in range(count):
@@ -47,7 +48,7 @@ def filter_normalized(layout: Layout, theta: Tensor, seed: int = 0, count: int =
         gaussian = gaussian.to(own.device)
         norms = layout.filter_norms(gaussian)
         scale = torch.where(norms > 0, target / torch.where(norms > 0, norms, 1.0), 0.0)
-        directions.append((gaussian * scale).to(theta.dtype))
+        directions.append((gaussian * scale).to(theta))
     return tuple(directions)
 
 
@@ -73,12 +74,14 @@ def between(start: Tensor, end: Tensor) -> Tensor:
     return end.detach() - start.detach()
 
 
-def through_models(a: Tensor, b: Tensor, c: Tensor) -> Frame:
+def through_models(a: Tensor, b: Tensor, c: Tensor, weights: int | None = None) -> Frame:
     """An orthonormal frame of the plane through three models (Garipov et al. 2018).
 
     a: the model at (0, 0).
     b: the model on the x axis.
     c: the third model, above the x axis.
+    weights: how many of the first entries span the plane; the others, such as running statistics of norm layers, move
+        linearly and are each model's own at its place. None: all.
 
     u = (b - a) / ||b - a||, and v = (c - a) - <c - a, u> u, normalised. To evaluate the plane write
     plane(objective, frame.base, frame.u, frame.v, extent=extent(frame.coordinates)).
@@ -88,7 +91,13 @@ def through_models(a: Tensor, b: Tensor, c: Tensor) -> Frame:
     [[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]
     """
     _check_sizes(a=a, b=b, c=c)
-    models = [finite(name, model.detach()).double() for name, model in zip("abc", (a, b, c), strict=True)]
+    if weights is not None and weights < len(a):
+        frame = through_models(a[:weights], b[:weights], c[:weights])
+        width, (along, height) = frame.coordinates[1, 0], frame.coordinates[2]
+        across = (b - a)[weights:] / width
+        upwards = ((c - a)[weights:] - along * across) / height
+        return Frame(a.detach().clone(), torch.cat([frame.u, across]), torch.cat([frame.v, upwards]), frame.coordinates)
+    models = [to_float64(finite(name, model.detach())) for name, model in zip("abc", (a, b, c), strict=True)]
     noise = _estimate_rounding(a, max(float(model.norm()) for model in models))
     to_b, to_c = models[1] - models[0], models[2] - models[0]
     width, reach = float(to_b.norm()), float(to_c.norm())
@@ -108,7 +117,7 @@ def through_models(a: Tensor, b: Tensor, c: Tensor) -> Frame:
     v = v - (v @ u) * u  # once more: the first pass leaves rounding when c is nearly on the line
     v = v / v.norm()
     coordinates = np.array([[0.0, 0.0], [width, 0.0], [along, height]])
-    return Frame(a.detach().clone(), u.to(a.dtype), v.to(a.dtype), coordinates)
+    return Frame(a.detach().clone(), u.to(a), v.to(a), coordinates)
 
 
 def trajectory(thetas: Tensor) -> Trajectory:
@@ -123,12 +132,12 @@ def trajectory(thetas: Tensor) -> Trajectory:
         raise ValueError(f"thetas must be a stack (T, size) of at least 3 checkpoints, got {tuple(thetas.shape)}")
     thetas = finite("thetas", thetas.detach())
     last = thetas[-1]
-    gram = torch.zeros(len(thetas), len(thetas), dtype=torch.float64, device=thetas.device)
+    gram = torch.zeros(len(thetas), len(thetas), dtype=torch.float64, device=choose_sum_device(thetas.device))
     for rows, base in _iterate_blocks(thetas, last):
         gram += (rows - base) @ (rows - base).T
     values, vectors = torch.linalg.eigh(gram)  # ascending
     first, second = (max(float(values[k]), 0.0) ** 0.5 for k in (-1, -2))
-    noise = _estimate_rounding(thetas, float(last.double().norm()))
+    noise = _estimate_rounding(thetas, float(to_float64(last).norm()))
     if first <= noise:
         raise ValueError("all checkpoints are equal to rounding: there is no trajectory to draw")
     if second <= max(COLLINEAR * first, noise):
@@ -137,7 +146,7 @@ def trajectory(thetas: Tensor) -> Trajectory:
     u = _fix_sign(u / u.norm())
     v = v - (v @ u) * u  # the Gram matrix squares the condition number, so v may lean towards u
     v = _fix_sign(v / v.norm())
-    u, v = u.to(thetas.dtype), v.to(thetas.dtype)
+    u, v = u.to(thetas), v.to(thetas)
     coordinates, distance = project(thetas, last, u, v)
     explained = (values[[-1, -2]] / gram.trace()).cpu().numpy()
     return Trajectory(last.clone(), u, v, coordinates, explained, distance)
@@ -159,13 +168,13 @@ def project(theta: Tensor, base: Tensor, d1: Tensor, d2: Tensor) -> tuple[Array,
     if 1 - abs(cosine(d1, d2)) < COLLINEAR**2:
         raise ValueError("d1 and d2 are collinear: coordinates in their plane are not determined")
     stack = theta.reshape(-1, theta.shape[-1])
-    gram = torch.zeros(2, 2, dtype=torch.float64, device=theta.device)
-    moment = torch.zeros(len(stack), 2, dtype=torch.float64, device=theta.device)
+    gram = torch.zeros(2, 2, dtype=torch.float64, device=choose_sum_device(theta.device))
+    moment = torch.zeros(len(stack), 2, dtype=torch.float64, device=choose_sum_device(theta.device))
     for rows, origin, pair in _iterate_blocks(stack, base, both):
         gram += pair @ pair.T
         moment += (rows - origin) @ pair.T
     coordinates = torch.linalg.solve(gram, moment.T).T
-    squares = torch.zeros(len(stack), dtype=torch.float64, device=theta.device)
+    squares = torch.zeros(len(stack), dtype=torch.float64, device=choose_sum_device(theta.device))
     for rows, origin, pair in _iterate_blocks(stack, base, both):
         squares += (rows - origin - coordinates @ pair).square().sum(dim=1)
     shape = tuple(theta.shape[:-1])
@@ -175,7 +184,7 @@ def project(theta: Tensor, base: Tensor, d1: Tensor, d2: Tensor) -> tuple[Array,
 def cosine(d1: Tensor, d2: Tensor) -> float:
     """The cosine of the angle between two directions, <d1, d2> / (||d1|| ||d2||), in float64."""
     _check_sizes(d1=d1, d2=d2)
-    gram = torch.zeros(2, 2, dtype=torch.float64, device=d1.device)
+    gram = torch.zeros(2, 2, dtype=torch.float64, device=choose_sum_device(d1.device))
     for (pair,) in _iterate_blocks(torch.stack([d1, d2])):
         gram += pair @ pair.T
     lengths = gram.diagonal().sqrt()
@@ -208,7 +217,7 @@ def extent(coordinates: Array, margin: float = 0.2) -> tuple[tuple[float, float]
 def _iterate_blocks(*stacks: Tensor) -> Iterator[list[Tensor]]:
     """The same columns of every stack in float64, a block at a time."""
     for start in range(0, stacks[0].shape[-1], BLOCK):
-        yield [stack[..., start : start + BLOCK].detach().double() for stack in stacks]
+        yield [to_float64(stack[..., start : start + BLOCK].detach()) for stack in stacks]
 
 
 def _estimate_rounding(like: Tensor, norm: float) -> float:

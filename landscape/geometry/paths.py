@@ -8,9 +8,11 @@ initialised models a straight path shows a barrier that matching would lower (En
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +21,13 @@ from torch import Tensor
 from landscape.errors import whole
 from landscape.geometry.surface import Point, coordinates, sample, vector
 from landscape.objectives.objective import Objective
+from landscape.progress import with_bar
 from landscape.results import Array, Barrier, Height, Line, Progress
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
+@with_bar("interpolate")
 def interpolate(
     objective: Objective,
     start: Point,
@@ -42,7 +46,7 @@ def interpolate(
     steps: number of points.
     low: the smallest x; below 0 the path reaches beyond the start.
     high: the largest x; above 1 the path reaches beyond the end.
-    progress: called with (points done, points in all).
+    progress: called with (points done, points in all); by default a bar, see `landscape.show_progress`.
 
     In this form, unlike start + x (end - start), x = 0 and x = 1 give the two models to the bit. Both are on the grid
     if they lie a whole number of spacings from `low` (on [0, 1] from two steps up; on [-1, 2] if steps - 1 is a
@@ -56,6 +60,7 @@ def interpolate(
     )
 
 
+@with_bar("barrier")
 def barrier(
     objective: Objective,
     start: Point,
@@ -63,6 +68,8 @@ def barrier(
     *,
     steps: int = 31,
     refine: int = 8,
+    low: float = 0.0,
+    high: float = 1.0,
     progress: Progress | None = None,
 ) -> Barrier:
     """Measure how high loss and error rise on the straight path, by the three definitions in use.
@@ -70,17 +77,19 @@ def barrier(
     objective: the loss.
     start: the model at one end, x = 0.
     end: the model at the other end, x = 1.
-    steps: number of grid points.
+    steps: number of grid points from one end to the other.
     refine: evaluations of each golden-section search between grid points.
-    progress: called with (evaluations done, evaluations in all).
+    low, high: the path of the result goes from low to high, as `list_beyond` continues the grid; barriers are those
+        between the ends.
+    progress: called with (evaluations done, evaluations in all), but for those beyond the ends;
+        by default a bar, see `landscape.show_progress`.
 
     A maximum over a grid is a lower bound, so one search follows around the highest loss and one around the highest
     excess over the chord. All evaluations enter the maxima, also those of the error, which is piecewise constant and
     not searched itself. A path with a loss that is not finite is not refined: an infinite loss between the ends gives
     infinite heights; NaN, or an infinite end, gives NaN.
     """
-    whole("steps", steps, least=3)
-    total = steps + 2 * whole("refine", refine, least=0)
+    total = whole("steps", steps, least=3) + 2 * whole("refine", refine, least=0)
     first, last = vector(objective, start, "start"), vector(objective, end, "end")
     on_grid = None if progress is None else (lambda done, _: progress(done, total))
     path = interpolate(objective, first, last, steps=steps, progress=on_grid)
@@ -108,11 +117,40 @@ def barrier(
     extra = np.array(sorted(refined), dtype=np.float64).reshape(-1, 3)
     x = np.concatenate([path.x, extra[:, 0]])
     return Barrier(
-        path=path,
+        path=_add_beyond(path, sample(objective, list_beyond(low, high, steps), partial(_mix, first, last))),
         loss=_measure_height(x, np.concatenate([path.loss, extra[:, 1]]), steps),
         error=None if path.error is None else _measure_height(x, np.concatenate([path.error, extra[:, 2]]), steps),
         refined=extra,
     )
+
+
+def list_beyond(low: float, high: float, steps: int) -> Array:
+    """Coordinates before the start (x < 0) and beyond the end (x > 1) of a path, about as far apart as between them.
+
+    low: the smallest, at most 0.
+    high: the largest, at least 1.
+    steps: number of points from 0 to 1.
+
+    >>> list_beyond(-0.5, 1.25, 5).tolist()
+    [-0.5, -0.25, 1.25]
+    """
+    if not -math.inf < low <= 0 or not 1 <= high < math.inf:
+        raise ValueError(f"low must be at most 0 and high at least 1, both finite; got {low} and {high}")
+    before, beyond = (round((steps - 1) * length) for length in (-low, high - 1))
+    left = coordinates(low, 0.0, before + 1)[:-1] if before else np.zeros(0)
+    right = coordinates(1.0, high, beyond + 1)[1:] if beyond else np.zeros(0)
+    return np.concatenate([left, right])
+
+
+def _add_beyond(inner: Line, outer: Line) -> Line:
+    """One line from what lies between the ends of a path and what lies beyond them."""
+    at = int((outer.x < 0).sum())
+
+    def join(name: str) -> Any:
+        near, far = getattr(inner, name), getattr(outer, name)
+        return None if near is None else np.concatenate([far[:at], near, far[at:]])
+
+    return Line(**{one.name: join(one.name) for one in dataclasses.fields(Line)}) if len(outer.x) else inner
 
 
 def _mix(start: Tensor, end: Tensor, x: float, out: Tensor) -> None:

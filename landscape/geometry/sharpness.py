@@ -48,13 +48,16 @@ from landscape.geometry.perturbations import (
 )
 from landscape.objectives.objective import Objective
 from landscape.operators import RescaledOperator
+from landscape.progress import with_bar
 from landscape.results import Progress, Sharpness
 from landscape.rng import key
+from landscape.runtime.device import compute_norm
 from landscape.runtime.workers import ordered_map
 
 ETA = 0.01  # added to |w| by the published ASAM code
 
 
+@with_bar("sharpness")
 def sharpness(
     objective: Objective,
     theta: Tensor,
@@ -84,7 +87,7 @@ def sharpness(
     restarts: random points that maximised kinds also climb from; by default 15, or 3 beyond 24 coordinates.
     ceiling: whether to bound a maximum from above as well, which costs some dozens of Hessian products.
     seed: of everything random.
-    progress: called with (units done, units in all).
+    progress: called with (units done, units in all); by default a bar, see `landscape.show_progress`.
 
     >>> objective = Objective(torch.nn.Linear(1, 1, bias=False), (torch.ones(1, 1), torch.zeros(1, 1)),
     ...                       loss=torch.nn.functional.mse_loss)
@@ -149,7 +152,7 @@ def _search(
     return Sharpness(
         value=found.value,
         base=base,
-        gradient_norm=float(torch.linalg.vector_norm(gradient, dtype=torch.float64)),
+        gradient_norm=float(compute_norm(gradient)),
         radius=radius,
         kind=kind,
         standard_error=found.standard_error,

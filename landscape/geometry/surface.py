@@ -19,14 +19,17 @@ from landscape.errors import finite, positive, whole
 from landscape.geometry.cells import Cells, check_same_grid
 from landscape.geometry.directions import cosine
 from landscape.objectives.objective import Objective
+from landscape.progress import with_bar
 from landscape.results import Array, Evaluation, Line, Plane, Progress
 
+SHARPEST = 10  # times the wanted rise: what the sharpest model may show when the flattest sets the range
 Interval = tuple[float, float]
 Extent = float | Interval | tuple[Interval, Interval]
 Writer = Callable[[Tensor], object]
 Point = Tensor | nn.Module  # a flat vector, or a model of the objective's architecture
 
 
+@with_bar("line")
 def line(
     objective: Objective,
     theta: Point,
@@ -45,7 +48,7 @@ def line(
     steps: number of points.
     extent: the range of x: a number e for [-e, e], or (low, high).
     resume: an earlier, partly computed line of the same grid; only what it lacks is computed.
-    progress: called with (points done, points in all).
+    progress: called with (points done, points in all); by default a bar, see `landscape.show_progress`.
 
     >>> objective = Objective(nn.Linear(1, 1, bias=False), (torch.ones(1, 1), torch.zeros(1, 1)),
     ...                       loss=nn.functional.mse_loss)
@@ -59,6 +62,7 @@ def line(
     return sample(objective, x, partial(_shift, base, towards), resume=resume, progress=progress)
 
 
+@with_bar("plane")
 def plane(
     objective: Objective,
     theta: Point,
@@ -81,7 +85,7 @@ def plane(
     extent: the ranges: e for [-e, e], (low, high) for both axes, or ((x low, x high), (y low, y high)).
     resume: an earlier, partly computed plane of the same grid; only its unfinished rows are computed.
     on_row: called with the plane so far after each finished row, in order, so that it can be saved.
-    progress: called with (points done, points in all).
+    progress: called with (points done, points in all); by default a bar, see `landscape.show_progress`.
     """
     base = vector(objective, theta, "theta")
     first, second = _check_direction(objective, d1, "d1"), _check_direction(objective, d2, "d2")
@@ -181,6 +185,24 @@ def curvature_extent(eigenvalue: float, rise: float) -> float:
     if eigenvalue == 0 or not np.isfinite(eigenvalue):
         raise ValueError(f"eigenvalue must be finite and not zero, got {eigenvalue}: a flat direction has no extent")
     return float(np.sqrt(2 * positive("rise", rise) / abs(eigenvalue)))
+
+
+def shared_extent(curvatures: Array, rise: float, most: Array) -> Array:
+    """How far to go along the axes of several models, the same for all, so that their surfaces can be compared.
+
+    As far as the flattest model needs, but not so far that the sharpest rises more than SHARPEST times as much.
+
+    curvatures: (models, axes) second derivatives of the loss along each axis.
+    rise: of the loss that is wanted, to second order.
+    most: (models,) how far to go at most, and along axes that are flat.
+
+    >>> shared_extent(np.array([[8.0, 2.0], [2.0, 0.0]]), 1.0, np.array([3.0, 3.0])).tolist()
+    [1.0, 3.0]
+    """
+    known = np.isfinite(curvatures) & (curvatures != 0)
+    reach = np.sqrt(2 * positive("rise", rise) / np.abs(np.where(known, curvatures, 1.0)))
+    reach = np.minimum(np.where(known, reach, np.inf), np.asarray(most)[:, None])
+    return np.asarray(np.minimum(reach.max(axis=0), np.sqrt(SHARPEST) * reach.min(axis=0)))
 
 
 def vector(objective: Objective, theta: Point, name: str) -> Tensor:

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from threading import Lock
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from landscape.runtime.process_settings import ProcessSetting
 
-class _KernelSelection:
-    """Attention by plain matrix products, and RNNs without cuDNN.
 
-    torch keeps these choices for the whole process, so threads that work side by side share one change of them.
+@contextmanager
+def _switch_cudnn_off() -> Iterator[None]:
+    enabled = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = enabled
+
+
+_plain_attention = ProcessSetting(lambda: sdpa_kernel(SDPBackend.MATH))
+_plain_recurrence = ProcessSetting(_switch_cudnn_off)
+
+
+@contextmanager
+def enable_second_derivatives(recurrent: bool) -> Iterator[None]:
+    """Attention by plain matrix products; RNNs without cuDNN, which everything else keeps.
+
+    recurrent: whether the model has RNNs.
     """
-
-    def __init__(self) -> None:
-        self._lock, self._users, self._chosen = Lock(), 0, ExitStack()
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._chosen.enter_context(sdpa_kernel(SDPBackend.MATH))
-                if torch.cuda.is_available():
-                    self._chosen.enter_context(torch.backends.cudnn.flags(enabled=False))
-        try:
-            with torch.enable_grad():
-                yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0:
-                    self._chosen.close()
-
-
-enable_second_derivatives = _KernelSelection()
+    with _plain_attention(), _plain_recurrence() if recurrent else nullcontext(), torch.enable_grad():
+        yield
 
 
 @contextmanager

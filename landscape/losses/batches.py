@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,18 +12,23 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from landscape.losses import nests
 from landscape.losses.nests import Nest
+from landscape.losses.sources import Source, SourceBatches
 
 Batch = Nest  # (inputs, targets), a mapping with "labels", or anything that a batch_loss accepts
 LABELS = "labels"  # the key of a mapping that holds the targets, as language models have it
 
 
-def read(data: Nest, device: torch.device, dtype: torch.dtype) -> list[Batch]:
-    """Read data as a list of batches.
+def read(data: Nest, device: torch.device, dtype: torch.dtype) -> Sequence[Batch]:
+    """Read data as a list of batches; those of a source are read when they are asked for.
 
-    data: one batch, a list of batches, or a loader.
+    data: one batch, a list of batches, a loader, or a source.
     device: where their tensors are moved.
     dtype: precision of their floating-point tensors.
     """
+    if isinstance(data, Source):
+        if not len(data):
+            raise ValueError("data is empty: there is nothing to average over")
+        return SourceBatches(data, torch.arange(len(data)), device, dtype)
     if _is_one_batch(data):
         batches: list[Batch] = [data]
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
@@ -60,6 +66,16 @@ def examples(batch: Batch) -> int:
     if found := nests.lengths(batch):
         return found[0]
     return 1 if nests.tensors(batch) else -1
+
+
+def list_sizes(batches: Sequence[Batch]) -> list[int]:
+    """The number of examples of each batch, at least 1; a source is not read."""
+    return batches.sizes if isinstance(batches, SourceBatches) else [max(examples(batch), 1) for batch in batches]
+
+
+def choose_checked(batches: Sequence[Batch]) -> Sequence[Batch]:
+    """The batches whose form is checked before any work: all of a list, and the first of a source."""
+    return [batches[0]] if isinstance(batches, SourceBatches) else batches
 
 
 def split_pair(batch: Batch) -> tuple[Nest, Nest]:
@@ -101,19 +117,27 @@ def is_pair(batch: Batch) -> bool:
 
 
 def class_labels(batches: Sequence[Batch]) -> Tensor | None:
-    """The integer labels of all examples; None unless every batch has one per example."""
+    """A class for every example: its label, or the most frequent of its labels (of pixels, of tokens).
+
+    None where targets are not whole numbers, and where a source names no classes.
+    """
+    if isinstance(batches, SourceBatches):
+        return batches.labels
     found = []
     for batch in batches:
         named = isinstance(batch, Mapping) and LABELS in batch
         targets = split_pair(batch)[1] if named or is_pair(batch) else None
-        if not isinstance(targets, Tensor) or targets.ndim != 1 or targets.is_floating_point():
+        if not isinstance(targets, Tensor) or targets.ndim == 0 or targets.is_floating_point() or not targets.numel():
             return None
-        found.append(targets.to(torch.int64))
+        each = targets.to(torch.int64)
+        found.append(each if each.ndim == 1 else each.flatten(1).mode(dim=1).values)
     return torch.cat(found)
 
 
-def cut(batches: Sequence[Batch], size: int) -> list[Batch]:
+def cut(batches: Sequence[Batch], size: int) -> Sequence[Batch]:
     """Cut every batch into chunks of at most `size` examples, the last may be shorter; indivisible ones stay whole."""
+    if isinstance(batches, SourceBatches):
+        return replace(batches, size=size)
     chunks: list[Batch] = []
     for batch in batches:
         count = examples(batch)
@@ -124,8 +148,10 @@ def cut(batches: Sequence[Batch], size: int) -> list[Batch]:
     return chunks
 
 
-def take(batches: Sequence[Batch], index: Tensor) -> list[Batch]:
+def take(batches: Sequence[Batch], index: Tensor) -> Sequence[Batch]:
     """Choose examples by their numbers in all the data, in increasing order; neighbours of one form are joined."""
+    if isinstance(batches, SourceBatches):
+        return batches.take(index)
     if not all(nests.can_be_cut(batch) for batch in batches):
         raise ValueError(
             "choosing examples needs batches of tensors that share one leading length, the number of examples"

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from landscape.losses import nests, outputs
-from landscape.losses.batches import Batch, check_pair, examples, split_pair
+from landscape.losses.batches import Batch, check_pair, choose_checked, examples, split_pair
 from landscape.losses.nests import Nest
 from landscape.losses.predictions import ErrorCounter, find_error_counter
 from landscape.losses.summed_loss import SummedLoss, Sums, check_labels, read_batch_loss
 from landscape.runtime.replica import Replica
 
+T = TypeVar("T")
 BatchLoss = Callable[[nn.Module, Batch], tuple[Tensor | float, ...]]
 NO_COUNTER = ErrorCounter("none", "batch_loss gives no third value")
 
@@ -40,7 +42,7 @@ class ChunkLoss:
     def check_batches(self, batches: Sequence[Batch]) -> None:
         """Refuse batches that are not pairs, unless a batch_loss takes them."""
         if self.batch_loss is None:
-            for batch in batches:
+            for batch in choose_checked(batches):
                 check_pair(batch)
 
     def check_differentiable(self) -> None:
@@ -52,7 +54,7 @@ class ChunkLoss:
         """The same loss for these batches: their labels are checked, and decide when a prediction is wrong."""
         if self.batch_loss is not None:
             return self
-        targets = [split_pair(batch)[1] for batch in batches]
+        targets = [split_pair(batch)[1] for batch in choose_checked(batches)]
         if isinstance(self.sample, Tensor):
             for some in targets:
                 check_labels(self.loss, self.sample.shape, some)
@@ -86,12 +88,24 @@ class ChunkLoss:
             if self.batch_loss is not None:
                 sums = self.compute(replica, chunk)
             else:
-                predicted = self.predict(replica, chunk)
-                _, targets = split_pair(chunk)
-                errors, labelled, pairs = self.error_counter.count(predicted, targets, examples(chunk), each)
-                sums = self.score(predicted, chunk, each)
-                sums = replace(sums, errors=errors, labelled=labelled, each_error=pairs)
+                sums = self._judge(self.predict(replica, chunk), chunk, each)
         return replace(sums, loss=sums.loss.detach())
+
+    def observe(
+        self, replica: Replica, chunk: Batch, each: bool, observer: Callable[[Nest, Nest], T]
+    ) -> tuple[Sums, T]:
+        """The same as `measure`, and what an observer returns for the outputs and targets of the chunk."""
+        with self.disable_graphs():
+            predicted = self.predict(replica, chunk)
+            sums = self._judge(predicted, chunk, each)
+            return replace(sums, loss=sums.loss.detach()), observer(predicted, split_pair(chunk)[1])
+
+    def _judge(self, predicted: Nest, chunk: Batch, each: bool) -> Sums:
+        """The sums of losses and errors of these outputs; each: those of every example as well."""
+        _, targets = split_pair(chunk)
+        errors, labelled, pairs = self.error_counter.count(predicted, targets, examples(chunk), each)
+        sums = self.score(predicted, chunk, each)
+        return replace(sums, errors=errors, labelled=labelled, each_error=pairs)
 
     def differentiate(self, replica: Replica, chunk: Batch, leaves: Sequence[Tensor]) -> tuple[Sums, Tensor]:
         """A chunk's sums, and the gradient of its summed loss by the leaves as one flat vector."""

@@ -62,7 +62,11 @@ def can_be_cut(value: Nest) -> bool:
 
 def take(value: Nest, index: slice | Tensor) -> Nest:
     """The chosen examples: every tensor indexed along its first axis; scalars stay."""
-    return map_tensors(lambda tensor: tensor[index] if tensor.ndim else tensor, value)
+    return map_tensors(lambda tensor: tensor[_place(index, tensor)] if tensor.ndim else tensor, value)
+
+
+def _place(index: slice | Tensor, tensor: Tensor) -> slice | Tensor:
+    return index.to(tensor.device) if isinstance(index, Tensor) else index
 
 
 def form(value: Nest) -> Nest:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from landscape.losses.nests import Nest
 from landscape.losses.summed_loss import SummedLoss
+from landscape.runtime.device import to_float64
 
 THRESHOLDS = (0.0, 0.5)  # of logits, of probabilities
 COUNT_THEM = "count them yourself: batch_loss=(model, batch) -> (sum, count, errors)"
@@ -45,7 +46,7 @@ class ErrorCounter:
         wrong &= valid
         pairs = None
         if each:
-            pairs = torch.stack([part.reshape(examples, -1).sum(dim=1).double() for part in (wrong, valid)], dim=1)
+            pairs = torch.stack([to_float64(part.reshape(examples, -1).sum(dim=1)) for part in (wrong, valid)], dim=1)
         return float(wrong.sum()), float(valid.sum()), pairs
 
 

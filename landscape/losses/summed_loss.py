@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from landscape.losses.batches import move
 from landscape.losses.nests import Nest
+from landscape.runtime.device import choose_sum_device, has_float64, to_float64
 
 Loss = Callable[..., Tensor]
 CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)
@@ -57,6 +58,9 @@ ALIKE_MODULES = (
 # A network that fits its data has probabilities 1 - p near float32's rounding: from there on its curvature p (1 - p)
 # is noise, and its Hessian not even symmetric. Up to so many classes the loss is taken in float64: it costs nothing.
 EXACT_CLASSES = 4096
+# ... unless an example has many predictions: 19 classes of 512 x 1024 pixels are 80 MB in float64. Beyond so many
+# scores of an example (2 MB) they stay as they are, and only the sum of the losses is taken in float64.
+EXACT_SCORES = 2**18
 
 
 @dataclass(frozen=True)
@@ -162,9 +166,11 @@ class SummedLoss:
         counts = self._count(values, targets)
         pairs = None
         if each:
-            sums = values.detach().double().reshape(examples, -1).sum(dim=1)
+            sums = to_float64(values.detach()).reshape(examples, -1).sum(dim=1)
             pairs = torch.stack([sums, counts.to(sums)], dim=1)
-        return Sums(values.sum(), float(counts.sum()), pairs)
+        many = self.ignore_index is not None and values.numel() > examples and has_float64(values.device)
+        exact = torch.float64 if many else None
+        return Sums(values.sum(dtype=exact), float(counts.sum()), pairs)
 
     def reduce(self, sums: Sums, examples: int) -> float:
         """The value that the loss itself would give one batch with these sums."""
@@ -173,10 +179,8 @@ class SummedLoss:
     def _raise_precision(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Class scores in float64, where the loss is known to take them."""
         plain = self.ignore_index is not None and self.weight is None and not targets.is_floating_point()
-        small = (
-            outputs.ndim > 1 and outputs.shape[1] <= EXACT_CLASSES and outputs.device.type != "mps"
-        )  # has no float64
-        return outputs.double() if plain and small else outputs
+        few = outputs.ndim > 1 and outputs.shape[1] <= EXACT_CLASSES and outputs.numel() <= EXACT_SCORES * len(outputs)
+        return outputs.double() if plain and few and has_float64(outputs.device) else outputs
 
     def _count(self, values: Tensor, targets: Nest) -> Tensor:
         """(examples,) float64: what each example adds to the divisor."""
@@ -187,8 +191,8 @@ class SummedLoss:
             return torch.full((examples,), values.numel() / examples, dtype=torch.float64)
         counts: Tensor = targets != self.ignore_index
         if self.weight is not None:
-            counts = self.weight[torch.where(counts, targets, 0)].double() * counts
-        return counts.reshape(examples, -1).sum(dim=1, dtype=torch.float64)
+            counts = to_float64(self.weight[torch.where(counts, targets, 0)] * counts)
+        return counts.to(choose_sum_device(counts.device)).reshape(examples, -1).sum(dim=1, dtype=torch.float64)
 
     def _check_alike(self, outputs: Tensor, targets: Tensor) -> None:
         if self.alike and outputs.shape != targets.shape:
@@ -238,7 +242,7 @@ def read_batch_loss(result: object, examples: int) -> Sums:
 
 def _each(value: object) -> Tensor | None:
     """(examples,) float64 if it is one number per example."""
-    return value.detach().double().cpu() if isinstance(value, Tensor) and value.ndim else None
+    return to_float64(value.detach()).cpu() if isinstance(value, Tensor) and value.ndim else None
 
 
 def _pairs(sums: Tensor | None, counts: Tensor | None) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,9 +13,12 @@ from landscape.errors import whole
 from landscape.losses import batches as batches_of
 from landscape.losses import nests
 from landscape.losses.batches import Batch
+from landscape.losses.sources import SourceBatches
 from landscape.objectives import sampling
 from landscape.objectives.sampling import Draw
 from landscape.rng import numpy_generator
+
+FEWEST = 32  # examples of a chunk that is cut only so that there are several
 
 
 @dataclass(frozen=True)
@@ -22,29 +26,45 @@ class ChunkedData:
     """Batches cut into chunks, in the order in which they were given."""
 
     chunks: Sequence[Batch]
-    divisible: bool  # whether the examples of a batch may be separated
+    size: int | None  # the most examples of a chunk; None: those of a batch must not be separated
     channels_last: bool  # whether images lie in memory by rows of channels
     drawn: Draw | None = None  # how the examples were drawn from a larger set; None: they are all there are
+    parts: int = 1  # how many chunks there should be at least, so that several cores have work
 
     @classmethod
     def cut(
-        cls, batches: Sequence[Batch], size: int | None, *, channels_last: bool, drawn: Draw | None = None
+        cls,
+        batches: Sequence[Batch],
+        size: int | None,
+        *,
+        channels_last: bool,
+        drawn: Draw | None = None,
+        parts: int = 1,
     ) -> ChunkedData:
-        """Cut batches into chunks of at most `size` examples; None: every batch is one chunk."""
-        chunks = batches if size is None else batches_of.cut(batches, size)
-        if channels_last:
+        """Cut batches into chunks of at most `size` examples, and into `parts` chunks or so; None: do not cut."""
+        chunks = batches
+        if size is not None:
+            share = math.ceil(sum(batches_of.list_sizes(batches)) / parts)
+            chunks = batches_of.cut(batches, min(size, max(share, FEWEST)) if parts > 1 else size)
+        if isinstance(chunks, SourceBatches):
+            chunks = replace(chunks, channels_last=channels_last)
+        elif channels_last:
             chunks = [nests.map_tensors(_order_channels_last, chunk) for chunk in chunks]
-        return cls(chunks, size is not None, channels_last, drawn)
+        return cls(chunks, size, channels_last, drawn, parts)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether the examples of a batch may be separated."""
+        return self.size is not None
 
     @property
     def count(self) -> int:
         """Number of examples."""
-        return sum(max(batches_of.examples(chunk), 1) for chunk in self.chunks)
+        return sum(batches_of.list_sizes(self.chunks))
 
     def replace(self, batches: Sequence[Batch], drawn: Draw | None = None) -> ChunkedData:
         """Other batches, cut as these are."""
-        largest = max(batches_of.examples(chunk) for chunk in self.chunks) if self.divisible else None
-        return self.cut(batches, largest, channels_last=self.channels_last, drawn=drawn)
+        return self.cut(batches, self.size, channels_last=self.channels_last, drawn=drawn, parts=self.parts)
 
     def draw(self, count: int, seed: int) -> Draw:
         """Draw `count` examples at random, stratified by class where there are labels."""
@@ -55,15 +75,15 @@ class ChunkedData:
             return drawn
         return replace(sampling.assume_unstratified(count, self.drawn.population), index=drawn.index)
 
-    def take(self, indices: Tensor) -> list[Batch]:
+    def take(self, indices: Tensor) -> Sequence[Batch]:
         """The examples with these numbers, in increasing order."""
         self._check_divisible()
         return batches_of.take(self.chunks, indices.cpu())
 
-    def split(self, size: int) -> list[list[Batch]]:
+    def split(self, size: int) -> list[Sequence[Batch]]:
         """All examples in groups of `size`, in order; the last may be smaller."""
         self._check_divisible()
-        merged = batches_of.merge(self.chunks)
+        merged = self.chunks if isinstance(self.chunks, SourceBatches) else batches_of.merge(self.chunks)
         return [batches_of.take(merged, group) for group in torch.split(torch.arange(self.count), size)]
 
     def _check_divisible(self) -> None:

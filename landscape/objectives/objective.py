@@ -31,21 +31,24 @@ from landscape.objectives import probes, sampling
 from landscape.objectives.chunked_data import ChunkedData
 from landscape.objectives.totals import add_up
 from landscape.results import Evaluation
-from landscape.runtime.memory import parse_bytes
+from landscape.runtime.device import choose_sum_device, find_device, full_precision, require_dtype, to_float64
+from landscape.runtime.memory import parse_bytes, retry_smaller
 from landscape.runtime.replica import Replica, Replicas, check_model, check_rest, prepare, recompute_statistics
 from landscape.runtime.workers import ordered_map
 
 T = TypeVar("T")
+LARGE = 2**16  # parameters from which on
+PARTS = 4  # data are cut into so many chunks at least, so that several cores have work
 
 
 class Objective:
     """L(theta) = (1/N) sum_i l(f(x_i; theta), y_i), with its error, its gradient and its curvature operators.
 
     model: any torch module; it is only read.
-    data: (inputs, targets), a list of such batches, or a loader (read once, in order). Inputs and targets may be any
-        nesting of tensors with the examples on their first axes: a mapping is passed to the model as keyword
-        arguments, a tuple as positional ones. A batch may also be a mapping whose "labels" are the targets and the
-        rest the inputs.
+    data: (inputs, targets), a list of such batches, a loader (read once, in order), or a `losses.sources.Source`, whose
+        examples are read when they are computed with and not kept. Inputs and targets may be any nesting of tensors
+        with the examples on their first axes: a mapping is passed to the model as keyword arguments, a tuple as
+        positional ones. A batch may also be a mapping whose "labels" are the targets and the rest the inputs.
     loss: a torch loss, whose reduction is kept (see `landscape.losses.summed_loss`), or a callable (outputs, targets)
         that returns one value per example, a block (B, ...) of values to be averaged, or their mean over examples.
     batch_loss: the general form, a callable (model, batch) -> (sum of losses, count[, number of errors]), each one
@@ -62,7 +65,7 @@ class Objective:
     weight_decay: adds (weight_decay / 2) ||theta||^2, which shifts the spectrum by exactly that number.
     parameters: glob patterns of the tensors that make up theta; by default all that require gradients.
     dtype: precision of all computation; by default the model's. Curvature needs float32 or float64.
-    device: where everything is computed; by default where the model is.
+    device: where everything is computed: "cuda", "cuda:1", "mps", "cpu" or "auto"; by default where the model is.
     memory: the most that kept graphs of the whole process may take, for example "8G". By default a quarter of what is
         free, which is read again before each graph is kept; an eighth of all memory is never used.
     workers: how many chunks or points are computed at once, one thread each; by default torch's number of threads.
@@ -111,7 +114,8 @@ class Objective:
         self.layout = Layout.of(model, parameters, statistics=batchnorm == "interpolated")
         own = self.layout.flatten(model)
         self.dtype = dtype or own.dtype
-        self.device = torch.device(device) if device is not None else own.device
+        self.device = find_device(device) if device is not None else own.device
+        require_dtype(self.device, self.dtype)
         self.theta = finite("the model's parameters", own.to(self.device, self.dtype))
         self.batchnorm, self.weight_decay = batchnorm, float(weight_decay)
         self.memory = parse_bytes(memory) if memory is not None else None
@@ -127,7 +131,9 @@ class Objective:
         # oneDNN convolves channels-last images up to twice as fast; the weights may stay as they are
         convolutional = any(isinstance(layer, nn.Conv2d) for layer in self._module.modules())
         channels_last = self.device.type == "cpu" and convolutional
-        self.data = ChunkedData.cut(batches, size, channels_last=channels_last, drawn=drawn)
+        # by the size of the problem, not by the number of cores, on which no bit may depend
+        parts = PARTS if self.size >= LARGE and batchnorm != "batch" else 1
+        self.data = ChunkedData.cut(batches, size, channels_last=channels_last, drawn=drawn, parts=parts)
 
     @property
     def size(self) -> int:
@@ -187,7 +193,20 @@ class Objective:
     def evaluate(self, theta: Tensor) -> Evaluation:
         """Loss and error at theta in one pass, with standard errors if this objective is a subset."""
         vector = self._copy(theta)
-        return self._add_up(list(self.map_chunks(vector, self._measure)), vector)
+        return self._fit(lambda: self._add_up(list(self.map_chunks(vector, self._measure)), vector))
+
+    def observe(self, theta: Tensor, observer: Callable[[Nest, Nest], T]) -> tuple[Evaluation, list[T]]:
+        """Loss and error at theta, and what an observer makes of the model's outputs, in one pass.
+
+        observer: takes outputs and targets of one chunk; the results are returned in the order of the data.
+        """
+        vector, each = self._copy(theta), self.drawn is not None
+
+        def observe(replica: Replica, chunk: Batch) -> tuple[Sums, T]:
+            return self.chunk_loss.observe(replica, chunk, each, observer)
+
+        found = self._fit(lambda: list(self.map_chunks(vector, observe)))
+        return self._add_up([sums for sums, _ in found], vector), [result for _, result in found]
 
     def evaluate_each(self, points: Iterable[Callable[[Tensor], object]]) -> Generator[Evaluation]:
         """Evaluate at many points, several at once, and yield the evaluations in order.
@@ -199,14 +218,15 @@ class Objective:
         """
 
         def evaluate_one(write: Callable[[Tensor], object]) -> Evaluation:
-            with self.replicas.borrow() as replica:
+            with full_precision(), self.replicas.borrow() as replica:
                 with torch.no_grad():
                     replica.version = None
                     write(replica.flat)
                 with self.chunk_loss.disable_graphs():
                     if self.batchnorm == "recomputed":
                         self._recompute(replica)
-                    return self._add_up([self._measure(replica, chunk) for chunk in self.chunks], replica.flat)
+                    point = replica.flat
+                    return self._fit(lambda: self._add_up([self._measure(replica, one) for one in self.chunks], point))
 
         return ordered_map(evaluate_one, points, self.workers)
 
@@ -218,13 +238,16 @@ class Objective:
         """Mean loss and its gradient at theta from the same pass."""
         self.chunk_loss.check_differentiable()
         vector = self._copy(theta)
-        total = torch.zeros(self.size, dtype=torch.float64, device=self.device)
+        return self._fit(lambda: self._sum_gradients(vector))
+
+    def _sum_gradients(self, vector: Tensor) -> tuple[float, Tensor]:
+        total = torch.zeros(self.size, dtype=torch.float64, device=choose_sum_device(self.device))
         sums = []
         for chunk_sums, part in self.map_chunks(vector, self._differentiate):
             sums.append(chunk_sums)
-            total[: len(part)] += part
+            total[: len(part)] += part.to(total.device)
         total /= sum(part.count for part in sums)
-        gradient = total.to(self.dtype)
+        gradient = total.to(self.device, self.dtype)
         if self.weight_decay:
             decayed = self.layout.parameter_count
             gradient[:decayed] += self.weight_decay * vector[:decayed]
@@ -239,14 +262,14 @@ class Objective:
         engine: how products are computed: "auto", "retained", "recompute" or "forward"; see
             `landscape.curvature.products`.
         """
-        return HessianOperator(self, self._copy(theta), engine)
+        return self._fit(lambda: HessianOperator(self, self._copy(theta), engine))
 
     def gauss_newton(self, theta: Tensor) -> GaussNewtonOperator:
         """The generalised Gauss-Newton matrix J' (d2 loss / d outputs2) J at theta as an operator.
 
         It is positive semi-definite for convex losses, and differs from the Hessian wherever residuals are not zero.
         """
-        return GaussNewtonOperator(self, self._copy(theta))
+        return self._fit(lambda: GaussNewtonOperator(self, self._copy(theta)))
 
     def subset(self, count: int, seed: int = 0) -> Objective:
         """The same objective on a random subset, stratified by class where there are labels.
@@ -281,7 +304,7 @@ class Objective:
         data = [batch] if len(batch) == 2 else batch[0]
         batches = batches_of.read(data, self.device, self.dtype)
         self.chunk_loss.check_batches(batches)
-        count = sum(batches_of.examples(one) for one in batches)
+        count = sum(batches_of.list_sizes(batches))
         drawn = None if population is None else sampling.assume_unstratified(count, population)
         return self._with_batches(batches, drawn)
 
@@ -304,6 +327,28 @@ class Objective:
         changed.workers = 1 if self.device.type != "cpu" else whole("workers", workers)
         return changed
 
+    def halve(self, chunks: Sequence[Batch]) -> Sequence[Batch] | None:
+        """The same examples in chunks half as large; None where chunks cannot be smaller.
+
+        Those of batchnorm="batch" cannot: each is a batch that normalises itself.
+        """
+        largest = max(batches_of.list_sizes(chunks))
+        if not self.data.divisible or self.batchnorm == "batch" or largest <= 1:
+            return None
+        return batches_of.cut(chunks, largest // 2)
+
+    def _fit(self, compute: Callable[[], T]) -> T:
+        """Compute, in smaller chunks where the memory of the device runs out."""
+
+        def shrink() -> str:
+            smaller = self.halve(self.chunks)
+            if smaller is None:
+                return ""
+            self.data = replace(self.data, chunks=smaller)
+            return f"{max(batches_of.list_sizes(smaller))} examples at once"
+
+        return retry_smaller(compute, shrink, self.device)
+
     def map_chunks(self, theta: Tensor, function: Callable[[Replica, Batch], T]) -> Iterator[T]:
         """Yield function(replica, chunk) for every chunk in order, several at once.
 
@@ -313,7 +358,7 @@ class Objective:
         statistics = self.statistics(theta)
 
         def compute(chunk: Batch) -> T:
-            with self.replicas.borrow() as replica:
+            with full_precision(), self.replicas.borrow() as replica:
                 replica.load(theta, statistics)
                 return function(replica, chunk)
 
@@ -325,7 +370,7 @@ class Objective:
             return None
 
         def gather(vector: Tensor) -> list[Tensor]:
-            with self.replicas.borrow() as replica:
+            with full_precision(), self.replicas.borrow() as replica:
                 replica.load(vector)
                 return self._recompute(replica)
 
@@ -341,16 +386,16 @@ class Objective:
         counted = ((batches_of.examples(chunk), chunk) for chunk in source.chunks)
         return recompute_statistics(replica, counted, forward)
 
-    def _probe(self, loss: ChunkLoss, batches: list[Batch], most: int | None) -> tuple[ChunkLoss, int | None]:
+    def _probe(self, loss: ChunkLoss, batches: Sequence[Batch], most: int | None) -> tuple[ChunkLoss, int | None]:
         def probe(theta: Tensor) -> tuple[ChunkLoss, int | None]:
-            with self.replicas.borrow() as replica:
+            with full_precision(), self.replicas.borrow() as replica:
                 replica.load(theta)
                 return probes.probe(loss, replica, batches, self.batchnorm, most)
 
         # on one thread, like everything else: threads that wait for each other take longer than these few examples
         return next(ordered_map(probe, [self.theta], workers=1))
 
-    def _with_batches(self, batches: list[Batch], drawn: sampling.Draw | None = None) -> Objective:
+    def _with_batches(self, batches: Sequence[Batch], drawn: sampling.Draw | None = None) -> Objective:
         other = copy.copy(self)  # replicas are shared: they hold no data
         other.chunk_loss = self.chunk_loss.adapt(batches)
         other.data = self.data.replace(batches, drawn)
@@ -374,5 +419,5 @@ class Objective:
         if not self.weight_decay:
             return evaluation
         decayed = vector[: self.layout.parameter_count]
-        penalty = 0.5 * self.weight_decay * float(decayed.double().square().sum())
+        penalty = 0.5 * self.weight_decay * float(to_float64(decayed).square().sum())
         return replace(evaluation, loss=evaluation.loss + penalty)

@@ -15,13 +15,15 @@ from landscape.losses import nests, outputs
 from landscape.losses.batches import Batch, examples, split_pair
 from landscape.losses.chunk_loss import ChunkLoss
 from landscape.objectives.additivity import adds_up, check_loss, close
-from landscape.runtime.memory import count_saved
+from landscape.runtime.device import CPU
+from landscape.runtime.memory import allowance, count_saved
 from landscape.runtime.replica import BATCH_NORM, Replica
 
 if TYPE_CHECKING:
     from landscape.objectives.objective import Objective
 
 CACHE = 32 * 2**20  # bytes of saved activations per chunk: 32-64 images of LeNet64, where its throughput peaks
+WORKING = 8  # what a Hessian product holds, in saved activations of the forward pass
 DROPOUTS = (nn.modules.dropout._DropoutNd, nn.RReLU)
 FEW = 32  # examples that are tested
 
@@ -166,7 +168,8 @@ def _try_loss(loss: ChunkLoss, replica: Replica, batch: Batch) -> float:
 def _find_chunk_size(loss: ChunkLoss, replica: Replica, batch: Batch, most: int | None) -> tuple[ChunkLoss, int]:
     """A power of two of examples whose saved activations stay near the cache, at most `most`.
 
-    Depends on tensor sizes only, never on a clock, so that results are the same on every machine.
+    Depends on tensor sizes only, never on a clock, so that results are the same on every machine. A device has no such
+    cache to stay in: there a product of the Hessian, which holds several times as much, has to fit into free memory.
     """
     most = most or 1024
     divisible = nests.can_be_cut(batch)
@@ -187,7 +190,9 @@ def _find_chunk_size(loss: ChunkLoss, replica: Replica, batch: Batch, most: int 
     if not divisible or not loss.countable:
         return loss, most
     each = max(saved.all() / max(examples(few), 1), 1)
-    return loss, min(1 << int(math.log2(max(CACHE / each, 8))), most)
+    device = replica.flat.device
+    room = CACHE if device == CPU else allowance(device) / WORKING
+    return loss, min(1 << int(math.log2(max(room / each, 8 if device == CPU else 1))), most)
 
 
 def _choose_some(batch: Batch, count: int) -> Batch:

@@ -13,22 +13,25 @@ import os
 import re
 import sys
 import threading
+import warnings
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from landscape.runtime.device import CPU
 from landscape.runtime.machine import Machine, Memory
 
+T = TypeVar("T")
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 SHARE = 1 / 4  # of the free memory that may be taken by default: so never more than a quarter of all
 RESERVE = 1 / 8  # of all memory that is never used
 MACHINE = Machine()
-CPU = torch.device("cpu")
 
 
 # glibc's mallopt: what is freed at the end of the heap beyond the first number of bytes goes back to the system; the
@@ -64,10 +67,18 @@ def parse_bytes(text: str | int) -> int:
 
 def memory_of(device: torch.device) -> Memory:
     """The memory of a device in all and free now, counting as free what the system or torch's cache would give up."""
-    if device.type != "cuda":
-        return MACHINE.memory()
-    free, total = torch.cuda.mem_get_info(device)
-    return Memory(total, free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    machine = MACHINE.memory()
+    if device.type == "cpu":
+        return machine
+    if device.type == "mps":  # shares the machine's memory
+        total = torch.mps.recommended_max_memory()
+        return Memory(total, min(max(total - torch.mps.driver_allocated_memory(), 0), machine.free))
+    module = torch.get_device_module(device)
+    if not hasattr(module, "mem_get_info"):
+        return machine
+    free, total = module.mem_get_info(device)
+    cached = module.memory_reserved(device) - module.memory_allocated(device) if device.type == "cuda" else 0
+    return Memory(total, free + cached)
 
 
 def available(device: torch.device = CPU) -> int:
@@ -97,6 +108,10 @@ class Account:
         self.device, self.budget = device, budget
         self.promised = 0  # bytes of graphs that are being built
         self.held = 0  # bytes of graphs that have been built
+
+    def release(self, size: int) -> None:
+        """Count `size` held bytes no longer, because their graph was given up."""
+        self.held -= size
 
     def hold(self, size: int) -> None:
         """Count `size` promised bytes as held, because their graph has been built."""
@@ -151,6 +166,25 @@ class Ledger:
         return [one for one in self._accounts if one.device == device]
 
 
+def retry_smaller(compute: Callable[[], T], shrink: Callable[[], str], device: torch.device) -> T:
+    """Compute; as often as the memory of the device runs out, shrink the work, warn, and compute again.
+
+    shrink: takes less memory from then on and says in a few words how; empty: it cannot, and the error is raised.
+    """
+    while True:
+        try:
+            return compute()
+        except torch.OutOfMemoryError:
+            how = shrink()
+            if not how:
+                raise
+        # only here, where the error no longer holds what was computed
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        warnings.warn(f"out of memory on {device}: going on with {how}", RuntimeWarning, stacklevel=3)
+
+
 class Saved:
     """The tensors that autograd saved, every storage counted once."""
 
@@ -181,9 +215,10 @@ def count_saved(known: Collection[Tensor]) -> Iterator[Saved]:
     saved = Saved()
 
     def pack(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in skip:
-            saved.add(tensor)
-        return tensor
+        kept = tensor.detach()  # a hook that returns its own argument makes a cycle, and the graph is never freed
+        if kept.untyped_storage().data_ptr() not in skip:
+            saved.add(kept)
+        return kept
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield saved

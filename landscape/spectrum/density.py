@@ -11,12 +11,16 @@ from torch import Tensor
 
 from landscape.errors import whole
 from landscape.operators import Operator, ScaledOperator
+from landscape.progress import with_bar
 from landscape.results import Array, Density, Progress
-from landscape.runtime.memory import allowance, available
-from landscape.spectrum.krylov_space import norm
+from landscape.runtime.device import full_precision, to_float64
+from landscape.runtime.memory import available
+from landscape.spectrum.krylov_space import MOST_BYTES, norm
 from landscape.spectrum.trace import BLOCK, draw_signs
 
 
+@with_bar("spectral density")
+@full_precision()
 def spectral_density(
     operator: Operator, *, steps: int = 80, probes: int = 10, seed: int = 0, progress: Progress | None = None
 ) -> Density:
@@ -26,7 +30,7 @@ def spectral_density(
     steps: of Lanczos per probe; more resolve finer structure.
     probes: random vectors; more lower the standard error.
     seed: of the probes, which are those of `trace`: the first moment times the size is Hutchinson's trace.
-    progress: called with (products done, products in all).
+    progress: called with (products done, products in all); by default a bar, see `landscape.show_progress`.
 
     Each probe v runs `steps` of Lanczos, Q H Q' = T. The eigenvalues t_i of T are nodes, the squared first components
     w_i of its eigenvectors weights: v'f(H)v / v'v = sum_i w_i f(t_i) for every polynomial f of degree below 2 steps
@@ -54,6 +58,7 @@ def spectral_density(
     return Density(nodes, weights, dimension, products=scaled.products)
 
 
+@full_precision()
 def quadrature(
     operator: Operator, starts: Tensor, steps: int, report: Callable[[int], None] | None = None
 ) -> tuple[Array, Array]:
@@ -104,7 +109,7 @@ class _Recurrence:
 
     def extend(self, image: Tensor) -> None:
         """Take in H times the newest vector, and find the next one unless there is none."""
-        self.alphas.append(float(self.newest.double() @ image.double()))
+        self.alphas.append(float(to_float64(self.newest) @ to_float64(image)))
         if not math.isfinite(self.alphas[-1]):
             raise ValueError("the operator's product is not finite: is every entry of theta and of the data?")
         known = self.basis[: len(self.alphas)]
@@ -128,7 +133,7 @@ class _Recurrence:
 
 
 def _choose_block(operator: Operator, steps: int) -> int:
-    """How many Krylov bases fit what may be taken by default, one at least and one block at most."""
+    """How many Krylov bases are built at once, one at least and one block at most."""
     each = steps * operator.size * torch.finfo(operator.dtype).bits // 8
     room = available(operator.device)
     if each > room:
@@ -136,4 +141,4 @@ def _choose_block(operator: Operator, steps: int) -> int:
             f"{steps} Lanczos steps keep {each / 2**30:.1f} GiB of vectors, but {room / 2**30:.1f} GiB are free: "
             f"write steps={max(room // 2 * steps // each, 1)} or fewer"
         )
-    return min(max(allowance(operator.device) // each, 1), BLOCK)
+    return min(max(MOST_BYTES // each, 1), BLOCK)

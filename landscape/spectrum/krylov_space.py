@@ -17,7 +17,9 @@ from landscape.errors import finite
 from landscape.operators import Operator, ScaledOperator
 from landscape.results import Array
 from landscape.rng import normal
+from landscape.runtime.device import compute_norm, to_float64
 
+MOST_BYTES = 2**31  # of a basis by default; no share of free memory, since the last bits depend on where it restarts
 SHRUNK = 0.7  # a vector that loses more than this of its length when made orthogonal must be made so once more
 
 
@@ -72,7 +74,7 @@ class KrylovSpace:
             Q = self.Q[first:new]
             part = Q @ W.T
             W = W - part.T @ Q
-            C[first:] += part.double().cpu().numpy()
+            C[first:] += to_float64(part).cpu().numpy()
             left = norm(W)
             if first == 0 and (left > SHRUNK * before or left <= torch.finfo(W.dtype).eps * before):
                 break
@@ -92,7 +94,7 @@ class KrylovSpace:
             self.lengths.append(length)
             return
         basis, R = torch.linalg.qr(W.T)
-        U, sizes, Vh = np.linalg.svd(R.double().cpu().numpy())  # W' = basis U sizes Vh
+        U, sizes, Vh = np.linalg.svd(to_float64(R).cpu().numpy())  # W' = basis U sizes Vh
         self.factor = Vh.T * sizes
         self.outside = torch.from_numpy(U.T.copy()).to(W) @ basis.T
         self.origin = None
@@ -141,8 +143,8 @@ class KrylovSpace:
             rows = self.outside  # a unit vector, orthogonal to the basis
         else:
             chosen = np.flatnonzero(self.kept)[: self.width]
-            rows = orthonormalise(self.outside[torch.from_numpy(chosen)], self.Q[: self.known])
-        overlap = (self.outside @ rows.T).double().cpu().numpy()
+            rows = orthonormalise(self.outside[torch.from_numpy(chosen).to(self.outside.device)], self.Q[: self.known])
+        overlap = to_float64(self.outside @ rows.T).cpu().numpy()
         self.expected = np.zeros((self.known, self.width))
         self.expected[self.known - len(sizes) :] = self.factor @ overlap
         self._write_next(rows)
@@ -218,15 +220,19 @@ class KrylovSpace:
     def ritz_vectors(self, Y: Array) -> Tensor:
         """The Ritz vectors Q' y of unit length, with signs such that the entry of largest magnitude is positive."""
         rows = torch.from_numpy(np.ascontiguousarray(Y.T)).to(self.Q) @ self.Q[: self.known]
-        rows = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        largest = rows.abs().argmax(dim=1, keepdim=True)
-        signed: Tensor = torch.sign(rows.gather(1, largest)) * rows
-        return signed
+        return orient(rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True))
+
+
+def orient(rows: Tensor) -> Tensor:
+    """Rows with signs such that the entry of largest magnitude is positive."""
+    largest = rows.abs().argmax(dim=1, keepdim=True)
+    signed: Tensor = torch.sign(rows.gather(1, largest)) * rows
+    return signed
 
 
 def norm(rows: Tensor) -> float:
     """Frobenius norm, summed in float64."""
-    return float(torch.linalg.vector_norm(rows, dtype=torch.float64))
+    return float(compute_norm(rows))
 
 
 def orthonormalise(rows: Tensor, against: Tensor | None = None) -> Tensor:

@@ -12,7 +12,7 @@ Wu & Simon 2000 (thick restart); Parlett 1998, ch. 13 (block Lanczos).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,9 +21,10 @@ from torch import Tensor
 
 from landscape.errors import choose, finite, positive, whole
 from landscape.operators import Operator, ScaledOperator, check_operator
+from landscape.progress import with_bar
 from landscape.results import Array, Eigenpairs, Outcome, Progress
-from landscape.runtime.memory import allowance
-from landscape.spectrum.krylov_space import KrylovSpace, norm, orthonormalise, random_rows
+from landscape.runtime.device import full_precision
+from landscape.spectrum.krylov_space import MOST_BYTES, KrylovSpace, norm, orient, orthonormalise, random_rows
 
 WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
     # ascending Ritz values, k -> positions of the wanted ones, in descending order of value
@@ -37,16 +38,19 @@ WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
 CHEAP = 4096  # up to this dimension a product is cheap: there the default verifies
 DOUBT = 1e-3  # the chance of a missed eigenvalue that is accepted
 NEGLIGIBLE = 1e-10  # of the largest eigenvalue: too little to search for
+ROUGH = 1e-2  # residuals of a start: eigenvectors of a subset are further from those of all examples
 PATIENCE = 8  # restarts within which residuals must halve
 
 
+@with_bar("eigenpairs")
+@full_precision()
 def eigenpairs(
     operator: Operator,
     k: int = 5,
     *,
     tol: float = 1e-3,
     which: str = "largest",
-    start: Tensor | None = None,
+    start: Tensor | Operator | None = None,
     block: int = 1,
     verify: bool | None = None,
     max_products: int | None = None,
@@ -60,16 +64,18 @@ def eigenpairs(
     k: how many pairs.
     tol: relative tolerance of the residuals.
     which: "largest" (algebraic, the sharpness of the literature), "smallest", "both" ends, or "magnitude".
-    start: vectors (size,) or (count, size) to start from, for example those of the previous round. A random part is
-        added to each, because nothing is ever found at right angles to a start.
+    start: vectors (size,) or (count, size) to start from, for example those of the previous round; or a cheaper
+        operator, for example the Hessian of a subset, `objective.subset(2500).hessian(theta)`, whose eigenvectors are
+        found first and taken. Its products are not counted. A random part is added to each start, because nothing is
+        ever found at right angles to it.
     block: vectors per step; finds up to `block` copies of an eigenvalue at once.
     verify: whether to continue after convergence until a missed eigenvalue is improbable (see the module). None: only
         up to 4096 dimensions, where products are cheap, for as many products again as the pairs took, or 40. True: as
         long as max_products allows. False: only if the sequence ends by itself.
     max_products: most products with the operator; by default 100 + 20 k.
-    max_basis: most vectors held at once, beyond which the basis is restarted; by default a quarter of free memory.
+    max_basis: most vectors held at once, beyond which the basis is restarted; by default what 2 GiB hold.
     seed: of the random start.
-    progress: called with (products spent, most products) after every step.
+    progress: called with (products spent, most products); by default a bar, see `landscape.show_progress`.
 
     >>> from landscape import MatrixOperator
     >>> eigenpairs(MatrixOperator(torch.diag(torch.tensor([3.0, -5.0, 1.0]))), k=2).values.round(4).tolist()
@@ -81,10 +87,26 @@ def eigenpairs(
     block = whole("block", block, most=operator.dimension)
     choose("which", which, WHICH)
     budget = whole("max_products", max_products, least=k) if max_products is not None else 100 + 20 * k
-    scaled = ScaledOperator(operator)
-    first = _make_first_block(operator, start, block, seed)
-    space = KrylovSpace(scaled, _choose_capacity(operator, k, block, max_basis), first)
-    return _Search(space, k, tol, which, verify, seed).run(budget, progress)
+
+    if verify is None and operator.dimension > CHEAP:
+        verify = False
+    if isinstance(start, Operator):
+        start = _solve_cheaper(operator, start, k, tol=tol, which=which, block=block, max_basis=max_basis, seed=seed)
+
+    def search(operator: Operator, start: Tensor | None) -> Eigenpairs:
+        first = _make_first_block(operator, start, block, seed)
+        space = KrylovSpace(ScaledOperator(operator), _choose_capacity(operator, k, block, max_basis), first)
+        return _Search(space, k, tol, which, verify, seed).run(budget, progress)
+
+    smaller = operator.compress()
+    if smaller is not None and max(k, block) <= smaller.operator.dimension:
+        compressed = None if start is None else smaller.compress(_check_start(operator, start))
+        if compressed is None or bool(compressed.any(dim=1).all()):
+            found = search(smaller.operator, compressed)
+            operator.products += found.products
+            if _lie_beyond(found.values, which, smaller.rest):
+                return replace(found, vectors=orient(smaller.expand(found.vectors)))
+    return search(operator, start)
 
 
 @dataclass(frozen=True)
@@ -272,11 +294,43 @@ def _make_first_block(operator: Operator, start: Tensor | None, block: int, seed
     return orthonormalise(rows)
 
 
-def _read_start(operator: Operator, start: Tensor, block: int) -> Tensor:
+def _solve_cheaper(
+    operator: Operator,
+    cheaper: Operator,
+    k: int,
+    *,
+    tol: float,
+    which: str,
+    block: int,
+    max_basis: int | None,
+    seed: int,
+) -> Tensor:
+    """The extreme eigenvectors of a cheaper operator, no more exactly than the two operators are alike."""
+    if cheaper.size != operator.size:
+        raise ValueError(f"start must be an operator of size {operator.size}, got one of size {cheaper.size}")
+    rough = max(tol, ROUGH)
+    return eigenpairs(
+        cheaper, k, tol=rough, which=which, block=block, verify=False, max_basis=max_basis, seed=seed
+    ).vectors
+
+
+def _lie_beyond(values: Array, which: str, rest: float) -> bool:
+    """Whether these wanted eigenvalues, in descending order, come before one of this value and any number of copies."""
+    if which == "magnitude":
+        return bool((np.abs(values) > abs(rest)).all())
+    upper = {"largest": len(values), "smallest": 0, "both": (len(values) + 1) // 2}[which]
+    return bool((values[:upper] > rest).all() and (values[upper:] < rest).all())
+
+
+def _check_start(operator: Operator, start: Tensor) -> Tensor:
     rows = start.detach().to(operator.device, operator.dtype).reshape(-1, start.shape[-1] if start.ndim else 1)
     if rows.shape[1] != operator.size:
         raise ValueError(f"start must have {operator.size} entries per vector, got {tuple(start.shape)}")
-    rows = finite("start", rows).clone()
+    return finite("start", rows)
+
+
+def _read_start(operator: Operator, start: Tensor, block: int) -> Tensor:
+    rows = _check_start(operator, start).clone()
     rows[:, operator.dimension :] = 0
     rows = rows / rows.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
     if not bool(rows.any(dim=1).all()):
@@ -302,4 +356,4 @@ def _choose_capacity(operator: Operator, k: int, block: int, max_basis: int | No
     if max_basis is not None:
         return min(size, whole("max_basis", max_basis, least=least))
     bytes_each = operator.size * torch.finfo(operator.dtype).bits // 8
-    return int(min(size, max(least, allowance(operator.device) // bytes_each), 20 * k + 1000))
+    return int(min(size, max(least, MOST_BYTES // bytes_each), 20 * k + 1000))

@@ -17,13 +17,17 @@ from landscape.curvature.hessian import HessianOperator
 from landscape.errors import finite, positive, whole
 from landscape.objectives.objective import Objective
 from landscape.operators import Operator, ScaledOperator, check_operator
+from landscape.progress import with_bar
 from landscape.results import Eigenpairs, Outcome, Progress
 from landscape.rng import numpy_generator, torch_generator
+from landscape.runtime.device import full_precision, to_float64
 from landscape.spectrum.krylov_space import norm, random_rows
 
 Sampler = Callable[[int], Operator]  # step -> the operator of a fresh mini-batch
 
 
+@with_bar("power iteration")
+@full_precision()
 def power_iteration(
     operator: Operator,
     k: int = 1,
@@ -50,7 +54,7 @@ def power_iteration(
     as_published: whether to compute what pytorch-hessian-eigenthings 0.0.2 and the FedGloSS code compute; see
         `_iterate_as_published`.
     seed: of the random starts.
-    progress: called with (pairs done, k).
+    progress: called with (pairs done, k); by default a bar, see `landscape.show_progress`.
     """
     check_operator(operator)
     k, max_iter = whole("k", k, most=operator.dimension), whole("max_iter", max_iter)
@@ -99,7 +103,7 @@ class _Pair:
 
     @property
     def residual(self) -> float:
-        return float((self.product.double() - self.value * self.vector.double()).norm())
+        return float((to_float64(self.product) - self.value * to_float64(self.vector)).norm())
 
     @property
     def size(self) -> float:
@@ -150,7 +154,7 @@ class _Steps:
         """The pair with its residual on the full operator; a product is spent only if none is at hand."""
         if product is None:
             product = self._count(self.operator, vector)
-        reached = float(vector.double() @ product.double()) if value is None else value
+        reached = float(to_float64(vector) @ to_float64(product)) if value is None else value
         return _Pair(reached, vector, product, steps)
 
     def _count(self, operator: ScaledOperator, vector: Tensor) -> Tensor:
@@ -211,11 +215,11 @@ def _iterate_as_published(step: _Steps, values: list[float], max_iter: int, mome
 
 def _rotate(found: list[_Pair]) -> list[_Pair]:
     """Rayleigh-Ritz among what was found: an error in one vector otherwise spoils the residuals of the next."""
-    V, W = (torch.stack([getattr(pair, name) for pair in found]).double() for name in ("vector", "product"))
+    V, W = (to_float64(torch.stack([getattr(pair, name) for pair in found])) for name in ("vector", "product"))
     T = (V @ W.T).cpu().numpy()
     values, Y = np.linalg.eigh((T + T.T) / 2)
     mix = torch.from_numpy(Y.T).to(V)
-    vectors, products = ((mix @ rows).to(found[0].vector.dtype) for rows in (V, W))
+    vectors, products = ((mix @ rows).to(found[0].vector) for rows in (V, W))
     steps = [found[int(row)].steps for row in np.abs(Y).argmax(axis=0)]
     return [
         _Pair(float(value), vector, product, count)

@@ -19,8 +19,10 @@ from torch import Tensor
 
 from landscape.errors import choose, finite, positive, whole
 from landscape.operators import Operator, ScaledOperator
+from landscape.progress import with_bar
 from landscape.results import Array, Progress, Trace, standard_error
 from landscape.rng import rademacher
+from landscape.runtime.device import choose_sum_device, full_precision
 
 # Vectors per product: one graph serves them all. It is also the least number of samples whose standard error is
 # believed: two lucky ones must not stop an estimate.
@@ -29,6 +31,8 @@ BLOCK = 8
 Multiply = Callable[[Tensor], Tensor]
 
 
+@with_bar("trace")
+@full_precision()
 def trace(
     operator: Operator,
     *,
@@ -45,7 +49,7 @@ def trace(
     method: "hutchinson" or "hutch++" (see the module).
     target: stop as soon as the standard error is at or below this.
     seed: of the random signs.
-    progress: called with (products done, the most products).
+    progress: called with (products done, the most products); by default a bar, see `landscape.show_progress`.
 
     >>> from landscape import MatrixOperator
     >>> trace(MatrixOperator(torch.diag(torch.tensor([1.0, 2.0, 3.0]))), probes=8).value
@@ -153,7 +157,8 @@ def _multiply_inner(left: Tensor, right: Tensor, layers: dict[str, list[slice]])
     """Row-wise inner products, layer by layer, summed in float64: (count, layers)."""
 
     def inner(part: slice) -> Tensor:
-        return (left[:, part] * right[:, part]).sum(dim=1, dtype=torch.float64)
+        products = left[:, part] * right[:, part]
+        return products.to(choose_sum_device(products.device)).sum(dim=1, dtype=torch.float64)
 
     sums = [torch.stack([inner(part) for part in layer]).sum(dim=0) for layer in layers.values()]
     return np.asarray(torch.stack(sums, dim=1).cpu())

@@ -34,9 +34,7 @@ def main() -> None:
     prepare_peers()
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         session = Session(Path(folder), options.quick, time.monotonic())
-        session.say("training the network")
-        made = session.task("create", count=IMAGES)
-        session.say(f"loss {made['loss']:.4f}, error {made['error']:.1%}")
+        session = session.on("LeNet64", IMAGES)
         console = Console(width=150)
         for name in options.groups or GROUPS:
             section = GROUPS[name](session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,15 @@ class Session:
 
     def task(self, name: str, **arguments: Any) -> dict[str, Any]:
         return call(name, self.folder, **arguments)
+
+    def on(self, network: str, count: int) -> Session:
+        """The same session with another network, trained now, in a folder of its own."""
+        folder = self.folder / network
+        folder.mkdir(exist_ok=True)
+        other = replace(self, folder=folder)
+        made = other.task("create", count=count, network=network)
+        self.say(f"{network}: {made['parameters']:,} parameters, loss {made['loss']:.4f}, error {made['error']:.1%}")
+        return other
 
     @property
     def conditions(self) -> str:

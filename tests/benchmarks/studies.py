@@ -115,7 +115,7 @@ def prepare(*, folder: str, clients: int, rounds: int) -> Numbers:
 
 def _names() -> list[str]:
     """The names that the problem's own LeNet64 gives its tensors; the layers are the same, in the same order."""
-    from tests.benchmarks.problem import lenet64
+    from tests.benchmarks.networks import lenet64
 
     return [name for name, _ in lenet64().named_parameters()]
 

@@ -12,12 +12,13 @@ from safetensors.torch import load_file
 from tests.benchmarks import problem, reference
 
 
-def create(folder: Path, *, count: int) -> dict[str, Any]:
+def create(folder: Path, *, count: int, network: str = "LeNet64") -> dict[str, Any]:
     """Train the network and save it with its images; says what it became."""
-    problem.create(folder, count)
+    problem.create(folder, count, network)
     made = problem.load(folder)
     wrong = (made.model(made.inputs).argmax(1) != made.targets).float().mean()
-    return {"loss": reference.Reference(made).loss(), "error": float(wrong)}
+    truth = reference.Reference(made)
+    return {"loss": truth.loss(), "error": float(wrong), "parameters": truth.size}
 
 
 def spectrum(folder: Path, *, count: int, wanted: Sequence[int], residual: float) -> dict[str, Any]:

@@ -27,6 +27,8 @@ def measure(session: Session) -> Section:
     quick = session.quick
     session.say("rounds of LeNet64 and the bare network, in turns")
     rounds = task("rounds", looks=1 if quick else 9, steps=2 if quick else STEPS)
+    session.say("rounds of LeNet64 on Ray and in processes, in turns")
+    placed = task("placed", looks=1 if quick else 9, steps=2 if quick else STEPS)
     session.say("clients stacked and one by one")
     stacked = task("stacked", looks=2 if quick else 15)
     session.say("FedSAM and FedAvg")
@@ -35,7 +37,7 @@ def measure(session: Session) -> Section:
     for clients in (100, 10_000) if quick else (100, 100_000, 1_000_000):
         session.say(f"{clients:,} clients")
         crowds[clients] = task("crowd", clients=clients, examples=10_000 if quick else 1_000_000)
-    parts = [_rounds(rounds, 2 if quick else STEPS), _stacked(stacked), _sam(sam), _crowds(crowds)]
+    parts = [_rounds(rounds, 2 if quick else STEPS), _placed(placed), _stacked(stacked), _sam(sam), _crowds(crowds)]
     notes = [
         session.conditions,
         "medians; everything that is compared was measured in turns, so a busy machine slows both sides alike",
@@ -58,6 +60,13 @@ def _rounds(found: Numbers, steps: int) -> tuple[Table, list[Target]]:
         share >= 0.9,
     )
     return Table(f"Rounds of {steps} steps of {BATCH} images", ["", "images/s", "of raw"], rows), [target]
+
+
+def _placed(found: Numbers) -> tuple[Table, list[Target]]:
+    ratio = found["ray"] / found["processes"]
+    rows = [[name, f"{1000 * seconds:.0f}"] for name, seconds in found.items()]
+    target = Target("Ray on one machine, LeNet64", "at most 1.10x processes", f"{ratio:.2f}x", ratio <= 1.1)
+    return Table(f"Rounds of {EVEN} clients, {CORES} workers", ["", "ms a round"], rows), [target]
 
 
 def _stacked(found: Numbers) -> tuple[Table, list[Target]]:
@@ -157,6 +166,26 @@ def measure_rounds(*, looks: int, steps: int) -> Numbers:
         executor.close()
     crew.close()
     return {name: images.get(name, CLIENTS * steps * BATCH) / one for name, one in seconds.items()}
+
+
+def measure_placed(*, looks: int, steps: int) -> Numbers:
+    """Seconds of a round in worker processes and on Ray actors, both of this machine."""
+    from training import config
+    from training.engine.federation import Federation
+    from training.executors.processes import Processes
+    from training.executors.ray_executor import Ray
+    from training.executors.ray_pool import Cluster, RayPool
+
+    federation = Federation(config.validate(lenet64(EVEN, steps)))
+    state = federation.begin()
+    executors = [Processes(federation.trainer, CORES), Ray(federation.trainer, RayPool(Cluster(), CORES))]
+    ways = {one.name: lambda one=one: federation.advance(state, one) for one in executors}
+    for way in ways.values():
+        way()  # until all workers have started
+    seconds = in_turns(looks, ways, time.perf_counter)
+    for executor in executors:
+        executor.close()
+    return seconds
 
 
 class Bare:
@@ -299,6 +328,7 @@ def measure_crowd(*, clients: int, examples: int) -> Numbers:
 
 TASKS: dict[str, Callable[..., Numbers]] = {
     "rounds": measure_rounds,
+    "placed": measure_placed,
     "stacked": measure_stacked,
     "sam": measure_sam,
     "crowd": measure_crowd,

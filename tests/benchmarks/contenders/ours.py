@@ -24,6 +24,19 @@ def top(problem: Problem, *, k: int, residual: float) -> Work:
     return work
 
 
+def top_of_many(problem: Problem, *, subset: int, residual: float) -> Work:
+    """The largest eigenvalue, started from that of a subset of the images."""
+    objective = Objective(problem.model, (problem.inputs, problem.targets))
+
+    def work() -> Answer:
+        part = objective.subset(subset).hessian(objective.theta)
+        found = eigenpairs(objective.hessian(objective.theta), k=1, tol=residual, start=part)
+        numbers = {"values": found.values.tolist(), "products": found.products, "subset_products": part.products}
+        return Answer({**numbers, "residual": float(found.residuals[0] / abs(found.values[0]))}, {})
+
+    return work
+
+
 def surface(problem: Problem, *, steps: int) -> Work:
     """A plane of filter-normalised random directions around the model; corners and centre are left for checking."""
     objective = Objective(problem.model, (problem.inputs, problem.targets))

@@ -248,3 +248,12 @@ def test_extent_needs_points_that_spread() -> None:
         directions.extent(np.array([[0.0, 1.0], [2.0, 1.0]]))
     with pytest.raises(ValueError, match=r"shape \(n, 2\)"):
         directions.extent(np.zeros(4))
+
+
+def test_statistics_behind_the_weights_are_each_models_own() -> None:
+    a, b, c = normal((3, 7), 0, "models")
+    frame, plain = directions.through_models(a, b, c, weights=5), directions.through_models(a[:5], b[:5], c[:5])
+    assert torch.equal(frame.u[:5], plain.u)
+    assert torch.equal(frame.v[:5], plain.v)
+    for model, (x, y) in zip((a, b, c), frame.coordinates.tolist(), strict=True):
+        torch.testing.assert_close(frame.base + x * frame.u + y * frame.v, model)

@@ -261,3 +261,16 @@ def test_bad_input_is_refused() -> None:
         barrier(objective, a, b, steps=2)
     with pytest.raises(ValueError, match="refine must be a whole number, at least 0"):
         barrier(objective, a, b, refine=-1)
+
+
+def test_a_path_beyond_its_ends_has_the_barriers_between_them() -> None:
+    objective = classifier()
+    a, b = objective.theta + normal((2, objective.size), 2)
+    near, far = barrier(objective, a, b, steps=5), barrier(objective, a, b, steps=5, low=-0.5, high=1.25)
+    assert far.path.x.tolist() == [-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25]
+    assert far.path.loss[2:7].tolist() == near.path.loss.tolist()
+    assert (far.loss, far.error) == (near.loss, near.error)
+    for x, loss in zip(far.path.x.tolist(), far.path.loss.tolist(), strict=True):
+        assert loss == pytest.approx(objective.loss((1 - x) * a + x * b), rel=1e-12)
+    with pytest.raises(ValueError, match="low must be at most 0"):
+        barrier(objective, a, b, low=-np.inf)

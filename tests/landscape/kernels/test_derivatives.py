@@ -33,6 +33,20 @@ CASES = {
         nn.Sequential(nn.Conv2d(3, 4, 3).requires_grad_(False), nn.ReLU(), nn.Conv2d(4, 2, 3)),
         (3, 3, 8, 8),
     ),
+    "linear": (nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 3)), (5, 6)),
+    "linear of tokens": (nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4, bias=False)), (5, 3, 6)),
+    "linear frozen": (
+        nn.Sequential(nn.Linear(6, 5).requires_grad_(False), nn.GELU(), nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 3)),
+        (5, 6),
+    ),
+    "gelu by tanh": (nn.Sequential(nn.Linear(6, 5), nn.GELU(approximate="tanh"), nn.Linear(5, 4)), (5, 6)),
+    "layer norm": (
+        nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 4), nn.LayerNorm(4, eps=0.1)),
+        (5, 3, 6),
+    ),
+    "layer norm of the inputs": (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 4), nn.Tanh()), (5, 6)),
+    "layer norm without bias": (nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5, bias=False), nn.Linear(5, 4)), (5, 6)),
+    "layer norm of two axes": (nn.Sequential(nn.Linear(6, 5), nn.LayerNorm([3, 5]), nn.Linear(5, 4)), (5, 3, 6)),
     "frozen last": (
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3).requires_grad_(False)),
         (3, 3, 8, 8),
@@ -67,9 +81,17 @@ def test_equal_to_pytorch(case):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
-def test_products_of_some_entries_only():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).double()
-    inputs = torch.randn(2, 3, 7, 7, dtype=torch.float64)
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)), (2, 3, 7, 7)),
+        (nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 4)), (2, 3, 6)),
+    ],
+    ids=["convolutions", "layers"],
+)
+def test_products_of_some_entries_only(model, shape):
+    model = model.double()
+    inputs = torch.randn(shape, dtype=torch.float64)
     leaves = list(model.parameters())
     for index, leaf in enumerate(leaves):
         results = []
@@ -105,6 +127,7 @@ def test_every_replacement_is_reached():
             outputs = layer(shaped)
         outputs = nn.Conv2d(2, 2, 2)(image)
         nn.MaxPool2d(2)(nn.ReLU()(torch.relu(outputs).relu()))
+        nn.LayerNorm(3)(nn.GELU()(nn.Linear(6, 3)(image)))
     assert reached == set(REPLACEMENTS)
 
 
@@ -133,3 +156,23 @@ def test_what_was_changed_after_relu_is_pooled_as_it_is():
         changed += 1.0
         found = nn.functional.max_pool2d(changed, 2)
     torch.testing.assert_close(found, nn.functional.max_pool2d(torch.relu(image) + 1.0, 2))
+
+
+def test_derivatives_of_a_jacobian_leave_out_those_by_the_input():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 4)).double()
+    inputs, leaves = torch.randn(3, 6, dtype=torch.float64), list(model.parameters())
+    vectors = [torch.randn_like(leaf) for leaf in leaves]
+    with CheapSecondDerivatives(linear=True):
+        outputs = model(inputs)
+        dual = torch.zeros_like(outputs, requires_grad=True)
+        pulled = torch.autograd.grad(outputs, leaves, dual, create_graph=True)
+        (pushed,) = torch.autograd.grad(pulled, dual, vectors, retain_graph=True)
+        assert all(part is None for part in torch.autograd.grad(pulled, leaves, vectors, allow_unused=True))
+    names = [name for name, _ in model.named_parameters()]
+
+    def call(*values):
+        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (inputs,))
+
+    _, expected = torch.func.jvp(call, tuple(leaf.detach() for leaf in leaves), tuple(vectors))
+    torch.testing.assert_close(pushed, expected, rtol=1e-12, atol=1e-12)

@@ -414,3 +414,15 @@ def test_losses_whose_sum_is_beyond_all_numbers():
     X = torch.ones(4, 1).double()
     objective = Objective(model, (X, 0 * X), functional.mse_loss, chunk_size=1)
     assert objective.loss(torch.tensor([1.3e154], dtype=torch.float64)) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(256, [64] * 4), (100, [32, 32, 32, 4]), (20, [20]), (5000, [1024] * 4 + [904])]
+)
+def test_data_of_large_models_are_cut_so_that_several_cores_have_work(count, sizes):
+    model = nn.Sequential(nn.Linear(300, 250), nn.Tanh(), nn.Linear(250, 3))
+    objective = Objective(model, (torch.randn(count, 300), torch.arange(count) % 3), workers=1)
+    assert [len(targets) for _, targets in objective.chunks] == sizes
+    again = objective.on(torch.randn(256, 300), torch.arange(256) % 3)  # cut anew, not as the data before
+    assert [len(targets) for _, targets in again.chunks] == [64] * 4
+    assert len(Objective(model, (torch.randn(256, 300), torch.arange(256) % 3), batchnorm="batch").chunks) == 1

@@ -157,6 +157,23 @@ def test_an_operator_that_dies_gives_its_memory_back(pretend: Pretended, each: i
     assert kept(hessian(memory=budget)) == 10
 
 
+def test_operators_that_die_leave_no_tensor_behind() -> None:
+    """Autograd's own graph is no Python object: a cycle in it is never collected, and only memory tells."""
+    wide = 1009  # a size that nothing else has
+    model = nn.Sequential(nn.Linear(3, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, 2))
+    objective = Objective(model, (torch.randn(4, 3), torch.tensor([0, 1, 1, 0])), loss=nn.functional.cross_entropy)
+
+    def count_large() -> int:
+        gc.collect()
+        return sum(1 for one in gc.get_objects() if type(one) is torch.Tensor and one.numel() == wide * wide)
+
+    counts = []
+    for _ in range(3):
+        objective.hessian(objective.theta) @ objective.theta
+        counts.append(count_large())
+    assert counts[0] == counts[1] == counts[2]
+
+
 def test_an_operator_in_a_cycle_is_collected_before_graphs_are_refused(pretend: Pretended, each: int) -> None:
     gc.disable()
     try:

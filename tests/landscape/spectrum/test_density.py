@@ -182,7 +182,7 @@ def test_memory_bounds_the_probes_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     plenty = spectral_density(spy, steps=4, probes=3)
     spy.blocks.clear()
     one = 4 * 30 * 8
-    monkeypatch.setattr(density, "allowance", lambda device: one - 1)
+    monkeypatch.setattr(density, "MOST_BYTES", one - 1)
     np.testing.assert_allclose(spectral_density(spy, steps=4, probes=3).nodes, plenty.nodes, rtol=1e-9)
     assert max(spy.blocks) == 1
     monkeypatch.setattr(density, "available", lambda device: one // 2)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from landscape import Objective, eigenpairs, power_iteration, spectral_density, trace
 from landscape.operators import MatrixOperator, Operator
 from landscape.results import Outcome
+from landscape.runtime import memory
+from landscape.runtime.machine import Memory
 from landscape.spectrum.lanczos import CHEAP
 from tests.landscape.cases import make
 from tests.landscape.spectrum.matrices import check, matrix
@@ -147,6 +149,21 @@ def test_the_gradient_as_a_hint_saves_products():
     plain = eigenpairs(operator, k=1, tol=1e-6, verify=False)
     operator.hint = plain.vectors[0] + 0.1 * plain.vectors[0].roll(1)
     assert eigenpairs(operator, k=1, tol=1e-6, verify=False).products < plain.products
+
+
+def test_a_cheaper_operator_as_start_saves_products():
+    A = matrix(SPECTRUM)
+    generator = torch.Generator().manual_seed(0)
+    other = A + 1e-3 * torch.randn(A.shape, dtype=A.dtype, generator=generator)
+    cheaper = MatrixOperator((other + other.T) / 2)
+    for k in (1, 3):
+        plain = eigenpairs(MatrixOperator(A), k=k, tol=1e-4, verify=False)
+        helped = eigenpairs(MatrixOperator(A), k=k, tol=1e-4, verify=False, start=cheaper)
+        check(A, helped, SPECTRUM[:k], atol=1e-6)
+        assert helped.products < plain.products
+    assert cheaper.products > 0
+    with pytest.raises(ValueError, match="operator of size 200, got one of size 3"):
+        eigenpairs(MatrixOperator(A), start=MatrixOperator(torch.eye(3)))
 
 
 @pytest.mark.parametrize(
@@ -342,3 +359,16 @@ def test_a_matrix_or_an_objective_is_no_operator(find):
     for theta in (model, model.state_dict(), objective.theta.numpy()):
         with pytest.raises(ValueError, match=r"theta must be a flat tensor .* write objective.flatten\(model\)"):
             objective.hessian(theta)
+
+
+def test_no_bit_depends_on_free_memory(monkeypatch):
+    A = matrix(SPECTRUM)
+    found = [eigenpairs(MatrixOperator(A), k=5, tol=1e-9)]
+    densities = [spectral_density(MatrixOperator(A), steps=6, probes=3)]
+    # nothing is free beyond the reserve, as beside a process that fills the machine
+    monkeypatch.setattr(memory, "memory_of", lambda device: Memory(total=2**40, free=2**30))
+    found.append(eigenpairs(MatrixOperator(A), k=5, tol=1e-9))
+    densities.append(spectral_density(MatrixOperator(A), steps=6, probes=3))
+    assert found[0].products == found[1].products
+    assert torch.equal(found[0].vectors, found[1].vectors)
+    assert np.array_equal(densities[0].nodes, densities[1].nodes)

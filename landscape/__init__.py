@@ -6,7 +6,8 @@ Spectrum              eigenpairs, power_iteration, minibatches, spectral_density
 Flatness              sharpness, adaptive_operator
 Pictures              directions, line, plane, curvature_extent
 Paths                 interpolate, barrier, curve
-What comes back       results: frozen records, each number with its error
+What comes back       results: frozen records, each number with its error, with plot() and to_pandas()
+Progress              show_progress
 
 Names are loaded when they are first used (PEP 562), so that `import landscape` needs no torch.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from landscape.layout import Layout
     from landscape.objectives.objective import Objective
     from landscape.operators import MatrixOperator, Operator, RescaledOperator, ShiftedOperator, SumOperator
+    from landscape.progress import show_progress
     from landscape.spectrum.density import spectral_density
     from landscape.spectrum.lanczos import eigenpairs
     from landscape.spectrum.power import minibatches, power_iteration
@@ -50,6 +52,7 @@ HOMES = {  # where every other public name is defined
     "plane": "landscape.geometry.surface",
     "power_iteration": "landscape.spectrum.power",
     "sharpness": "landscape.geometry.sharpness",
+    "show_progress": "landscape.progress",
     "spectral_density": "landscape.spectrum.density",
     "trace": "landscape.spectrum.trace",
 }
@@ -75,6 +78,7 @@ __all__ = [
     "power_iteration",
     "results",
     "sharpness",
+    "show_progress",
     "spectral_density",
     "trace",
 ]

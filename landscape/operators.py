@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from landscape.layout import Layout
 from landscape.results import Array
+from landscape.runtime.device import choose_sum_device, full_precision, to_float64
 from landscape.runtime.workers import ordered_map
 
 if TYPE_CHECKING:
@@ -34,8 +36,23 @@ class Operator(ABC):
     device: torch.device
     products: int = 0  # vectors multiplied so far
     layout: Layout | None = None  # set when the vector is a model's parameters
-    hint: Tensor | None = None  # a cheap vector likely to be rich in outlying eigenvectors
     workers: int = 1  # threads that may multiply at once
+
+    _hint: Tensor | None = None
+
+    @property
+    def hint(self) -> Tensor | None:
+        """A cheap vector likely to be rich in outlying eigenvectors, found when it is first asked for."""
+        if self._hint is None:
+            self._hint = self._find_hint()
+        return self._hint
+
+    @hint.setter
+    def hint(self, vector: Tensor | None) -> None:
+        self._hint = vector
+
+    def _find_hint(self) -> Tensor | None:
+        return None
 
     @property
     def dimension(self) -> int:
@@ -57,7 +74,8 @@ class Operator(ABC):
         if rows.ndim != 2 or rows.shape[1] != self.size:
             raise ValueError(f"rows must have shape (count, {self.size}), got {tuple(rows.shape)}")
         self.products += len(rows)
-        return self._product(rows.detach().to(self.device, self.dtype))
+        with full_precision():
+            return self._product(rows.detach().to(self.device, self.dtype))
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """H @ v, or H @ M for columns (size, count)."""
@@ -67,6 +85,10 @@ class Operator(ABC):
         """The whole matrix (dimension, dimension): for small problems and for tests."""
         rows = torch.eye(self.dimension, self.size, dtype=self.dtype, device=self.device)
         return self.matmat(rows)[:, : self.dimension]
+
+    def compress(self) -> Compression | None:
+        """The same operator on fewer dimensions; None unless many are known to have one and the same eigenvalue."""
+        return None
 
     def to_scipy(self) -> LinearOperator:
         """The same operator, (dimension, dimension), for SciPy's solvers."""
@@ -78,6 +100,22 @@ class Operator(ABC):
             return np.asarray(self.matvec(row)[: self.dimension].cpu())
 
         return LinearOperator((self.dimension, self.dimension), matvec=multiply, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Compression:
+    """An operator on fewer dimensions whose eigenpairs are those of another one, but for one known eigenvalue.
+
+    operator: on compressed vectors.
+    compress: rows of the other operator to compressed ones.
+    expand: compressed rows to rows of the other operator; lengths and angles stay as they are.
+    rest: the eigenvalue on all that compressing leaves out.
+    """
+
+    operator: Operator
+    compress: Callable[[Tensor], Tensor]
+    expand: Callable[[Tensor], Tensor]
+    rest: float
 
 
 def check_operator(operator: object) -> None:
@@ -140,7 +178,10 @@ class ScaledOperator(Operator):
             )
         self.operator, self.exponent = operator, exponent
         self.size, self.dtype, self.device = operator.size, operator.dtype, operator.device
-        self.layout, self.hint, self.workers = operator.layout, operator.hint, operator.workers
+        self.layout, self.workers = operator.layout, operator.workers
+
+    def _find_hint(self) -> Tensor | None:
+        return self.operator.hint
 
     def _product(self, rows: Tensor) -> Tensor:
         return self._find_exponent(rows) if self.exponent is None else self._multiply_scaled(rows, self.exponent)
@@ -199,7 +240,10 @@ class ShiftedOperator(Operator):
     def __init__(self, operator: Operator, shift: float):
         self.operator, self.shift = operator, shift
         self.size, self.dtype, self.device = operator.size, operator.dtype, operator.device
-        self.layout, self.hint = operator.layout, operator.hint
+        self.layout = operator.layout
+
+    def _find_hint(self) -> Tensor | None:
+        return self.operator.hint
 
     def _product(self, rows: Tensor) -> Tensor:
         return self.operator.matmat(rows) + self.shift * rows
@@ -218,7 +262,9 @@ class RescaledOperator(Operator):
         self.operator, self.scale = operator, scale.to(operator.device, operator.dtype)
         self.size, self.dtype, self.device = operator.size, operator.dtype, operator.device
         self.layout = operator.layout
-        self.hint = None if operator.hint is None else self.scale * operator.hint
+
+    def _find_hint(self) -> Tensor | None:
+        return None if self.operator.hint is None else self.scale * self.operator.hint
 
     def _product(self, rows: Tensor) -> Tensor:
         return self.scale * self.operator.matmat(self.scale * rows)
@@ -243,18 +289,20 @@ class SumOperator(Operator):
         self.operators = list(operators)
         first = operators[0]
         self.size, self.dtype, self.device, self.layout = first.size, first.dtype, first.device, first.layout
-        hints = [operator.hint for operator in operators]
-        if all(hint is not None for hint in hints):
-            self.hint = sum(
-                (weight * hint for weight, hint in zip(self.weights, hints, strict=True) if hint is not None),
-                torch.zeros(self.size, dtype=self.dtype, device=self.device),
-            )
+
+    def _find_hint(self) -> Tensor | None:
+        total = torch.zeros(self.size, dtype=self.dtype, device=self.device)
+        for operator, weight in zip(self.operators, self.weights, strict=True):
+            if operator.hint is None:
+                return None
+            total += weight * operator.hint
+        return total
 
     def _product(self, rows: Tensor) -> Tensor:
         # side by side: a client's data are often a single chunk, which leaves all cores but one without work
         workers = min(operator.workers for operator in self.operators)
-        parts = ordered_map(lambda operator: operator.matmat(rows).double(), self.operators, workers)
-        total = torch.zeros(rows.shape, dtype=torch.float64, device=self.device)
+        parts = ordered_map(lambda operator: to_float64(operator.matmat(rows)), self.operators, workers)
+        total = torch.zeros(rows.shape, dtype=torch.float64, device=choose_sum_device(self.device))
         for part, weight in zip(parts, self.weights, strict=True):
             total += weight * part
-        return total.to(self.dtype)
+        return total.to(self.device, self.dtype)

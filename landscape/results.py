@@ -1,16 +1,25 @@
-"""Frozen records of results; `dims` in a field's metadata names the axes of an array in files."""
+"""Frozen records of results; `dims` in a field's metadata names the axes of an array in files.
+
+Every record has `to_pandas()`, and those that can be drawn have `plot()`, which imports matplotlib only then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from landscape.errors import choose, positive
+from landscape.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], object]  # takes (units done, units in all), in the calling thread
@@ -35,7 +44,7 @@ def axes(*names: str) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Record):
     """Loss and error at one point, with standard errors if they are measured on a subset of the data.
 
     loss: the mean loss.
@@ -51,7 +60,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Eigenpairs:
+class Eigenpairs(Record):
     """Eigenvalues with bounds of their errors: some eigenvalue lies within `residuals[i]` of `values[i]`.
 
     values: (k,) in descending algebraic order.
@@ -74,9 +83,18 @@ class Eigenpairs:
     outcome: Outcome
     verified: bool = False
 
+    def plot(self, axes: Axes | None = None, *, label: str = "") -> Axes:
+        """Draw the eigenvalues by rank, residuals as bars; triangles are negative, open markers not converged.
+
+        axes: of matplotlib; by default those of a new figure. label: for a legend. Returns the axes.
+        """
+        from landscape.plotting.records import draw_eigenvalues, open_axes
+
+        return draw_eigenvalues(open_axes(axes), self.values, self.residuals, self.converged, label)
+
 
 @dataclass(frozen=True)
-class Density:
+class Density(Record):
     """Nodes and weights of stochastic Lanczos quadrature; `curve` smooths them when they are drawn.
 
     nodes: (probes, steps) where each probe sees eigenvalues; NaN after its Krylov space closed.
@@ -117,6 +135,22 @@ class Density:
         error = each.std(axis=1, ddof=1) / np.sqrt(each.shape[1]) if each.shape[1] > 1 else np.full(len(each), np.nan)
         return each.mean(axis=1) / width, error / width
 
+    def plot(
+        self, axes: Axes | None = None, *, width: float | str = "resolution", points: int = 1000, label: str = ""
+    ) -> Axes:
+        """Draw the density on a logarithmic axis, its standard error over probes as a band.
+
+        axes: of matplotlib; by default those of a new figure.
+        width: of the Gaussian, as `curve` takes it.
+        points: of the grid.
+        label: for a legend. Returns the axes.
+        """
+        from landscape.plotting.records import draw_density, open_axes
+
+        low, high = self.extremes
+        grid = np.linspace(low - 0.1 * _span(self), high + 0.1 * _span(self), points)
+        return draw_density(open_axes(axes), grid, *self.curve(grid, width), self.extremes, label)
+
 
 def _resolution(density: Density) -> float:
     """Span of the nodes over their number: what the quadrature can tell apart."""
@@ -149,7 +183,7 @@ WIDTHS: dict[str, Callable[[Density], float]] = {
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Record):
     """A stochastic estimate of a trace, in all and per layer.
 
     value: of the whole operator.
@@ -163,9 +197,25 @@ class Trace:
     layers: dict[str, tuple[float, float]]
     products: int
 
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the trace of every layer and of all with standard errors.
+
+        axes: of matplotlib; by default those of a new figure. Returns the axes.
+        """
+        from landscape.plotting.records import draw_layers, open_axes
+
+        return draw_layers(open_axes(axes), self.layers, (self.value, self.standard_error))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return trace and standard error of every layer, and of all."""
+        import pandas as pd
+
+        rows = {**self.layers, "all": (self.value, self.standard_error)}
+        return pd.DataFrame(list(rows.values()), pd.Index(rows, name="layer"), ["trace", "standard_error"])
+
 
 @dataclass(frozen=True)
-class Sharpness:
+class Sharpness(Record):
     """How much the loss rises within a radius, and the perturbation that raises it.
 
     value: the rise; of maximised kinds the highest that was found, a lower bound.
@@ -195,9 +245,22 @@ class Sharpness:
     gap: float = float("nan")
     ceiling: float = float("nan")
 
+    def plot(self, axes: Axes | None = None, *, label: str = "") -> Axes:
+        """Draw the rise at its radius; results of several radii onto the same axes make a curve.
+
+        A thick line goes down to what the lower of two searches found, a dash is the ceiling.
+
+        axes: of matplotlib; by default those of a new figure. label: for the legend. Returns the axes.
+        """
+        from landscape.plotting.records import draw_rise, open_axes
+
+        bounds = (self.value - self.gap, self.ceiling)
+        name = label or f"ρ = {self.radius:g}"
+        return draw_rise(open_axes(axes), self.radius, self.value, self.standard_error, bounds, name, self.kind)
+
 
 @dataclass(frozen=True)
-class Line:
+class Line(Record):
     """Loss and error along base + x * direction, or (1 - x) * start + x * end.
 
     x: (n,) coordinates.
@@ -215,9 +278,22 @@ class Line:
     done: NDArray[np.bool_] = field(metadata=axes("x"))
     error_standard_error: Array | None = field(default=None, metadata=axes("x"))
 
+    def plot(self, axes: Axes | None = None, *, quantity: str = "loss", label: str = "") -> Axes:
+        """Draw loss or error along the line, with its standard error as a band.
+
+        axes: of matplotlib; by default those of a new figure.
+        quantity: "loss" or "error".
+        label: for a legend. Returns the axes.
+        """
+        from landscape.plotting.records import draw_profile, open_axes
+
+        values = _select(self, quantity)
+        error = self.standard_error if quantity == "loss" else self.error_standard_error
+        return draw_profile(open_axes(axes), self.x, values, error, label, ("x", quantity))
+
 
 @dataclass(frozen=True)
-class Plane:
+class Plane(Record):
     """Loss and error over base + x_i * d1 + y_j * d2; arrays are indexed [i, j].
 
     x: (nx,) coordinates along d1.
@@ -239,9 +315,21 @@ class Plane:
     cosine: float
     error_standard_error: Array | None = field(default=None, metadata=axes("x", "y"))
 
+    def plot(self, kind: str = "contour", axes: Any = None, *, quantity: str = "loss") -> Any:
+        """Draw the surface, logarithmic where it spans more than a decade and a half.
+
+        kind: "contour", "3d" or "plotly".
+        axes: of matplotlib, or a plotly figure; by default a new one.
+        quantity: "loss" or "error". Returns the axes, or the plotly figure.
+        """
+        from landscape.plotting.planes import KINDS, Heights
+
+        draw = KINDS[choose("kind", kind, KINDS)]
+        return draw(axes, Heights(self.x, self.y, _select(self, quantity)), quantity)
+
 
 @dataclass(frozen=True)
-class Height:
+class Height(Record):
     """The three barriers of one quantity L (loss or error) along one path; NaN losses make all of them NaN.
 
     linear: max_x L(x) - ((1 - x) L(0) + x L(1)), Entezari et al. 2022.
@@ -259,7 +347,7 @@ class Height:
 
 
 @dataclass(frozen=True)
-class Barrier:
+class Barrier(Record):
     """A straight path between two models with its barriers.
 
     path: loss and error on the grid.
@@ -273,9 +361,33 @@ class Barrier:
     error: Height | None
     refined: Array = field(metadata=axes("refinement", "quantity"))
 
+    def plot(self, axes: Axes | None = None, *, quantity: str = "loss") -> Axes:
+        """Draw the path, the chord between its ends, and the barrier above the chord.
+
+        axes: of matplotlib; by default those of a new figure.
+        quantity: "loss" or "error". Returns the axes.
+        """
+        from landscape.plotting.records import draw_barrier, open_axes
+
+        values = _select(self.path, quantity)
+        height = self.loss if quantity == "loss" or self.error is None else self.error
+        extra = (self.refined[:, 0], self.refined[:, 1 if quantity == "loss" else 2])
+        place = (height.linear, height.linear_where)
+        return draw_barrier(open_axes(axes), (self.path.x, values), extra, place, quantity)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the path, with what was evaluated between grid points."""
+        import pandas as pd
+
+        path = self.path.to_pandas().rename_axis("x")
+        names = ["x", "loss", "error"]
+        refined = pd.DataFrame(self.refined, columns=names).set_index("x").assign(done=True)
+        together = pd.concat([path, refined[[name for name in path if name in refined]]]) if len(refined) else path
+        return together.sort_index(kind="stable")
+
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(Record):
     """An orthonormal frame of the plane through three models: model k lies at base + x_k * u + y_k * v.
 
     base: (size,) the first model.
@@ -289,9 +401,18 @@ class Frame:
     v: Tensor = field(metadata=axes("parameter"))
     coordinates: Array = field(metadata=axes("model", "axis"))
 
+    def plot(self, axes: Axes | None = None, *, names: tuple[str, ...] = ("1", "2", "3")) -> Axes:
+        """Mark the three models, for example on the axes of a `Plane` in this frame.
+
+        axes: of matplotlib; by default those of a new figure. names: of the models. Returns the axes.
+        """
+        from landscape.plotting.records import draw_positions, open_axes
+
+        return draw_positions(open_axes(axes), self.coordinates, names)
+
 
 @dataclass(frozen=True)
-class Trajectory:
+class Trajectory(Record):
     """The plane through the last checkpoint that holds most of a run's motion, and where each checkpoint falls.
 
     base: (size,) the last checkpoint.
@@ -309,9 +430,22 @@ class Trajectory:
     explained: Array = field(metadata=axes("axis"))
     distance: Array = field(metadata=axes("checkpoint"))
 
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the path of the checkpoints, for example on the axes of a `Plane` along u and v.
+
+        axes: of matplotlib; by default those of a new figure. Returns the axes.
+        """
+        from landscape.plotting.records import draw_positions, open_axes
+        from landscape.plotting.style import label_axes
+
+        axes = open_axes(axes)
+        names = ["first", *[""] * (len(self.coordinates) - 2), "last"]
+        label_axes(axes, *(f"principal direction {i + 1}: {100 * part:.0f} %" for i, part in enumerate(self.explained)))
+        return draw_positions(axes, self.coordinates, names, joined=True)
+
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Record):
     """A trained path of low loss between two models, and its loss statistics (Garipov et al. 2018).
 
     kind: "bezier" or "polygon".
@@ -332,6 +466,28 @@ class Curve:
     max: float
     mean: float
     arc_mean: float
+
+    def plot(self, axes: Axes | None = None, *, quantity: str = "loss", label: str = "") -> Axes:
+        """Draw loss or error along the curve.
+
+        axes: of matplotlib; by default those of a new figure.
+        quantity: "loss" or "error".
+        label: for a legend. Returns the axes.
+        """
+        return self.path.plot(axes, quantity=quantity, label=label)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return loss and error along the curve."""
+        return self.path.to_pandas()
+
+
+def _select(found: Line | Plane, quantity: str) -> Array:
+    """Loss or error of a result."""
+    choose("quantity", quantity, ("loss", "error"))
+    values = found.loss if quantity == "loss" else found.error
+    if values is None:
+        raise ValueError('quantity="error" cannot be drawn: this result has no errors; draw the loss')
+    return values
 
 
 def standard_error(samples: Array) -> float:

@@ -1,26 +1,33 @@
-"""The `landscape` command. Other packages are imported only inside the functions of the commands."""
+"""Commands that train, measure, report and read. Other packages are imported only inside their functions."""
 
 from __future__ import annotations
 
-import io
 import os
-import sys
-import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from landscape import __version__
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+from landscape.cli.app import Json, Runs, app, make_console, print_json
+from landscape.cli.completion import (
+    complete_artefact,
+    complete_figure,
+    complete_recipe,
+    complete_setting,
+    complete_study,
+)
 
 LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies", "figures", "artefacts")
-Runs = Annotated[
-    list[Path],
-    typer.Argument(metavar="RUN...", help='Run directories, folders of runs, or patterns such as "runs/*sam*".'),
+
+
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1 or mps.")]
+
+Address = Annotated[
+    str,
+    typer.Option(help="Ray cluster, e.g. auto or 10.0.0.1:6379 (default: $RAY_ADDRESS, else Ray on this machine)."),
 ]
+Gpus = Annotated[float, typer.Option(help="GPUs for each of Ray's workers; 0.25: four workers share one.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -31,6 +38,11 @@ def root(
     if show_version:
         print(__version__)
         raise typer.Exit
+    if os.environ.get("LANDSCAPE_PLUGINS"):
+        from training.plugins import import_plugins, use_current_folder
+
+        use_current_folder()
+        import_plugins()
 
 
 @app.command()
@@ -41,40 +53,66 @@ def demo(
     """Train, analyse and report four methods on the embedded digits, in about four minutes."""
     from reports.demo import run
 
-    run(out, seed, console=_console())
+    run(out, seed, console=make_console())
 
 
 @app.command()
 def train(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="The name of a recipe (landscape list recipes), or a TOML file.")
+        str,
+        typer.Argument(
+            metavar="RECIPE",
+            help="The name of a recipe (landscape list recipes), or a TOML file.",
+            autocompletion=complete_recipe,
+        ),
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. local.lr=0.1; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting, e.g. local.lr=0.1; may be repeated.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder in which run directories are created.")] = Path("runs"),
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of the data (default: $LANDSCAPE_DATA, else data).", show_default=False)
     ] = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data.")] = False,
-    backend: Annotated[str, typer.Option(help="Executor: auto, serial, processes or vmap.")] = "auto",
+    backend: Annotated[str, typer.Option(help="Executor: auto, serial, processes, vmap or ray.")] = "auto",
     workers: Annotated[
         int | None, typer.Option(help="Largest number of processes (default: one per core).", show_default=False)
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1 or mps (default: as the recipe says, else auto)."),
+    ] = None,
+    address: Address = "",
+    gpus: Gpus = 0.0,
+    shard: Annotated[
+        str, typer.Option(metavar="I/N", help="Train only the I-th of N parts of a sweep: 0/4, 1/4, 2/4 or 3/4.")
+    ] = "",
 ) -> None:
     """Train a recipe: one run, or every combination of its sweep. Partial runs are resumed, finished ones skipped."""
-    import training
-    from training.config import load
-    from training.console.sweep import train_all
+    from training.executors.ray_pool import make_cluster
+    from training.interface import train_sweep
+    from training.plugins import use_current_folder
 
-    _import_from_here(training.__file__)
-    loaded = load(recipe, settings or [])
-    where = {"root": str(data_root.absolute())} if data_root is not None else {}
-    given = {**where, **({"download": True} if download else {})}
-    recipes = [one.model_copy(update={"data": one.data.model_copy(update=given)}) for one in loaded]
-    asked = [one.partition("=")[0].strip().removeprefix("sweep.") for one in settings or []]
-    train_all(recipes, out, console=_console(), backend=backend, workers=workers, asked=asked)
+    use_current_folder()
+    train_sweep(
+        recipe,
+        out,
+        settings=settings or [],
+        data_root=data_root,
+        download=download,
+        backend=_choose_backend(backend, address),
+        workers=workers,
+        device=device,
+        cluster=make_cluster(address, gpus),
+        shard=shard,
+        console=make_console(),
+    )
 
 
 @app.command()
@@ -84,7 +122,11 @@ def analyze(
         typer.Argument(metavar="RUN...", help='Run directories, folders of runs, or patterns such as "runs/*sam*".'),
     ] = None,
     study: Annotated[
-        list[str] | None, typer.Option(help="A study (landscape list studies); may be repeated. Default: all studies.")
+        list[str] | None,
+        typer.Option(
+            help="A study (landscape list studies), or module:name; may be repeated. Default: all studies.",
+            autocompletion=complete_study,
+        ),
     ] = None,
     rounds: Annotated[
         str | None, typer.Option(help='Rounds for every study: last, all, "every 10" or 0,50,100.', show_default=False)
@@ -93,14 +135,22 @@ def analyze(
         list[str] | None,
         typer.Option("--set", metavar="STUDY.KEY=VALUE", help="Change a setting, e.g. curvature.top=10."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads (default: one per core).", show_default=False)] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads, or pieces at a time (default: one per core).", show_default=False)
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(help="serial: piece by piece; processes or ray: several at a time; auto: what is faster.")
+    ] = "auto",
+    address: Address = "",
+    gpus: Gpus = 0.0,
     memory: Annotated[
         str | None,
         typer.Option(help="Memory limit for stored graphs, e.g. 8G (default: a quarter of the free memory)."),
     ] = None,
+    device: Device = "auto",
     model: Annotated[str | None, typer.Option(help="Instead of runs: module:function that returns a model.")] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="Weights of that model: safetensors, or a file of torch.save.")
+        list[Path] | None, typer.Option(help="Weights of that model: safetensors, or a file of torch.save.")
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="Data for that model: a data set, a .npz file, or module:function.")
@@ -115,23 +165,36 @@ def analyze(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be computed, and its cost.")] = False,
 ) -> None:
     """Measure runs, or your own model: curvature, surfaces, barriers, incompatibility and more, stored as HDF5."""
-    import training
     from analysis import command
+    from training.executors.ray_pool import make_cluster
+    from training.plugins import use_current_folder
 
-    _import_from_here(training.__file__)
+    use_current_folder()
+    if weights is not None and len(weights) > 1:
+        raise ValueError(f"--weights takes one file, got {len(weights)}: call landscape analyze once for each")
     subjects = command.open_subjects(
         runs or [],
         model=model,
-        weights=weights,
+        weights=weights[0] if weights else None,
         data=data,
         data_root=data_root,
         workers=workers,
         memory=memory,
+        device=device,
         out=out,
     )
     wanted = [f"{name}.rounds={rounds}" for name in command.with_rounds(study or [])] if rounds is not None else []
     command.analyze(
-        subjects, study or [], [*wanted, *(settings or [])], console=_console(), out=out, name=name, dry_run=dry_run
+        subjects,
+        study or [],
+        [*wanted, *(settings or [])],
+        console=make_console(),
+        out=out,
+        name=name,
+        dry_run=dry_run,
+        backend=_choose_backend(backend, address),
+        workers=workers,
+        cluster=make_cluster(address, gpus),
     )
 
 
@@ -148,6 +211,16 @@ def report(
         list[str] | None,
         typer.Option("--format", help="Format of the figures: png, pdf or svg; may be repeated. Default: png and svg."),
     ] = None,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Draw only this figure (landscape list figures), or module:name; may be repeated.",
+            autocompletion=complete_figure,
+        ),
+    ] = None,
+    width: Annotated[
+        str, typer.Option(help="Width of all figures: icml, icml2, neurips, iclr, cvpr, cvpr2, eccv, or inches.")
+    ] = "",
     animate: Annotated[bool, typer.Option("--animate", help="Make animations of the surfaces too.")] = False,
     bold: Annotated[
         str, typer.Option(help="Bold in tables: clear (best by more than its error) or plain (best, as in papers).")
@@ -168,20 +241,25 @@ def report(
     ] = "accuracy",
 ) -> None:
     """Make figures, tables and a web page from the results of analyze. Needs no torch."""
-    from reports import command
-    from reports.figure import USUAL
+    from reports.catalog import CATALOG
+    from reports.command import report
+    from reports.figure_type import USUAL
+    from training.plugins import use_current_folder
 
-    command.report(
+    use_current_folder()
+    report(
         runs,
         out,
         formats=kind or USUAL,
-        console=_console(),
+        figures=[CATALOG.find(name) for name in figure] if figure else None,
+        console=make_console(),
         animate=animate,
         bold=bold,
         questions=question or [],
         rows=rows or [],
         columns=columns or [],
         quantity=quantity,
+        width=width,
     )
 
 
@@ -189,7 +267,11 @@ def report(
 def reproduce(
     artefacts: Annotated[
         list[str],
-        typer.Argument(metavar="PAPER[/ARTEFACT]...", help='fedgloss, fedgloss/table3, ..., or "all".'),
+        typer.Argument(
+            metavar="PAPER[/ARTEFACT]...",
+            help='fedgloss, fedgloss/table3, ..., or "all".',
+            autocompletion=complete_artefact,
+        ),
     ],
     scale: Annotated[
         str, typer.Option(help="digits (embedded data, minutes), small (real data, hours) or full (as published).")
@@ -199,6 +281,11 @@ def reproduce(
         Path | None, typer.Option(help="Folder of the data (default: $LANDSCAPE_DATA, else data).", show_default=False)
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")] = None,
+    device: Device = "auto",
+    backend: Annotated[
+        str, typer.Option(help="Where runs are trained and measured: processes (this machine) or ray.")
+    ] = "processes",
+    address: Address = "",
     kind: Annotated[
         list[str] | None,
         typer.Option("--format", help="Format of the figures: png, pdf or svg; may be repeated. Default: png and svg."),
@@ -212,16 +299,20 @@ def reproduce(
     ] = False,
 ) -> None:
     """Train, measure and typeset tables and figures of the papers by name. Finished parts are kept."""
-    from reports.figure import USUAL
-    from reports.reproduce import reproduce
+    from reports.figure_type import USUAL
+    from reports.reproduction import reproduce
+    from training.executors.ray_pool import make_cluster
 
     reproduce(
         artefacts,
         scale,
         out,
-        console=_console(),
+        console=make_console(),
         data_root=data_root,
         workers=workers,
+        device=device,
+        backend="ray" if address else backend,
+        cluster=make_cluster(address, 0.0),
         formats=kind or USUAL,
         bold=bold,
         dry_run=dry_run,
@@ -245,7 +336,7 @@ def export(
     ] = None,
 ) -> None:
     """Export a stored surface for another program. The model of a plane may be any of those that it contains."""
-    from analysis.exports import export
+    from reports.exports import export
 
     export(results, out, run=run, round=round, client=client, split=split)
     print(out)
@@ -258,7 +349,7 @@ def import_(
 ) -> None:
     """Import a surface that was computed with Goldstein's loss-landscape code."""
     from analysis import store
-    from analysis.exports import import_goldstein
+    from reports.exports import import_goldstein
 
     if out.exists():
         raise ValueError(f"{out} exists already: choose another name")
@@ -275,6 +366,7 @@ def list_(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="A study, to list its settings.", show_default=False)
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """List the names that recipes and commands accept, or the settings of a study."""
     from landscape.errors import choose
@@ -286,29 +378,38 @@ def list_(
     elif name is not None:
         raise ValueError(f"only studies take a name, got '{name}'; write: landscape list {kind}")
     elif kind == "figures":
-        from reports.command import list_figures
+        from reports.command import tabulate_figures
 
-        table = list_figures()
+        table = tabulate_figures()
     elif kind == "artefacts":
         from reports.artefacts.costs import list_artefacts
-        from reports.reproduce import OUT, PAPERS
+        from reports.reproduction import OUT, PAPERS
 
         table = list_artefacts(PAPERS, OUT)
     else:
         from training.console.listings import make_listing
 
         table = make_listing(kind)
-    _console().print(table)
+    if as_json:
+        from training.console.tables import to_records
+
+        print_json(to_records(table))
+    else:
+        make_console().print(table)
 
 
 @app.command()
-def show(runs: Runs) -> None:
+def show(runs: Runs, as_json: Json = False) -> None:
     """Show the settings, status, results and partition of a run, or one line for each of several runs."""
     from training.console import summaries
     from training.console.messages import printable
+    from training.runs import load_runs
     from training.storage.run_directory import find_runs
 
-    problems = summaries.show_all(find_runs(runs), _console())
+    if as_json:
+        print_json([run.describe() for run in load_runs(runs)])
+        return
+    problems = summaries.show_all(find_runs(runs), make_console())
     for problem in problems:
         print(printable(problem))
     if problems:
@@ -316,29 +417,22 @@ def show(runs: Runs) -> None:
 
 
 @app.command()
-def check(runs: Runs) -> None:
+def check(runs: Runs, as_json: Json = False) -> None:
     """Verify every file of runs and of their results against its stored hash."""
-    from analysis import store
-    from training import verification
-    from training.console.messages import printable
-    from training.storage import run_directory
+    from dataclasses import asdict
 
-    found = run_directory.find_runs(runs)
-    shared = [path for path in runs if path.is_dir() and path not in found]  # may hold results that compare runs
-    unsound = False
-    for folder in [*found, *shared]:
-        results = store.find_answers(folder / "analysis")
-        problems = verification.check_run(folder) if folder in found else []
-        problems += [text for text in map(store.verify, results) if text]
-        for problem in problems:
-            print(printable(problem))
-        unsound |= bool(problems)
-        if not problems and (folder in found or results):
-            whose = f"{folder}: " if len(found) > 1 else ""
-            counts = [f"{len(run_directory.checkpoint_rounds(folder))} checkpoints"] if folder in found else []
-            counts += [f"{len(results)} results of analyze"] if results else []
-            print(f"{whose}sound: {', '.join(counts)}")
-    if unsound:
+    import analysis
+    from training.console.messages import printable
+
+    found = analysis.check(runs)
+    several = sum(one.checkpoints is not None for one in found) > 1
+    if as_json:
+        print_json([asdict(one) for one in found])
+    for one in [] if as_json else found:
+        lines = one.problems or [f"{one.path}: {one.description}" if several else one.description]
+        for line in lines:
+            print(printable(line))
+    if any(one.problems for one in found):
         raise typer.Exit(1)
 
 
@@ -370,57 +464,28 @@ def personal(
     data_root: Annotated[
         Path | None, typer.Option(help="Folder of the data, if not the one used in training.", show_default=False)
     ] = None,
+    device: Device = "auto",
 ) -> None:
     """Make a model for each client and test it on the client's own data. Stored results are not computed again."""
-    import training
     from training.console.personal_results import evaluate_runs
+    from training.plugins import use_current_folder
 
-    _import_from_here(training.__file__)
+    use_current_folder()
     evaluate_runs(
         runs,
         [*(strategy or []), *(way or [])] or ["finetune"],
         settings or [],
-        console=_console(),
+        console=make_console(),
         round=round,
         model=model,
         sample=clients,
         data_root=data_root,
+        device=device,
     )
 
 
-def _console() -> Console:
-    """Make a console as wide as the terminal; elsewhere so wide that each row is one line, for grep and files."""
-    console = Console()
-    wide = console.is_terminal or "COLUMNS" in os.environ
-    return console if wide else Console(width=500)
-
-
-def _import_from_here(package: str | None) -> None:
-    """Make the current folder's modules importable, for models and data sets named "module:function".
-
-    package: the file of one of our packages. The current folder goes to the end of the path, so that a random.py or a
-    training/ in it does not replace an installed module. Our own folder goes before it, since an editable install would
-    otherwise be searched after all folders, in worker processes too.
-    """
-    for folder in (str(Path(package or __file__).parents[1]), os.getcwd()):
-        if folder not in sys.path:
-            sys.path.append(folder)
-
-
-def main() -> None:
-    """Run the command. A ValueError is printed as one line, with exit code 2; an OSError has exit code 1."""
-    from training.console.messages import printable
-
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # the name of a file may not be valid UTF-8: shown as \xff
-            stream.reconfigure(errors="backslashreplace")
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: print(f"warning: {printable(message)}", file=sys.stderr)
-        try:
-            app()
-        except ValueError as error:
-            print(f"error: {printable(error)}", file=sys.stderr)
-            raise SystemExit(2) from None
-        except OSError as error:
-            print(f"error: {printable(error)}", file=sys.stderr)
-            raise SystemExit(1) from None
+def _choose_backend(backend: str, address: str) -> str:
+    """Choose Ray where an address is given; ValueError if another backend is asked for as well."""
+    if address and backend not in ("auto", "ray"):
+        raise ValueError(f"--address is for the backend ray, and {backend} is asked for; leave one of them away")
+    return "ray" if address else backend

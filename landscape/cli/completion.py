@@ -1,0 +1,71 @@
+"""Words that a shell offers after TAB: recipes, methods, studies, figures, artefacts. Imports no torch: TAB is fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+METHOD = "algorithm.name="  # the setting that --set offers values of
+
+
+def _select(names: Iterable[str], begun: str) -> list[str]:
+    return sorted(name for name in names if name.startswith(begun))
+
+
+def _list_files(package: str | None, folder: str, pattern: str) -> list[str]:
+    """Names of a package's files, without endings: what they hold is called the same."""
+    return [path.stem for path in (Path(package or "").parent / folder).glob(pattern)]
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Recipes that ship with the package, and TOML files of the current folder."""
+    import training
+
+    own = [path.name for path in Path().glob("*.toml")]
+    return _select([*_list_files(training.__file__, "recipes", "*.toml"), *own], incomplete)
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """Dotted settings of a recipe; after algorithm.name= the methods."""
+    from reports.names import METHODS
+    from training.recipe_tables import RecipeTables
+
+    if incomplete.startswith(METHOD):
+        return _select((f"{METHOD}{name}" for name in METHODS), incomplete)
+    keys = []
+    for table, field in RecipeTables.model_fields.items():
+        inner = getattr(field.annotation, "model_fields", None)
+        keys += [f"{table}="] if inner is None else [f"{table}.{name}=" for name in inner]
+    return _select(keys, incomplete)
+
+
+def complete_study(incomplete: str) -> list[str]:
+    """Studies."""
+    import analysis
+
+    return _select(_list_files(analysis.__file__, "studies", "[!_]*.py"), incomplete)
+
+
+def complete_figure(incomplete: str) -> list[str]:
+    """Figures of reports."""
+    from reports.catalog import FIGURES
+
+    return _select(FIGURES, incomplete)
+
+
+def complete_artefact(incomplete: str) -> list[str]:
+    """Papers, and their tables and figures."""
+    from reports.reproduction import PAPERS
+
+    artefacts = [f"{paper.key}/{one.name}" for paper in PAPERS.values() for one in paper.artefacts]
+    return _select(["all", *PAPERS, *artefacts], incomplete)
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Runs of the folder that was begun, or of runs/."""
+    from training.storage.run_directory import runs_in
+
+    begun = Path(incomplete)
+    folders = {begun if incomplete.endswith("/") else begun.parent, Path("runs")}
+    found = {str(run) for folder in folders for run in runs_in(folder, depth=1)}
+    return _select(found, incomplete)

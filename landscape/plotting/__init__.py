@@ -1,0 +1,1 @@
+"""Pictures of results: one style for library users and reports. Imports no torch."""

@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Field
 
 from landscape.errors import whole
 from training.data.dealing import (
+    ClientIndices,
     Floats,
     apportion,
     choose_owners,
@@ -54,13 +55,13 @@ CoarseLabels = Annotated[
 ]
 
 
-def iid(labels: Ints, clients: int, generator: np.random.Generator) -> list[Ints]:
+def iid(labels: Ints, clients: int, generator: np.random.Generator) -> ClientIndices:
     """Shuffle the examples and deal them out in equal shares."""
     owner = np.repeat(np.arange(clients), draw_equal_sizes(len(labels), clients, generator))
     return group_by_owner(generator.permutation(owner), clients)
 
 
-def dirichlet_total(labels: Ints, clients: int, generator: np.random.Generator, *, alpha: Mass) -> list[Ints]:
+def dirichlet_total(labels: Ints, clients: int, generator: np.random.Generator, *, alpha: Mass) -> ClientIndices:
     """Equal sizes, class shares q_k ~ Dirichlet(alpha * p) with p the class frequencies (Hsu et al. 2019).
 
     alpha: the total mass; on C balanced classes it equals C * beta of `dirichlet_per_class`. 0 gives every client one
@@ -84,7 +85,7 @@ def dirichlet_per_class(
     generator: np.random.Generator,
     *,
     beta: Annotated[Positive, Field(description="mass of each class")],
-) -> list[Ints]:
+) -> ClientIndices:
     """Equal sizes, class shares q_k ~ Dirichlet(beta, ..., beta), one entry per class (FedDyn, 2021; FedFSA).
 
     beta: the mass of each class.
@@ -108,7 +109,7 @@ def dirichlet_by_class(
     alpha: Annotated[Positive, Field(description="mass of each client")],
     balance: Annotated[bool, Field(description="give nothing more to a client that has its fair share")] = True,
     min_size: Annotated[Count, Field(description="redraw while a client has fewer examples")] = 10,
-) -> list[Ints]:
+) -> ClientIndices:
     """Unequal sizes: each class is cut into shares ~ Dirichlet(alpha, ..., alpha) over the clients (FedMA, 2020).
 
     alpha: the mass of each client.
@@ -139,7 +140,7 @@ def shards(
     generator: np.random.Generator,
     *,
     shards_per_client: Annotated[Count, Field(description="shards that each client gets")],
-) -> list[Ints]:
+) -> ClientIndices:
     """Sort by class, cut into equal shards, deal each client the same number of them (McMahan et al. 2017).
 
     shards_per_client: how many each client gets.
@@ -173,7 +174,7 @@ def pathological(
     generator: np.random.Generator,
     *,
     classes_per_client: Annotated[Count, Field(description="classes that each client holds")],
-) -> list[Ints]:
+) -> ClientIndices:
     """Every client holds exactly this many classes, in about equal parts.
 
     classes_per_client: how many classes each client holds.
@@ -210,7 +211,7 @@ def pachinko(
     coarse: CoarseLabels,
     alpha: Annotated[Positive, Field(description="mass of each coarse label")] = 0.1,
     beta: Annotated[Positive, Field(description="mass of each fine label")] = 10.0,
-) -> list[Ints]:
+) -> ClientIndices:
     """Equal sizes; draw a coarse label ~ Dirichlet(alpha), then one of its fine labels ~ Dirichlet(beta) (PAM, 2021).
 
     coarse: the coarse label of each fine label, so that coarse[3] belongs to label 3.

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from training.data.datasets import Dataset, normalise
+from training.data.dataset import Dataset, normalise
 from training.recipe_tables import Augment
+from training.tasks.segmentation import IGNORED
+from training.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +52,13 @@ def draw(count: int, size: tuple[int, int], generator: torch.Generator, settings
     return Draw(offsets, flips, centres)
 
 
-def crop_and_flip(images: Tensor, offsets: Tensor | None, flips: Tensor | None, padding: int) -> Tensor:
-    """Cut each image's window out of the zero-padded image and mirror it.
+def crop_and_flip(images: Tensor, offsets: Tensor | None, flips: Tensor | None, padding: int, fill: int = 0) -> Tensor:
+    """Cut each image's window out of the padded image and mirror it.
 
     images: (N, C, H, W) of any dtype.
     offsets, flips: as in `Draw`.
-    padding: zeros on every side.
+    padding: pixels that are added on every side.
+    fill: their value.
     """
     if offsets is None and flips is None:
         return images
@@ -65,7 +68,7 @@ def crop_and_flip(images: Tensor, offsets: Tensor | None, flips: Tensor | None, 
     if flips is not None:
         columns = torch.where(flips.to(images.device)[:, None], columns.flip(1), columns)
     if offsets is not None:
-        images = functional.pad(images, [padding] * 4)
+        images = functional.pad(images, [padding] * 4, value=fill)
         corner = offsets.to(images.device)
         rows, columns = rows + corner[:, :1], columns + corner[:, 1:]
     pixels = rows[:, :, None] * images.shape[3] + columns[:, None, :]
@@ -89,26 +92,47 @@ def cut_out(images: Tensor, centres: Tensor, side: int) -> Tensor:
     return images.masked_fill(square, 0)
 
 
+def check_augment(settings: Augment, task: Task) -> None:
+    """Raise ValueError for a setting that means nothing for the inputs or targets of a task.
+
+    settings: the recipe's.
+    task: of the data set.
+    """
+    on = [key for key, value in settings.model_dump().items() if value]
+    if on and task.inputs == "tokens":
+        raise ValueError(f"augment.{on[0]} changes images, but {task.name} has token sequences; leave it out")
+    if settings.mixup and task.targets == "map":
+        raise ValueError(f"augment.mixup mixes labels of examples, but {task.name} has label maps; leave it out")
+
+
 def augment(
-    images: Tensor,
+    inputs: Tensor,
+    targets: Tensor,
     generator: torch.Generator,
     settings: Augment,
     *,
     dataset: Dataset,
     dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Crop, flip, normalise and cut out a batch of raw images.
+) -> tuple[Tensor, Tensor]:
+    """Crop, flip, normalise and cut out a batch of raw images; label maps are cropped and flipped along.
 
-    images: (N, C, H, W), which are not changed.
+    inputs: images (N, C, H, W), which are not changed; token sequences come back as they are.
+    targets: labels (N,), or label maps (N, H, W), whose pixels beyond the border are ignored.
     generator: the source of all random numbers.
     settings: what is done to the images.
     dataset: whose mean and standard deviation normalise them.
     dtype: of the result.
+    Returns inputs as the network sees them, and their targets.
     """
-    chosen = draw(len(images), (images.shape[2], images.shape[3]), generator, settings)
-    windows = crop_and_flip(images, chosen.offsets, chosen.flips, settings.padding)
-    inputs = normalise(windows, dataset, dtype)
-    return inputs if chosen.centres is None else cut_out(inputs, chosen.centres, settings.cutout)
+    if dataset.task.inputs == "tokens":
+        return normalise(inputs, dataset, dtype), targets
+    chosen = draw(len(inputs), (inputs.shape[2], inputs.shape[3]), generator, settings)
+    windows = crop_and_flip(inputs, chosen.offsets, chosen.flips, settings.padding)
+    if dataset.task.targets == "map":
+        maps = crop_and_flip(targets[:, None], chosen.offsets, chosen.flips, settings.padding, fill=IGNORED)
+        targets = maps.squeeze(1)
+    seen = normalise(windows, dataset, dtype)
+    return seen if chosen.centres is None else cut_out(seen, chosen.centres, settings.cutout), targets
 
 
 def draw_mixup(count: int, generator: torch.Generator, alpha: float) -> tuple[float, Tensor]:

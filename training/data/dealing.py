@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,62 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 # classes that are not exhausted -> unnormalised class weights of every client
 Prior = Callable[[NDArray[np.bool_]], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class ClientIndices:
+    """The examples of every client as one array with bounds: a million clients cost no more than their examples.
+
+    >>> indices = ClientIndices.of([np.array([0, 2]), np.array([1])])
+    >>> len(indices), indices[1].tolist(), [own.tolist() for own in indices]
+    (2, [1], [[0, 2], [1]])
+    """
+
+    flat: Ints  # the examples of client 0, then those of client 1, ...
+    bounds: Ints  # (clients + 1,) where each client's examples begin, and where the last one's end
+
+    @classmethod
+    def of(cls, indices: Sequence[Ints]) -> ClientIndices:
+        """Store the example indices of each client."""
+        sizes = np.fromiter((len(own) for own in indices), dtype=np.int64, count=len(indices))
+        return cls.cut(np.concatenate([np.zeros(0, np.int64), *indices]), sizes)
+
+    @classmethod
+    def cut(cls, flat: Ints, sizes: Ints) -> ClientIndices:
+        """Cut an array into consecutive pieces, one for each client.
+
+        flat: the array.
+        sizes: of the pieces.
+        """
+        return cls(flat, np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)]))
+
+    @property
+    def sizes(self) -> Ints:
+        """Examples per client (clients,)."""
+        return np.diff(self.bounds)
+
+    def sort(self) -> ClientIndices:
+        """Sort the examples within each client; the result cannot be written to."""
+        owner = np.repeat(np.arange(len(self), dtype=np.int64), self.sizes)
+        flat = self.flat.astype(np.int64)
+        steps_back = np.diff(flat) < 0
+        steps_back[self.bounds[1:-1][(self.bounds[1:-1] > 0) & (self.bounds[1:-1] < len(flat))] - 1] = False
+        if steps_back.any():  # sorting a million clients takes memory, and most are sorted already
+            flat = flat[np.lexsort((flat, owner))]
+        flat.setflags(write=False)
+        return ClientIndices(flat, self.bounds)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, client: int) -> Ints:
+        if not -len(self) <= client < len(self):
+            raise IndexError(f"there is no client {client} among {len(self)}")
+        client %= len(self)
+        return self.flat[self.bounds[client] : self.bounds[client + 1]]
+
+    def __iter__(self) -> Iterator[Ints]:
+        return (self[client] for client in range(len(self)))
 
 
 def number_classes(labels: Ints) -> tuple[Ints, Ints]:
@@ -237,23 +294,13 @@ def top_up(owner: Ints, missing: Ints, min_size: int, generator: np.random.Gener
     return filled
 
 
-def group_by_owner(owner: Ints, clients: int) -> list[Ints]:
+def group_by_owner(owner: Ints, clients: int) -> ClientIndices:
     """Return the sorted examples of every client.
 
     owner: the client that owns each example.
     clients: how many there are.
 
-    >>> group_by_owner(np.array([1, 0, 1]), 2)
-    [array([1]), array([0, 2])]
+    >>> [own.tolist() for own in group_by_owner(np.array([1, 0, 1]), 2)]
+    [[1], [0, 2]]
     """
-    return cut(np.argsort(owner, kind="stable"), np.bincount(owner, minlength=clients))
-
-
-def cut(flat: Ints, sizes: Ints) -> list[Ints]:
-    """Cut an array into consecutive pieces, as views; much faster than np.split for a million of them.
-
-    flat: the array.
-    sizes: of the pieces.
-    """
-    stops = np.cumsum(sizes).tolist()
-    return [flat[start:stop] for start, stop in zip([0, *stops[:-1]], stops, strict=True)]
+    return ClientIndices.cut(np.argsort(owner, kind="stable"), np.bincount(owner, minlength=clients))

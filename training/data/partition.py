@@ -5,26 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from landscape.errors import choose, whole
+from landscape.errors import whole
 from landscape.rng import numpy_generator
-from training.data import allocation
-from training.data.dealing import Ints, cut
+from training.data import allocation, given
+from training.data.dealing import ClientIndices, Ints
+from training.data.given import Known
+from training.plugins import ExtensionPoint, accept_function, call, takes_anything
 from training.settings import MOST_CLASSES, Settings, build, fields, settings_of, values
 from training.storage.atomic_files import replace_file
 from training.storage.npz import read_npz
 
 MOST_CELLS = 2**30  # clients times classes
-Setting = float | int | bool | tuple[int, ...]
+BROUGHT = ("labels", "clients", "generator", "known")  # arguments of partitions that are no settings
+Setting = float | int | bool | str | tuple[int, ...]
 
-PARTITIONS: dict[str, Callable[..., list[Ints]]] = {
+PARTITIONS: dict[str, Callable[..., ClientIndices]] = {
     "iid": allocation.iid,
     "dirichlet_total": allocation.dirichlet_total,
     "dirichlet_per_class": allocation.dirichlet_per_class,
@@ -32,14 +36,24 @@ PARTITIONS: dict[str, Callable[..., list[Ints]]] = {
     "shards": allocation.shards,
     "pathological": allocation.pathological,
     "pachinko": allocation.pachinko,
+    "natural": given.natural,
+    "file": given.file,
 }
+
+
+def accept_scheme(name: str, found: object) -> Callable[..., ClientIndices]:
+    """Return a user's own function that deals examples to clients; name: its 'module:name', for messages."""
+    return cast(Callable[..., ClientIndices], accept_function("partition", name, found))
+
+
+SCHEMES = ExtensionPoint("partition", PARTITIONS, accept_scheme)
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
     """The examples of every client, and how they were drawn. Compare two by their digests.
 
-    name: one of PARTITIONS.
+    name: one of PARTITIONS, or a user's module:function.
     settings: of that partition, all of them.
     seed: what it was drawn with.
     indices: sorted examples of client 0, 1, ...
@@ -49,13 +63,13 @@ class Partition:
     name: str
     settings: Mapping[str, Setting]
     seed: int
-    indices: tuple[Ints, ...] = field(repr=False)
+    indices: ClientIndices = field(repr=False)
     labels: Ints = field(repr=False)
 
-    @cached_property
+    @property
     def sizes(self) -> Ints:
         """Examples per client (clients,)."""
-        return np.fromiter((len(own) for own in self.indices), dtype=np.int64, count=len(self.indices))
+        return self.indices.sizes
 
     @cached_property
     def histogram(self) -> Ints:
@@ -66,7 +80,7 @@ class Partition:
                 f"{len(self.indices)} clients times {classes} classes are too many to be counted in a table"
             )
         owner = np.repeat(np.arange(len(self.indices)), self.sizes)
-        cells = owner * classes + self.labels[np.concatenate(self.indices)]
+        cells = owner * classes + self.labels[self.indices.flat]
         counts: Ints = np.bincount(cells, minlength=len(self.indices) * classes).reshape(-1, classes)
         return counts
 
@@ -80,18 +94,22 @@ class Partition:
     def digest(self) -> str:
         """SHA-256 of name, settings, seed, labels and every client's examples, the same on every machine."""
         digest = hashlib.sha256(_header(self.name, self.settings, self.seed).encode())
-        for array in (self.sizes, np.concatenate(self.indices), self.labels):
+        for array in (self.sizes, self.indices.flat, self.labels):
             digest.update(array.astype("<i8").tobytes())
         return digest.hexdigest()
 
 
-def partition(name: str, labels: ArrayLike, clients: int, *, seed: int, **settings: object) -> Partition:
-    """Deal the examples with these labels to clients, each example to exactly one.
+def partition(
+    name: str, labels: ArrayLike, clients: int, *, seed: int, known: Known | None = None, **settings: object
+) -> Partition:
+    """Deal the examples with these labels to clients, each example to exactly one unless the settings allow others.
 
-    name: one of PARTITIONS.
+    name: one of PARTITIONS, or a user's module:function that takes labels, clients, generator, if it wants known, and
+        its settings, and returns the examples of every client.
     labels: class number of every example.
     clients: how many there are.
     seed: the same seed gives the same partition.
+    known: what a data set says about its examples, for partitions that go by users or files.
     settings: of the named partition.
 
     >>> partition("dirichlet_total", [0, 0, 1, 1, 2, 2], 3, seed=0, alpha=0.0).classes_per_client
@@ -103,29 +121,58 @@ def partition(name: str, labels: ArrayLike, clients: int, *, seed: int, **settin
         raise ValueError(
             f"clients: {clients} clients cannot each hold one of {len(classes)} examples; write {len(classes)} or fewer"
         )
-    indices = PARTITIONS[name](classes, int(clients), numpy_generator(seed, "partition", name), **checked)
-    drawn = Partition(name, checked, int(seed), _sort_indices(indices), classes)
+    function = SCHEMES.find(name)
+    required = {"labels": classes, "clients": int(clients), "generator": numpy_generator(seed, "partition", name)}
+    offered = {"known": known or Known()}
+    dealt: object = call("partition", name, function, checked, required=required, offered=offered)
+    drawn = Partition(name, checked, int(seed), _check_indices(name, dealt, int(clients)).sort(), classes)
     check(drawn, len(classes))
     return drawn
+
+
+def _check_indices(name: str, dealt: object, clients: int) -> ClientIndices:
+    """What a partition returned as one array with bounds, or raise ValueError; users may return lists."""
+    if not isinstance(dealt, ClientIndices):
+        try:
+            parts = [np.asarray(own) for own in dealt]  # type: ignore[attr-defined]
+            plain = all(own.ndim == 1 and (own.dtype.kind in "iu" or not own.size) for own in parts)
+        except (TypeError, ValueError):
+            plain = False
+        if not plain:
+            raise ValueError(
+                f"partition '{name}' must return the examples of every client, one list of whole numbers for each; got "
+                f"{type(dealt).__name__}"
+            )
+        dealt = ClientIndices.of([own.astype(np.int64) for own in parts])
+    if len(dealt) != clients:
+        raise ValueError(f"partition '{name}' made {len(dealt)} clients, expected {clients} (partition.clients)")
+    return dealt
 
 
 def check_settings(name: str, given: Mapping[str, object]) -> dict[str, Setting]:
     """Check a partition's name and settings; return all settings, with the defaults of those that are not given.
 
-    name: one of PARTITIONS.
+    name: one of PARTITIONS, or a user's module:function; if it takes any keyword argument, nothing can be checked.
     given: values by the names of the settings; they may be NumPy numbers and arrays.
     """
     plain = {
         key: value.tolist() if isinstance(value, np.ndarray | np.generic) else value for key, value in given.items()
     }
-    return values(build(settings_class(name), plain, f"partition '{name}'"))
+    found = (
+        plain
+        if takes_anything(SCHEMES.find(name))
+        else values(build(settings_class(name), plain, f"partition '{name}'"))
+    )
+    return {key: tuple(value) if isinstance(value, list) else cast(Setting, value) for key, value in found.items()}
 
 
 def default_settings(name: str) -> dict[str, Setting]:
     """Return the settings of a partition that need not be given, with their values.
 
-    name: one of PARTITIONS.
+    name: one of PARTITIONS, or a user's module:function.
     """
+    if takes_anything(SCHEMES.find(name)):
+        return {}
     return {key: field.get_default() for key, field in fields(settings_class(name)).items() if not field.is_required()}
 
 
@@ -134,27 +181,35 @@ def settings_class(name: str) -> type[Settings]:
 
     name: one of PARTITIONS.
     """
-    return settings_of(PARTITIONS[choose("partition", name, PARTITIONS)], exclude=("labels", "clients", "generator"))
+    return settings_of(SCHEMES.find(name), exclude=BROUGHT)
 
 
 def check(partition: Partition, total: int) -> None:
     """Raise ValueError unless every example belongs to exactly one client and every client has at least one.
 
-    partition: to check.
+    partition: to check; its settings allow_unused and allow_repeated allow examples of no client and of several.
     total: the number of examples.
     """
     if (partition.sizes == 0).any():
         raise ValueError(f"partition '{partition.name}': client {int(np.argmin(partition.sizes))} has no examples")
-    flat = np.concatenate(partition.indices)
+    flat = partition.indices.flat
     if flat.min() < 0 or flat.max() >= total:
         outside = flat[(flat < 0) | (flat >= total)][0]
         raise ValueError(f"partition '{partition.name}': example {outside} does not exist, there are {total}")
     uses = np.bincount(flat, minlength=total)
-    if (uses != 1).any():
-        example = int(np.argmax(uses != 1))
+    unused, repeated = int(np.count_nonzero(uses == 0)), int(np.count_nonzero(uses > 1))
+    hints = []
+    if unused and not partition.settings.get("allow_unused"):
+        first = int(np.argmax(uses == 0))
+        hints.append(f"example {first} belongs to no client, as do {unused - 1:,} others (allow_unused)")
+    if repeated and not partition.settings.get("allow_repeated"):
+        first = int(np.argmax(uses > 1))
+        hints.append(f"example {first} is there several times, as are {repeated - 1:,} others (allow_repeated)")
+    if hints:
+        where = f" ({partition.settings['path']})" if "path" in partition.settings else ""
         raise ValueError(
-            f"partition '{partition.name}' is not disjoint and complete: example {example} belongs to "
-            f"{uses[example]} clients, and so do {np.count_nonzero(uses != 1) - 1} others to none or several"
+            f"partition '{partition.name}'{where} is not disjoint and complete: {'; '.join(hints)}. Given partitions "
+            "have the settings in parentheses to allow that"
         )
 
 
@@ -190,7 +245,7 @@ def save(partition: Partition, path: str | os.PathLike[str]) -> None:
             header=np.array(_header(partition.name, partition.settings, partition.seed)),
             digest=np.array(partition.digest),
             sizes=partition.sizes,
-            indices=np.concatenate(partition.indices),
+            indices=partition.indices.flat,
             labels=partition.labels,
         )
 
@@ -227,7 +282,8 @@ def _read_stored(arrays: Mapping[str, np.ndarray]) -> tuple[Partition, str]:
             raise ValueError(f"its {name} must be a vector of whole numbers from 0 on")
     if not len(sizes) or sizes.max() > len(indices) or sizes.sum() != len(indices):
         raise ValueError("the sizes of its clients do not add up to its examples")
-    own, labels = _sort_indices(cut(indices, sizes)), _check_labels(arrays["labels"])
+    own = ClientIndices.cut(indices.astype(np.int64), sizes.astype(np.int64)).sort()
+    labels = _check_labels(arrays["labels"])
     return Partition(str(header["name"]), settings, int(header["seed"]), own, labels), str(arrays["digest"])
 
 
@@ -247,12 +303,3 @@ def _check_labels(labels: ArrayLike) -> Ints:
     classes = given.astype(np.int64)
     classes.setflags(write=False)
     return classes
-
-
-def _sort_indices(indices: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Sort each client's examples: read-only views into one array, so that a million clients stay cheap."""
-    sizes = np.fromiter((len(own) for own in indices), dtype=np.int64, count=len(indices))
-    flat = np.concatenate(indices).astype(np.int64)
-    flat = flat[np.lexsort((flat, np.repeat(np.arange(len(indices)), sizes)))]
-    flat.setflags(write=False)
-    return tuple(cut(flat, sizes))

@@ -10,25 +10,26 @@ from torch.nn import functional
 from landscape.errors import whole
 from landscape.results import Evaluation
 from training.settings import MOST_CLASSES
-from training.tasks.task import Task
+from training.tasks.task import Metrics, Task
 
 
-def count_correct(outputs: Tensor, targets: Tensor) -> int:
-    """Count the examples whose class has the largest output.
+def count_correct(outputs: Tensor, targets: Tensor) -> tuple[int, int]:
+    """Count the examples whose class has the largest output, and all of them.
 
     outputs: (B, classes).
     targets: (B,) the classes.
 
     >>> count_correct(torch.tensor([[0.2, 0.8], [0.6, 0.4], [0.1, 0.9]]), torch.tensor([1, 1, 1]))
-    2
+    (2, 3)
     """
-    return int((outputs.argmax(dim=1) == targets).sum())
+    return int((outputs.argmax(dim=1) == targets).sum()), len(targets)
 
 
-def make_metrics(evaluation: Evaluation) -> dict[str, float | None]:
+def make_metrics(evaluation: Evaluation, confusion: Tensor | None = None) -> Metrics:
     """Return test loss and accuracy; the accuracy is None where errors could not be counted.
 
     evaluation: of a model on the test data.
+    confusion: not used.
 
     >>> make_metrics(Evaluation(0.5, 0.25, None, None))
     {'test_loss': 0.5, 'accuracy': 0.75}
@@ -49,7 +50,7 @@ def check_labels(name: str, labels: object, examples: int) -> Tensor:
         kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise ValueError(f"{name} labels must be a tensor or array of whole numbers, got {kind}")
     if tuple(labels.shape) != (examples,):
-        raise ValueError(f"{name} labels must have shape ({examples},), one per image; got {tuple(labels.shape)}")
+        raise ValueError(f"{name} labels must have shape ({examples},), one per example; got {tuple(labels.shape)}")
     return labels.cpu().to(torch.int64).contiguous()
 
 
@@ -73,5 +74,10 @@ def count_classes(name: str, labels: Tensor, classes: int | None = None) -> int:
 
 
 CLASSIFICATION = Task(
-    name="classification", loss=functional.cross_entropy, count_correct=count_correct, make_metrics=make_metrics
+    name="classification",
+    inputs="images",
+    targets="label",
+    loss=functional.cross_entropy,
+    count_correct=count_correct,
+    make_metrics=make_metrics,
 )

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from landscape.rng import torch_generator
 from training.data.augment import augment, crop_and_flip, cut_out, draw, draw_mixup, mix, mixup
-from training.data.datasets import make, normalise
+from training.data.dataset import make, normalise
 from training.models import torchvision_shim
 from training.recipe_tables import Augment
 from training.settings import build
@@ -19,6 +19,14 @@ MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 def pixels(count, channels, height, width):
     shape = (count, channels, height, width)
     return torch.randint(1, 256, shape, generator=torch_generator(0, "pixels"), dtype=torch.uint8)
+
+
+def augment_images(images: torch.Tensor, *given, **named) -> torch.Tensor:
+    """The images alone: their labels stay as they are."""
+    labels = torch.arange(len(images))
+    found, kept = augment(images, labels, *given, **named)
+    assert kept is labels
+    return found
 
 
 def dataset_of(images, mean=MEAN, std=STD):
@@ -84,7 +92,7 @@ def test_the_whole_order_crop_flip_normalise_cut():
     kept = images.clone()
     settings = Augment(padding=3, flip=True, cutout=4)
     dataset = dataset_of(images)
-    found = augment(images, torch_generator(5), settings, dataset=dataset)
+    found = augment_images(images, torch_generator(5), settings, dataset=dataset)
     chosen = draw(6, (8, 8), torch_generator(5), settings)
     for place in range(6):
         top, left = chosen.offsets[place].tolist()
@@ -109,17 +117,20 @@ def test_padding_is_black_not_the_mean_colour():
 def test_default_is_normalisation_only_and_precision_follows():
     images = pixels(5, 3, 4, 4)
     dataset = dataset_of(images)
-    plain = augment(images, torch_generator(0), Augment(), dataset=dataset)
+    plain = augment_images(images, torch_generator(0), Augment(), dataset=dataset)
     assert torch.equal(plain, normalise(images, dataset))
     assert plain.dtype == torch.float32
-    assert augment(images, torch_generator(0), Augment(), dataset=dataset, dtype=torch.float64).dtype == torch.float64
+    assert (
+        augment_images(images, torch_generator(0), Augment(), dataset=dataset, dtype=torch.float64).dtype
+        == torch.float64
+    )
 
 
 def test_float_images_are_not_changed_in_place():
     images = torch.randn(4, 3, 4, 4, generator=torch_generator(1))
     kept = images.clone()
-    augment(images, torch_generator(0), Augment(cutout=2), dataset=dataset_of(images))
-    augment(images, torch_generator(0), Augment(padding=1, flip=True), dataset=dataset_of(images))
+    augment_images(images, torch_generator(0), Augment(cutout=2), dataset=dataset_of(images))
+    augment_images(images, torch_generator(0), Augment(padding=1, flip=True), dataset=dataset_of(images))
     assert torch.equal(images, kept)
 
 
@@ -129,7 +140,7 @@ def test_the_key_alone_decides():
     torch.manual_seed(0)
     before = torch.get_rng_state()
     first, again, other = (
-        augment(images, torch_generator(9, "batch", step), settings, dataset=dataset) for step in (1, 1, 2)
+        augment_images(images, torch_generator(9, "batch", step), settings, dataset=dataset) for step in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

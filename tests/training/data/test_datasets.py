@@ -12,9 +12,12 @@ import torch
 from scipy.io import savemat
 from scipy.special import ndtr
 
-from training.data import datasets
-from training.data.datasets import DATASETS, Dataset, load, make, normalise, pool
-from training.data.readers import COARSE, unpickle
+from training.data import dataset as data_set
+from training.data.dataset import Dataset, make, normalise, pool
+from training.data.datasets import DATASETS, load
+from training.data.formats.pickles import unpickle
+from training.data.published import PUBLISHED
+from training.data.readers.torchvision_folders import COARSE
 from training.models import torchvision_shim
 
 REAL = os.environ.get("LANDSCAPE_DATA")
@@ -61,14 +64,14 @@ def cifar10_root(tmp_path):
 def test_cifar10_layout(cifar10_root):
     data = load("cifar10", root=cifar10_root)
     expected = np.concatenate([photos(3, key) for key in range(5)]).reshape(15, 3, 32, 32)
-    assert torch.equal(data.train_images, torch.from_numpy(expected))
-    assert torch.equal(data.test_images, torch.from_numpy(photos(3, 5).reshape(3, 3, 32, 32)))
-    assert data.train_labels.tolist() == [0, 9, 0, 1, 9, 0, 2, 9, 0, 3, 9, 0, 4, 9, 0]
-    assert data.test_labels.tolist() == [5, 9, 0]
-    assert (data.name, data.classes, data.channels, data.size, data.coarse) == ("cifar10", 10, 3, 32, None)
-    assert data.train_images.is_contiguous()
-    assert data.train_images.dtype == torch.uint8
-    assert data.train_labels.dtype == torch.int64
+    assert torch.equal(data.train_inputs, torch.from_numpy(expected))
+    assert torch.equal(data.test_inputs, torch.from_numpy(photos(3, 5).reshape(3, 3, 32, 32)))
+    assert data.train_targets.tolist() == [0, 9, 0, 1, 9, 0, 2, 9, 0, 3, 9, 0, 4, 9, 0]
+    assert data.test_targets.tolist() == [5, 9, 0]
+    assert (data.name, data.classes, data.channels, data.facts["size"], data.coarse) == ("cifar10", 10, 3, 32, None)
+    assert data.train_inputs.is_contiguous()
+    assert data.train_inputs.dtype == torch.uint8
+    assert data.train_targets.dtype == torch.int64
 
 
 class Evil:
@@ -148,8 +151,8 @@ def write_cifar100(root, coarse):
 def test_cifar100_layout(tmp_path):
     write_cifar100(tmp_path, COARSE)
     data = load("cifar100", root=tmp_path)
-    assert (len(data.train_labels), len(data.test_labels), data.classes) == (100, 50, 100)
-    assert data.test_labels.tolist() == list(range(0, 100, 2))
+    assert (len(data.train_targets), len(data.test_targets), data.classes) == (100, 50, 100)
+    assert data.test_targets.tolist() == list(range(0, 100, 2))
     assert data.coarse == COARSE
     write_cifar100(tmp_path, (*COARSE[1:], 0))
     with pytest.raises(ValueError, match="coarse labels are not CIFAR-100's superclasses"):
@@ -192,11 +195,11 @@ def write_mnist(root, name):
 def test_mnist_layout(tmp_path, name, folder):
     files = write_mnist(tmp_path, folder)
     data = load(name, root=str(tmp_path))
-    assert torch.equal(data.train_images, torch.from_numpy(photos(5, 0, 784).reshape(5, 1, 28, 28)))
-    assert torch.equal(data.test_images, torch.from_numpy(photos(2, 1, 784).reshape(2, 1, 28, 28)))
-    assert data.train_labels.tolist() == [3, 4, 5, 6, 7]
-    assert data.test_labels.tolist() == [3, 4]
-    assert data.train_labels.dtype == torch.int64
+    assert torch.equal(data.train_inputs, torch.from_numpy(photos(5, 0, 784).reshape(5, 1, 28, 28)))
+    assert torch.equal(data.test_inputs, torch.from_numpy(photos(2, 1, 784).reshape(2, 1, 28, 28)))
+    assert data.train_targets.tolist() == [3, 4, 5, 6, 7]
+    assert data.test_targets.tolist() == [3, 4]
+    assert data.train_targets.dtype == torch.int64
     for damage in (b"", b"<html>404</html>", (files / "train-images-idx3-ubyte").read_bytes()[:-9]):
         (files / "train-images-idx3-ubyte").write_bytes(damage)
         with pytest.raises(ValueError, match=r"train-images-idx3-ubyte or .* is not an idx file"):
@@ -208,11 +211,11 @@ def test_svhn_layout(tmp_path):
     for part in ("train", "test"):
         savemat(tmp_path / f"{part}_32x32.mat", {"X": images, "y": np.array([[10], [1], [9], [10]], dtype=np.uint8)})
     data = load("svhn", root=tmp_path)
-    assert data.train_labels.tolist() == [0, 1, 9, 0]
+    assert data.train_targets.tolist() == [0, 1, 9, 0]
     for place in range(4):
         for channel in range(3):
-            assert torch.equal(data.test_images[place, channel], torch.from_numpy(images[:, :, channel, place].copy()))
-    assert data.train_images.is_contiguous()
+            assert torch.equal(data.test_inputs[place, channel], torch.from_numpy(images[:, :, channel, place].copy()))
+    assert data.train_inputs.is_contiguous()
     good = (tmp_path / "test_32x32.mat").read_bytes()
     for damage in (b"<html>404</html>" * 20, b"", good[:200], good[:-9], good[:128] + b"\x0f" + good[129:]):
         (tmp_path / "test_32x32.mat").write_bytes(damage)
@@ -277,11 +280,14 @@ def test_download_that_fails(tmp_path, monkeypatch):
 
 def test_digits():
     data = load("digits")
-    assert data.train_images.shape == (1437, 1, 8, 8)
-    assert data.test_images.shape == (360, 1, 8, 8)
+    assert data.train_inputs.shape == (1437, 1, 8, 8)
+    assert data.test_inputs.shape == (360, 1, 8, 8)
     from sklearn.datasets import load_digits
 
-    images, labels = torch.cat([data.train_images, data.test_images]), torch.cat([data.train_labels, data.test_labels])
+    images, labels = (
+        torch.cat([data.train_inputs, data.test_inputs]),
+        torch.cat([data.train_targets, data.test_targets]),
+    )
     source = load_digits()
     ours = sorted(
         (label, *(round(x * 16 / 255) for x in image))
@@ -290,9 +296,9 @@ def test_digits():
     theirs = sorted((int(label), *map(int, row)) for label, row in zip(source.target, source.data, strict=True))
     assert ours == theirs  # every digit once, and no grey level lost
     assert int(images.max()) == 255
-    share = torch.bincount(data.test_labels) - torch.bincount(labels) * 360 / 1797
+    share = torch.bincount(data.test_targets) - torch.bincount(labels) * 360 / 1797
     assert share.abs().max() < 1
-    pixels = data.train_images.double() / 255
+    pixels = data.train_inputs.double() / 255
     assert data.mean == (pytest.approx(float(pixels.mean()), abs=5e-5),)
     assert data.std == (pytest.approx(float(pixels.std(correction=0)), abs=5e-5),)
     # the split is part of every published number, so it must never move
@@ -331,34 +337,34 @@ def test_synthetic_is_a_function_of_its_seed():
     assert first.digest != load("synthetic", **{**SMALL, "seed": 6}).digest
     assert torch.equal(torch.get_rng_state(), before)
     assert (np.random.get_state()[1] == state).all()
-    assert first.train_images.shape == (1000, 2, 4, 4)
-    assert first.test_images.shape == (200, 2, 4, 4)
-    assert sorted(torch.bincount(first.train_labels).tolist()) == [333, 333, 334]
-    assert first.train_labels[:6].tolist() != [0, 1, 2, 0, 1, 2]
-    assert load("synthetic", **SMALL, test_examples=7).test_labels.shape == (7,)
+    assert first.train_inputs.shape == (1000, 2, 4, 4)
+    assert first.test_inputs.shape == (200, 2, 4, 4)
+    assert sorted(torch.bincount(first.train_targets).tolist()) == [333, 333, 334]
+    assert first.train_targets[:6].tolist() != [0, 1, 2, 0, 1, 2]
+    assert load("synthetic", **SMALL, test_examples=7).test_targets.shape == (7,)
     equal = load("synthetic", **SMALL, test_examples=1000)
-    assert not torch.equal(equal.train_labels, equal.test_labels)
-    assert not torch.equal(equal.train_images, equal.test_images)
+    assert not torch.equal(equal.train_targets, equal.test_targets)
+    assert not torch.equal(equal.train_inputs, equal.test_inputs)
 
 
 def test_synthetic_has_the_accuracy_of_the_closed_form():
     data = load("synthetic", examples=100_000, test_examples=70_001, classes=2, shape=(1, 5, 5), separation=2.0, seed=1)
-    inputs = normalise(data.train_images, data, torch.float64).flatten(1)
-    means = torch.stack([inputs[data.train_labels == label].mean(0) for label in range(2)])
+    inputs = normalise(data.train_inputs, data, torch.float64).flatten(1)
+    means = torch.stack([inputs[data.train_targets == label].mean(0) for label in range(2)])
     torch.testing.assert_close(means.norm(dim=1), torch.full((2,), 2**0.5, dtype=torch.float64), rtol=0.02, atol=0)
-    noise = inputs - means[data.train_labels]
+    noise = inputs - means[data.train_targets]
     covariance = noise.T @ noise / len(noise)
     torch.testing.assert_close(covariance, torch.eye(25, dtype=torch.float64), rtol=0, atol=0.025)
-    tests = normalise(data.test_images, data, torch.float64).flatten(1)
-    accuracy = float((torch.cdist(tests, means).argmin(1) == data.test_labels).double().mean())
+    tests = normalise(data.test_inputs, data, torch.float64).flatten(1)
+    accuracy = float((torch.cdist(tests, means).argmin(1) == data.test_targets).double().mean())
     expected = ndtr(float((means[0] - means[1]).norm()) / 2)
     assert abs(accuracy - expected) < 4 * (expected * (1 - expected) / 70_001) ** 0.5
 
 
 def test_synthetic_means_lie_separation_apart():
     data = load("synthetic", examples=8_000, classes=4, shape=(3, 16, 16), separation=8.0)
-    inputs = normalise(data.train_images, data).flatten(1)
-    means = torch.stack([inputs[data.train_labels == label].mean(0) for label in range(4)])
+    inputs = normalise(data.train_inputs, data).flatten(1)
+    means = torch.stack([inputs[data.train_targets == label].mean(0) for label in range(4)])
     distances = torch.pdist(means)
     assert distances.sub(8).abs().max() < 0.8
 
@@ -372,7 +378,6 @@ def test_synthetic_means_lie_separation_apart():
         ({"classes": 0}, "classes must be a whole number"),
         ({"shape": (1, 0, 4)}, "shape must be a whole number"),
         ({"test_examples": -1}, "examples must be a whole number, at least 0"),
-        ({"examples": 20, "shape": (1, 4, 5)}, r"images must be square, of shape .N, C, H, H., got .20, 1, 4, 5."),
         ({"exampels": 3}, "setting of data set 'synthetic': unknown 'exampels'; did you mean 'examples'"),
     ],
 )
@@ -391,16 +396,17 @@ def test_names_and_settings():
         load("digits", std=[0.2, 0.2])
     with pytest.raises(ValueError, match="digits: std must be positive"):
         load("digits", std=[0.0])
-    assert set(DATASETS) == {"cifar10", "cifar100", "digits", "fashion_mnist", "mnist", "svhn", "synthetic"}
+    own = {"cifar10", "cifar100", "digits", "fashion_mnist", "mnist", "svhn", "synthetic"}
+    assert set(DATASETS) == own | set(PUBLISHED)
 
 
 def test_pooled():
     data = load("synthetic", **SMALL)
     pooled = pool(data)
-    assert torch.equal(pooled.train_images, torch.cat([data.train_images, data.test_images]))
-    assert torch.equal(pooled.train_labels, torch.cat([data.train_labels, data.test_labels]))
-    assert pooled.test_images.shape == (0, 2, 4, 4)
-    assert pooled.test_labels.shape == (0,)
+    assert torch.equal(pooled.train_inputs, torch.cat([data.train_inputs, data.test_inputs]))
+    assert torch.equal(pooled.train_targets, torch.cat([data.train_targets, data.test_targets]))
+    assert pooled.test_inputs.shape == (0, 2, 4, 4)
+    assert pooled.test_targets.shape == (0,)
     assert (pooled.classes, pooled.mean, pooled.std) == (data.classes, data.mean, data.std)
     assert pooled.digest != data.digest
     assert pool(pooled).digest == pooled.digest
@@ -408,7 +414,7 @@ def test_pooled():
 
 def test_normalise_is_torchvisions_to_the_bit():
     data = load("synthetic", **SMALL)
-    images = data.train_images[:5]
+    images = data.train_inputs[:5]
     expected = torchvision_shim.functional.normalize(
         torchvision_shim.functional.convert_image_dtype(images), data.mean, data.std
     )
@@ -420,7 +426,7 @@ def test_normalise_is_torchvisions_to_the_bit():
 
 USERS = """
 import numpy as np, torch
-from training.data.datasets import make
+from training.data.dataset import make
 IMAGES = np.arange(4 * 2 * 3 * 3, dtype=np.uint8).reshape(4, 2, 3, 3)
 LABELS = np.array([0, 1, 2, 1])
 def pairs(count=4):
@@ -449,18 +455,18 @@ def users(tmp_path, monkeypatch):
 
 def test_a_users_own_data(users):
     data = load(users + "pairs", count=3)
-    assert (data.name, data.classes, data.channels, data.size) == (users + "pairs", 3, 2, 3)
-    assert data.train_labels.tolist() == [0, 1, 2]
-    pixels = data.train_images.double() / 255
+    assert (data.name, data.classes, data.channels, data.facts["size"]) == (users + "pairs", 3, 2, 3)
+    assert data.train_targets.tolist() == [0, 1, 2]
+    pixels = data.train_inputs.double() / 255
     assert data.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist())
     assert data.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist())
     floats = load(users + "floats", root="here", scale=2.0)
-    assert floats.train_images.dtype == torch.float32
-    assert floats.test_labels.dtype == torch.int64
+    assert floats.train_inputs.dtype == torch.float32
+    assert floats.test_targets.dtype == torch.int64
     assert floats.mean == (11.0,)
-    torch.testing.assert_close(normalise(floats.train_images, floats).mean(), torch.tensor(0.0), rtol=0, atol=1e-6)
+    torch.testing.assert_close(normalise(floats.train_inputs, floats).mean(), torch.tensor(0.0), rtol=0, atol=1e-6)
     assert load(users + "whole", download=True, mean=[0, 0]).classes == 5
-    assert load(users + "frozen").train_images.shape == (4, 2, 3, 3)
+    assert load(users + "frozen").train_inputs.shape == (4, 2, 3, 3)
     with pytest.raises(ValueError, match=r"must return a Dataset or .*, got ndarray"):
         load(users + "nothing")
     with pytest.raises(ValueError, match="unknown 'pears'; did you mean 'pairs'"):
@@ -471,18 +477,18 @@ def test_a_users_own_data(users):
 
 IMAGES, LABELS = torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 1])
 BAD = [
-    ((IMAGES[:, 0], LABELS), r"train images must be square.*\(3, 2, 2\): write images\[:, None\]"),
+    ((IMAGES[:, 0], LABELS), r"train images must have shape.*\(3, 2, 2\): write images\[:, None\]"),
     ((IMAGES.double(), LABELS), "images must be a tensor or array of uint8 or float32, got torch.float64"),
     (([1, 2], LABELS), "images must be a tensor or array of uint8 or float32, got list"),
     ((IMAGES.float() / 0, LABELS), "train images has 12 non-finite entries"),
     ((IMAGES, LABELS.float()), "labels must be a tensor or array of whole numbers, got torch.float32"),
     ((IMAGES, [0, 1, 1]), "labels must be a tensor or array of whole numbers, got list"),
-    ((IMAGES, LABELS[:2]), r"labels must have shape \(3,\), one per image; got \(2,\)"),
+    ((IMAGES, LABELS[:2]), r"labels must have shape \(3,\), one per example; got \(2,\)"),
     ((IMAGES, LABELS - 1), r"labels must lie in 0\.\.1, got values from -1 to 1"),
     ((IMAGES, LABELS + 1), r"labels must lie in 0\.\.1, got values from 0 to 2"),
-    ((IMAGES[:0], LABELS[:0]), "there are no training images"),
-    ((IMAGES.float(), LABELS), "train and test images must agree"),
-    ((torch.zeros(3, 2, 2, 2, dtype=torch.uint8), LABELS), "train and test images must agree"),
+    ((IMAGES[:0], LABELS[:0]), "there are no training examples"),
+    ((IMAGES.float(), LABELS), "train and test inputs must agree"),
+    ((torch.zeros(3, 2, 2, 2, dtype=torch.uint8), LABELS), "train and test inputs must agree"),
 ]
 
 
@@ -495,7 +501,7 @@ def test_bad_data_is_named(pair, message):
 def test_a_constant_channel_can_be_normalised():
     data = make("flat", (IMAGES + 51, LABELS), (IMAGES, LABELS))
     assert data.std == (1.0,)
-    assert normalise(data.train_images, data).abs().max() < 1e-7
+    assert normalise(data.train_inputs, data).abs().max() < 1e-7
 
 
 def test_the_record_is_frozen():
@@ -506,11 +512,11 @@ def test_the_record_is_frozen():
 
 
 def check_real(data, images, channels, size):
-    assert data.train_images.shape == (images, channels, size, size)
-    assert data.test_images.shape == (10_000, channels, size, size)
-    assert torch.bincount(data.train_labels).tolist() == [images // 10] * 10
-    assert torch.bincount(data.test_labels).tolist() == [1000] * 10
-    found = datasets._compute_moments(data.train_images)
+    assert data.train_inputs.shape == (images, channels, size, size)
+    assert data.test_inputs.shape == (10_000, channels, size, size)
+    assert torch.bincount(data.train_targets).tolist() == [images // 10] * 10
+    assert torch.bincount(data.test_targets).tolist() == [1000] * 10
+    found = data_set._compute_moments("mine", data.train_inputs)
     assert data.mean == pytest.approx(found[0], abs=6e-4)
     assert data.std == pytest.approx(found[1], abs=6e-4)
 
@@ -522,11 +528,17 @@ class TestRealData:
         data = load("cifar10", root=REAL)
         check_real(data, 50_000, 3, 32)
         reference = torchvision_shim.datasets.CIFAR10(REAL, train=False)
-        assert torch.equal(data.test_images, torch.from_numpy(reference.data).permute(0, 3, 1, 2))
-        assert data.test_labels.tolist() == reference.targets
+        assert torch.equal(data.test_inputs, torch.from_numpy(reference.data).permute(0, 3, 1, 2))
+        assert data.test_targets.tolist() == reference.targets
 
     def test_fashion_mnist(self):
         data = load("fashion_mnist", root=REAL)
         check_real(data, 60_000, 1, 28)
         reference = torchvision_shim.datasets.FashionMNIST(REAL, train=True)
-        assert torch.equal(data.train_images[:, 0], reference.data)
+        assert torch.equal(data.train_inputs[:, 0], reference.data)
+
+
+def test_images_need_not_be_square():
+    data = load("synthetic", examples=20, shape=(2, 4, 5))
+    assert data.facts == {"classes": 10, "channels": 2, "image_height": 4, "image_width": 5}
+    assert data.read("test", torch.tensor([3, 1, 3]))[0].shape == (3, 2, 4, 5)

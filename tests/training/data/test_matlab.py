@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from training.data.matlab import read_arrays
+from training.data.formats.matlab import read_arrays
 
 ARRAYS = {
     "X": np.arange(2 * 3 * 4 * 5, dtype=np.uint8).reshape(2, 3, 4, 5),

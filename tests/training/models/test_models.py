@@ -41,18 +41,53 @@ COUNTS = [
     ("vgg11", 10, 3, 32, {}, 9_220_480 + 2 * 262_656 + 5_130),
     ("vgg11", 10, 3, 28, {}, 9_220_480 + 2 * 262_656 + 5_130),
     ("vgg11", 10, 3, 64, {}, 9_220_480 + (2048 * 512 + 512) + 262_656 + 5_130),
+    ("femnist_cnn", 62, 1, 28, {}, 6_603_710),  # LEAF's
+    ("mobilenetv2_gn", 2028, 3, 224, {}, 4_821_740),  # of Landmarks-User-160k
+    ("sl_vit", 10, 3, 32, {}, 6_176_275),
+    ("sl_vit", 9, 3, 32, {}, 6_176_082),
+    ("sl_vit", 9, 3, 28, {}, 6_132_432),  # patches of 7 pixels
     ("vit_small", 10, 3, 32, {}, 48 * 256 + 256 * (1 + 1 + 65) + 6 * 527_104 + 512 + 2570),
 ]
 
 
+OTHERS = [  # not of square images: name, facts of the data, settings, parameters
+    ("text_cnn", {"classes": 14, "vocabulary": 30_000, "length": 128}, {}, 3_124_514 - 100),  # row 0 is no parameter
+    ("char_lstm", {"classes": 80, "vocabulary": 80}, {}, 817_872),  # one bias a gate; torch's two would be 819,920
+    ("bisenet_v2", {"classes": 19, "channels": 3, "image_height": 64, "image_width": 96}, {}, 8_196_416),
+    (
+        "bisenet_v2",
+        {"classes": 19, "channels": 3, "image_height": 64, "image_width": 96},
+        {"auxiliary": False},
+        4_585_552,
+    ),
+    ("bisenet_v2", {"classes": 16, "channels": 3, "image_height": 32, "image_width": 64}, {}, 7_473_296),
+    (
+        "bisenet_v2",
+        {"classes": 16, "channels": 3, "image_height": 32, "image_width": 64},
+        {"auxiliary": False},
+        4_388_752,
+    ),
+]
+FACTS = {  # of small data for the conformance suite
+    "bisenet_v2": {"channels": 3, "image_height": 32, "image_width": 64},
+    "char_lstm": {"vocabulary": 80, "length": 9},
+    "digits_cnn": {"channels": 1, "size": 8},
+    "femnist_cnn": {"channels": 1, "size": 28},
+    "text_cnn": {"vocabulary": 50, "length": 9},
+}
+SQUARE = {"channels": 3, "size": 32}
+
+
 def small(name: str, seed: int = 0, **settings: object) -> nn.Module:
-    shape = {"channels": 1, "size": 8} if name == "digits_cnn" else {"channels": 3, "size": 32}
-    return build(name, classes=7, **shape, seed=seed, **settings)
+    return build(name, classes=7, **FACTS.get(name, SQUARE), seed=seed, **settings)
 
 
 def batch(name: str, count: int = 3) -> torch.Tensor:
-    shape = (1, 8, 8) if name == "digits_cnn" else (3, 32, 32)
-    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(5))
+    facts, random = FACTS.get(name, SQUARE), torch.Generator().manual_seed(5)
+    if "vocabulary" in facts:
+        return torch.randint(facts["vocabulary"], (count, facts["length"]), generator=random)
+    height, width = facts.get("image_height", facts.get("size")), facts.get("image_width", facts.get("size"))
+    return torch.randn(count, facts["channels"], height, width, generator=random)
 
 
 @pytest.mark.parametrize(("name", "classes", "channels", "size", "settings", "count"), COUNTS)
@@ -63,8 +98,15 @@ def test_parameter_counts(name, classes, channels, size, settings, count):
     assert model(torch.empty(2, channels, size, size, device="meta")).shape == (2, classes)
 
 
+@pytest.mark.parametrize(("name", "facts", "settings", "count"), OTHERS)
+def test_parameter_counts_of_other_data(name, facts, settings, count):
+    with torch.device("meta"):
+        model = build(name, **facts, seed=0, **settings)
+    assert sum(one.numel() for one in model.parameters()) == count
+
+
 def test_every_model_has_a_counted_size():
-    assert {row[0] for row in COUNTS} == set(MODELS)
+    assert {row[0] for row in [*COUNTS, *OTHERS]} == set(MODELS)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -77,22 +119,25 @@ def test_conformance(name):
     torch.manual_seed(2)
     again, other = small(name).state_dict(), small(name, seed=1).state_dict()
     assert all(torch.equal(value, again[key]) for key, value in state.items())
-    weights = [key for key, value in state.items() if value.ndim > 1 and key != "token"]
+    weights = [key for key, value in state.items() if value.ndim > 1 and (name, key) != ("vit_small", "token")]
     assert weights
     assert not any(torch.equal(state[key], other[key]) for key in weights)
 
     inputs = batch(name)
     outputs = model.eval()(inputs)
-    assert outputs.shape == (3, 7)
+    assert outputs.shape == (3, 7, *inputs.shape[2:]) if name == "bisenet_v2" else outputs.shape == (3, 7)
     assert outputs.isfinite().all()
     torch.testing.assert_close(model(inputs[1:2]), outputs[1:2], rtol=1e-4, atol=1e-5)
 
     names = head(model)
     parameters = dict(model.named_parameters())
-    assert [parameters[key].shape[0] for key in names] == [7, 7]
     assert list(parameters)[-2:] == list(names)
-    seen = features(model, inputs)
-    torch.testing.assert_close(functional.linear(seen, *(parameters[key] for key in names)), outputs)
+    seen, last = features(model, inputs), [parameters[key] for key in names]
+    if name == "bisenet_v2":
+        torch.testing.assert_close(functional.pixel_shuffle(functional.conv2d(seen, *last), 8), outputs)
+    else:
+        assert [one.shape[0] for one in last] == [7, 7]
+        torch.testing.assert_close(functional.linear(seen, *last), outputs)
     assert seen.requires_grad
     assert not any(module._forward_pre_hooks for module in model.modules())
 
@@ -244,12 +289,18 @@ def anything(**given):
     return nn.Linear(given["size"], given["classes"], bias=given["bias"])
 def needy(classes, channels, size, depth):
     return nn.Linear(size, classes)
-def forgetful(classes):
+def flat(classes):
     return nn.Linear(1, classes)
+def wordy(classes, vocabulary):
+    return nn.Embedding(vocabulary, classes)
+def oblong(classes, channels, image_height, image_width):
+    return nn.Linear(image_height * image_width, classes)
+def wide(classes, channels, size, width=4):
+    return nn.Linear(width, classes)
 def wrong(classes, channels, size):
     return "a network"
 def headless(classes, channels, size):
-    return nn.Conv2d(channels, classes, 3)
+    return nn.Flatten()
 class Bypass(nn.Module):
     def __init__(self, classes, channels, size):
         super().__init__()
@@ -283,14 +334,25 @@ def test_a_users_own_model(users_module):
     assert features(first, torch.zeros(2, 2, 3, 3)).shape == (2, 6)
 
 
+def test_a_model_gets_the_facts_that_it_takes(users_module):
+    facts = {"classes": 5, "channels": 2, "image_height": 3, "image_width": 7}
+    for name, inputs in (("flat", 1), ("oblong", 21)):
+        assert build(f"{users_module}:{name}", **facts, seed=0).in_features == inputs
+    square = {**facts, "size": 3, "image_width": 3}
+    assert build(f"{users_module}:wide", **square, seed=0).in_features == 4  # its width is a setting, not the images'
+    assert build(f"{users_module}:wide", **square, seed=0, width=6).in_features == 6
+    with pytest.raises(ValueError, match="needs the side of square images: a data set of square images; the data have"):
+        build("lenet64", **facts, seed=0)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("nett", {}, "function of model module '.*': unknown 'nett'; did you mean 'net'"),
-        ("SIZES", {}, "unknown 'SIZES'"),
+        ("nett", {}, "model in module '.*': unknown 'nett'; did you mean 'net'"),
+        ("SIZES", {}, "must be a function or a class, got tuple"),
         ("net", {"widht": 3}, "unknown 'widht'; did you mean 'width'"),
         ("needy", {}, "needs the setting depth"),
-        ("forgetful", {}, "is called with classes, channels, size but does not take channels, size"),
+        ("wordy", {}, "needs a vocabulary: a data set of token sequences; the data have classes 5, channels 2, size 3"),
         ("wrong", {}, "must return a torch.nn.Module, got str"),
     ],
 )
@@ -305,7 +367,7 @@ def test_a_users_module_that_fails(users_module):
 
 
 def test_models_without_a_usable_head(users_module):
-    with pytest.raises(ValueError, match=r"Conv2d has no torch\.nn\.Linear layer"):
+    with pytest.raises(ValueError, match=r"Flatten has no torch\.nn\.Linear or torch\.nn\.Conv2d layer"):
         head(user(f"{users_module}:headless"))
     bypass = user(f"{users_module}:Bypass")
     with pytest.raises(ValueError, match="never called layer 'fc'"):

@@ -40,9 +40,9 @@ def test_metrics():
     wins = [
         max(range(3), key=lambda c: scores[c]) == label for scores, label in zip(OUTPUTS.tolist(), CLASSES, strict=True)
     ]
-    assert CLASSIFICATION.count_correct(OUTPUTS, torch.tensor(CLASSES)) == sum(wins) == 2
-    assert CLASSIFICATION.make_metrics(Evaluation(1.5, None, None, None)) == {"test_loss": 1.5, "accuracy": None}
-    assert CLASSIFICATION.make_metrics(Evaluation(0.5, 0.25, None)) == {"test_loss": 0.5, "accuracy": 0.75}
+    assert CLASSIFICATION.count_correct(OUTPUTS, torch.tensor(CLASSES)) == (sum(wins), 4) == (2, 4)
+    assert CLASSIFICATION.make_metrics(Evaluation(1.5, None, None, None), None) == {"test_loss": 1.5, "accuracy": None}
+    assert CLASSIFICATION.make_metrics(Evaluation(0.5, 0.25, None), None) == {"test_loss": 0.5, "accuracy": 0.75}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_metrics():
         ([0, 1], "whole numbers, got list"),
         (torch.tensor([0.0, 1.0]), "got torch.float32"),
         (torch.tensor([True, False]), "got torch.bool"),
-        (torch.tensor([0, 1, 2]), r"shape \(2,\), one per image; got \(3,\)"),
+        (torch.tensor([0, 1, 2]), r"shape \(2,\), one per example; got \(3,\)"),
     ],
 )
 def test_labels_that_are_none(labels, message):

@@ -1,0 +1,1 @@
+"""Small parts of real data sets, committed with the package; README.md says where they come from."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from landscape import Objective
 from landscape.losses.batches import Batch
 from landscape.rng import numpy_generator
 from landscape.runtime.replica import Replica
-from training.clients.trainer import ClientIndices
-from training.data.datasets import Dataset
-from training.data.dealing import Ints
+from training.data.dataset import Dataset
+from training.data.dealing import ClientIndices, Ints
 
 Accuracy = float | None  # None: there are no test examples
 
@@ -31,8 +29,8 @@ def draw_by_class_shares(dataset: Dataset, own: Ints, *, client: int, seed: int,
     draw: how many in all; a class that has fewer gives all that it has.
     Returns indices of test images in increasing order.
     """
-    known = dataset.test_labels.numpy()
-    counts = np.bincount(dataset.train_labels.numpy()[own], minlength=dataset.classes)
+    train_labels, known = require_labels(dataset)
+    counts = np.bincount(train_labels[own], minlength=dataset.classes)
     drawn = []
     for c in np.flatnonzero(counts):
         wanted = draw * int(counts[c]) // len(own)  # whole numbers: 100 * 0.57 would come to 56
@@ -49,13 +47,24 @@ def find_largest_draw(dataset: Dataset, indices: Iterable[Ints]) -> int:
 
     On the digits, ten clients of about three classes, local models have 98.6 % with draw 30 and 75.7 % with 1000.
     """
-    there = np.bincount(dataset.test_labels.numpy(), minlength=dataset.classes)
+    train_labels, test_labels = require_labels(dataset)
+    there = np.bincount(test_labels, minlength=dataset.classes)
     fitting = []
     for own in indices:
-        counts = np.bincount(dataset.train_labels.numpy()[own], minlength=dataset.classes)
+        counts = np.bincount(train_labels[own], minlength=dataset.classes)
         held = counts > 0
         fitting.append(int((((there[held] + 1) * len(own) - 1) // counts[held]).min()))
     return min(fitting)
+
+
+def require_labels(dataset: Dataset) -> tuple[Ints, Ints]:
+    """The labels of training and test examples; ValueError where there are label maps instead."""
+    if dataset.labels is None or dataset.test_labels is None:
+        raise ValueError(
+            f"data set '{dataset.name}': clients' test examples are drawn by the shares of their classes, but "
+            f"{dataset.task.name} has no class of an example. Write data.pooled=true, which gives every client its own"
+        )
+    return dataset.labels.numpy(), dataset.test_labels.numpy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +74,7 @@ class ClientTests:
     objective: on all test data: those of pooled data client after client, else the data set's own.
     dataset: where test examples are drawn from if data are not pooled.
     indices: the training examples of every client.
-    pooled: the test examples of every client where data are pooled; None: they are drawn by class shares.
+    places: where each client's own test examples are among these; None: they are drawn by class shares.
     seed: of the run.
     draw: how many are drawn for a client.
     """
@@ -73,19 +82,13 @@ class ClientTests:
     objective: Objective
     dataset: Dataset
     indices: ClientIndices
-    pooled: Sequence[Ints] | None
+    places: ClientIndices | None
     seed: int
     draw: int
 
-    @cached_property
-    def _bounds(self) -> Ints:
-        """Where each client's test examples begin in pooled data, and where the last one's end."""
-        sizes = [len(own) for own in self.pooled or ()]
-        return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-
     def describe_shortage(self) -> str:
         """Describe in a sentence that some classes have fewer test examples than are to be drawn; empty if none has."""
-        if self.pooled is not None:
+        if self.places is not None:
             return ""
         largest = find_largest_draw(self.dataset, (self.indices[client] for client in range(len(self.indices))))
         if self.draw <= largest:
@@ -97,8 +100,8 @@ class ClientTests:
 
     def find_places(self, client: int) -> Ints:
         """Find the numbers of a client's test examples in the objective."""
-        if self.pooled is not None:
-            return np.arange(self._bounds[client], self._bounds[client + 1])
+        if self.places is not None:
+            return self.places[client]
         return draw_by_class_shares(self.dataset, self.indices[client], client=client, seed=self.seed, draw=self.draw)
 
     def score(self, client: int, w: Tensor, statistics: Tensor) -> Accuracy:
@@ -126,7 +129,7 @@ class ClientTests:
         parts = list(objective.map_chunks(torch.cat([w, statistics]), count_errors))
         if any(part is None for part in parts):
             return [None for _ in clients]
-        wrong, labelled = torch.cat([part for part in parts if part is not None]).T.numpy()
+        wrong, labelled = torch.cat([part for part in parts if part is not None]).T.cpu().numpy()
         found: list[Accuracy] = []
         for client in clients:
             places = self.find_places(client)

@@ -11,22 +11,27 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from landscape.layout import running_statistics
 from landscape.rng import numpy_generator
+from landscape.runtime.device import Place, find_device
 from training.clients.local_training import OWN_STATISTICS, DivergenceError
-from training.clients.trainer import ClientIndices, LocalTrainer
+from training.clients.trainer import LocalTrainer
 from training.config import Recipe
 from training.data import datasets, partition
+from training.data.dataset import Dataset, pool
+from training.data.dealing import ClientIndices, Ints
+from training.data.given import Known
 from training.engine import swa
 from training.engine.aggregation import RoundAggregate
-from training.engine.client_tests import Accuracy, ClientTests, average
-from training.engine.evaluation import choose_batchnorm, evaluate_state, make_test_objective
+from training.engine.client_tests import Accuracy, ClientTests, average, require_labels
+from training.engine.evaluation import Evaluator, choose_batchnorm, evaluate_state, make_test_objective
 from training.engine.state import State
 from training.executors.base import Broadcast, Executor, Participant
 from training.methods import catalog
 from training.models import networks
+from training.models.weights import Start, start_from
 from training.recording import compute_perturbation_error
 from training.rules.context import RoundReport
 from training.rules.vectors import Vectors
@@ -48,32 +53,45 @@ class Federation:
 
     recipe: everything that determines the run.
     stored: the partition that the run was begun with; drawn from the recipe's seed if there is none yet.
+    device: where clients are trained and models tested; by default as the recipe says.
+    begins: whether initial weights are needed; what only reads a run does without the recipe's file of weights.
     """
 
-    def __init__(self, recipe: Recipe, stored: partition.Partition | None = None):
-        self.recipe = recipe
+    def __init__(
+        self,
+        recipe: Recipe,
+        stored: partition.Partition | None = None,
+        device: Place | None = None,
+        begins: bool = True,
+    ):
+        self.recipe, self.device = recipe, find_device(device or recipe.device)
         self.method = catalog.find_method(recipe.algorithm.name, recipe.algorithm.settings)
         data = recipe.data
         dataset = datasets.load(data.name, root=data.root, download=data.download, **data.settings)
-        self.dataset = datasets.pool(dataset) if data.pooled else dataset
+        self.dataset = pool(dataset) if data.pooled else dataset
         self.partition = stored or draw_partition(recipe, self.dataset)
-        indices, self.tests = list(self.partition.indices), None
+        # a copy, for torch takes no view of an array that cannot be written to
+        dealt = self.partition.indices
+        self.client_indices, self.tests = ClientIndices(dealt.flat.copy(), dealt.bounds), None
         if data.pooled:
-            splits = [partition.split_client(own, seed=recipe.seed, client=k) for k, own in enumerate(indices)]
-            indices, self.tests = [train for train, _ in splits], [test for _, test in splits]
-        self.client_indices = ClientIndices.of(indices)
-        model = networks.build(
-            recipe.model.name,
-            classes=self.dataset.classes,
-            channels=self.dataset.channels,
-            size=self.dataset.size,
-            seed=recipe.seed,
-            **recipe.model.settings,
-        )
+            seed = find_partition_seed(recipe)
+            splits = [partition.split_client(own, seed=seed, client=k) for k, own in enumerate(self.client_indices)]
+            self.client_indices = ClientIndices.of([train for train, _ in splits])
+            self.tests = ClientIndices.of([test for _, test in splits])
+        model = self._build_model()
+        self.started_from = load_start(model, recipe) if begins else None
         model = self.method.adapt_network(model, classes=self.dataset.classes, seed=recipe.seed)
-        self.trainer = LocalTrainer(recipe, self.dataset, self.client_indices, self.method, model)
+        self.trainer = LocalTrainer(recipe, self.dataset, self.client_indices, self.method, model, self.device)
         self.objective = make_test_objective(self.trainer, self.tests)
+        self.evaluator = None if self.objective is None else Evaluator.of(self.objective, self.dataset)
         self.client_tests = self._make_client_tests()
+
+    def _build_model(self) -> nn.Module:
+        """Build the recipe's network for the data."""
+        facts, own = self.dataset.facts, self.recipe.model.settings
+        if told := [key for key in own if key in facts]:
+            raise ValueError(f"model.{told[0]} comes with the data set '{self.dataset.name}'; leave it out")
+        return networks.build(self.recipe.model.name, seed=self.recipe.seed, **facts, **own)
 
     def _make_client_tests(self) -> ClientTests | None:
         """The test examples of every client, where the recipe asks for accuracies of clients."""
@@ -83,7 +101,26 @@ class Federation:
         if self.objective is None:
             key = "personal" if wanted.personal else "clients"
             raise ValueError(f"evaluation.{key}: data set '{self.dataset.name}' has no test examples; leave it out")
-        return ClientTests(self.objective, self.dataset, self.client_indices, self.tests, seed, wanted.draw)
+        places = self._place_tests()
+        if places is None:
+            require_labels(self.dataset)
+        return ClientTests(self.objective, self.dataset, self.client_indices, places, seed, wanted.draw)
+
+    def _place_tests(self) -> ClientIndices | None:
+        """Where each client's own test examples are among all of them; None where they are drawn by class shares."""
+        if self.tests is not None:
+            return ClientIndices(np.arange(len(self.tests.flat)), self.tests.bounds)
+        return self.users_tests
+
+    @functools.cached_property
+    def users_tests(self) -> ClientIndices | None:
+        """The test examples of each client's user, where clients are the users of the data and have such (LEAF)."""
+        users, tests = self.dataset.users, self.dataset.test_users
+        if self.partition.name != "natural" or users is None or tests is None:
+            return None
+        place = {name: number for number, name in enumerate(tests.names)}
+        names = (users.names[users.index[own[0]]] for own in self.client_indices)
+        return ClientIndices.of([tests.find(place[name]) if name in place else np.zeros(0, np.int64) for name in names])
 
     @functools.cached_property
     def initial_accuracies(self) -> list[Accuracy]:
@@ -97,8 +134,8 @@ class Federation:
 
     @property
     def keeps_statistics(self) -> bool:
-        """Whether every client keeps the running statistics of its norm layers to itself."""
-        return self.recipe.rounds.statistics == "own" and self.trainer.read_statistics().numel() > 0
+        """Whether every client keeps running statistics of its norm layers to itself, all or some."""
+        return bool(self.trainer.own_statistics.any())
 
     @property
     def policy(self) -> str:
@@ -158,9 +195,9 @@ class Federation:
             record.update(self._measure_personal(following, exchange.accuracies))
         finished = following.round
         if finished % recipe.evaluation.every == 0 or finished > recipe.rounds.count - recipe.evaluation.last:
-            record.update(evaluate_state(self.objective, following, self.dataset.task))
+            record.update(evaluate_state(self.evaluator, following))
             if recipe.evaluation.clients and self.client_tests is not None:
-                record["client_accuracies"] = self.client_tests.score_all(following.w, following.statistics)
+                record.update(self._measure_clients(self.client_tests, following))
             if not math.isfinite(record.get("test_loss", 0.0)):
                 raise DivergenceError(finished, None, None, report.lr)
         record["seconds"] = time.perf_counter() - began
@@ -242,7 +279,7 @@ class Federation:
     ) -> Record:
         """The metrics of a round that need no further computation on data."""
         participants, start = report.participants, report.start
-        travelling = 0 if self.keeps_statistics else state.statistics.numel()
+        travelling = int((~self.trainer.own_statistics).sum())
         down, up = (numbers + travelling for numbers in self.method.count_numbers(self.trainer.layout))
         return {
             "round": following.round,
@@ -266,6 +303,20 @@ class Federation:
             "own_accuracies": {str(client): accuracy for client, accuracy in accuracies.items()},
         }
 
+    def _measure_clients(self, tests: ClientTests, following: State) -> Record:
+        """The server's model on every client's own test examples."""
+        record: Record = {"client_accuracies": tests.score_all(following.w, following.statistics)}
+        if self.dataset.task.confusion:
+            theta = torch.cat([following.w, following.statistics])
+            places = [torch.from_numpy(tests.find_places(client)) for client in range(len(self.client_indices))]
+            record["client_mious"] = [
+                Evaluator({"": tests.objective.take(own)}, self.dataset.task, self.dataset.classes).measure(theta)[
+                    "miou"
+                ]
+                for own in places
+            ]
+        return record
+
     def _record_round(
         self, state: State, weights: Mapping[int, float], executor: Executor, probe: RoundAggregate | None
     ) -> Record:
@@ -276,12 +327,37 @@ class Federation:
         return {"delta_epsilon": {"mean": compute_perturbation_error(self.method, state.server, probe.displacement)}}
 
 
-def draw_partition(recipe: Recipe, dataset: datasets.Dataset) -> partition.Partition:
+def load_start(model: nn.Module, recipe: Recipe) -> Start | None:
+    """Put the weights of the recipe's file into a new model; None where the recipe names no file.
+
+    model: as its function made it.
+    """
+    if recipe.model.weights is None:
+        return None
+    assert recipe.model.weights_digest is not None
+    return start_from(model, recipe.model.weights, recipe.model.weights_digest)
+
+
+def draw_partition(recipe: Recipe, dataset: Dataset) -> partition.Partition:
     """Draw the recipe's partition of a data set; superclasses come with the data."""
     settings = recipe.partition.settings
     if recipe.partition.name == "pachinko" and "coarse" not in settings:
         if dataset.coarse is None:
             raise ValueError(f"partition pachinko needs superclasses; data set '{dataset.name}' has none")
         settings["coarse"] = dataset.coarse
-    labels = dataset.train_labels.numpy()
-    return partition.partition(recipe.partition.name, labels, recipe.partition.clients, seed=recipe.seed, **settings)
+    labels = _find_partition_labels(dataset)
+    known = Known(dataset.users, dataset.keys, datasets.find_root(recipe.data.root))
+    seed, clients = find_partition_seed(recipe), recipe.partition.clients
+    return partition.partition(recipe.partition.name, labels, clients, seed=seed, known=known, **settings)
+
+
+def find_partition_seed(recipe: Recipe) -> int:
+    """The seed of who holds which example: the partition's, which runs of several seeds may share, or the run's."""
+    return recipe.seed if recipe.partition.seed is None else recipe.partition.seed
+
+
+def _find_partition_labels(dataset: Dataset) -> Ints:
+    """What examples are dealt by: their labels; where targets are label maps their users, if there are any."""
+    if dataset.labels is not None:
+        return dataset.labels.numpy()
+    return np.zeros(len(dataset.train_inputs), dtype=np.int64) if dataset.users is None else dataset.users.index

@@ -90,7 +90,7 @@ def _count_step(trainer: LocalTrainer, examples: int) -> tuple[int, int]:
     Returns the operations, and how often the output of a reference model was computed.
     """
     method, recipe = trainer.method, trainer.recipe
-    start = trainer.layout.flatten(trainer.model).to(trainer.dtype)
+    start = trainer.layout.flatten(trainer.model).to(trainer.device, trainer.dtype)
     generator = torch_generator(recipe.seed, "flops")
     context = ClientContext(
         layout=trainer.layout,
@@ -104,7 +104,7 @@ def _count_step(trainer: LocalTrainer, examples: int) -> tuple[int, int]:
         seed=recipe.seed,
         step=1,
     )
-    w = start + 1e-3 * torch.randn(start.shape, generator=generator, dtype=torch.float64).to(start.dtype)
+    w = start + 1e-3 * torch.randn(start.shape, generator=generator, dtype=torch.float64).to(start)
     batch = trainer.load_batch(_choose(trainer, examples), 0, 0, 0)
     gradient_at = StepGradient(trainer, context, *batch, at_rest=True, strict=False)
     with torch.random.fork_rng(devices=[]):
@@ -114,7 +114,7 @@ def _count_step(trainer: LocalTrainer, examples: int) -> tuple[int, int]:
 
 def _choose(trainer: LocalTrainer, examples: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """The first examples of the training data, some of them twice if there are fewer."""
-    return np.arange(examples, dtype=np.int64) % len(trainer.dataset.train_labels)
+    return np.arange(examples, dtype=np.int64) % len(trainer.dataset.train_inputs)
 
 
 def _count(compute: Callable[[], object]) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from training import config
 from training.config import Recipe
 from training.data import partition
+from training.plugins import describe_source, explain_change
 from training.storage.atomic_files import remove_temporary_files, write_atomically
 from training.storage.run_directory import (
     CHECKPOINTS,
@@ -53,6 +54,8 @@ def open_run(
     if not found or not (path / PROVENANCE).exists():
         packages = {name: version(name) for name in PACKAGES}
         about = {"format": FORMAT, "digest": recipe.digest, "packages": packages, "python": platform.python_version()}
+        own = {name: describe_source(name) for name in recipe.plugins}
+        about |= {"plugins": own} if own else {}
         write_atomically(path / PROVENANCE, json.dumps({**about, **digests, **find_more()}, indent=2).encode())
     if not found:
         write_atomically(path / CONFIG, config.dump(recipe).encode())  # last: a directory without it is started anew
@@ -80,9 +83,22 @@ def _refuse_another(path: Path, recipe: Recipe, digests: Mapping[str, str]) -> N
             "choose another --out, or remove it"
         )
     about = read_provenance(path) if (path / PROVENANCE).exists() else {}
+    _refuse_other_plugins(path, recipe, about.get("plugins"))
     changed = [key for key, value in digests.items() if about.get(key, value) != value]
     if changed:
         raise ValueError(
             f"{path} was begun with other data ({', '.join(changed)} differs): give the data.root it was begun with, "
             "or choose another --out"
         )
+
+
+def _refuse_other_plugins(path: Path, recipe: Recipe, stored: object) -> None:
+    """Raise ValueError if a user's own module is not what the run was begun with.
+
+    stored: what provenance.json says of them; runs of earlier versions say nothing.
+    """
+    for name in recipe.plugins:
+        before = stored.get(name) if isinstance(stored, Mapping) else None
+        change = explain_change(name, before, describe_source(name)) if isinstance(before, Mapping) else ""
+        if change:
+            raise ValueError(f"{path} was begun with another version of {change}: restore it, or choose another --out")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from training.clients.local_training import ClientResult
-from training.rules.vectors import Vectors
+from training.rules.vectors import Vectors, move
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Broadcast:
     statistics: Tensor  # (b,) running statistics of norm layers, empty if there are none
     lr: float  # local learning rate of this round
     round: int  # counted from zero
+
+    def to(self, device: torch.device) -> Broadcast:
+        """The same broadcast with its vectors on a device."""
+        message = move(self.message, device)
+        return replace(self, start=self.start.to(device), message=message, statistics=self.statistics.to(device))
 
 
 @dataclass(frozen=True)

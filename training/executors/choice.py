@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,31 +11,40 @@ from pathlib import Path
 import torch
 
 from landscape.errors import choose, whole
+from landscape.runtime.device import CPU
 from training.clients.local_training import DivergenceError
 from training.clients.trainer import LocalTrainer
 from training.config import Recipe
 from training.executors.base import Broadcast, Executor, Participant
 from training.executors.processes import Processes
+from training.executors.ray_pool import Cluster, RayPool
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.storage import run_directory
 from training.storage.atomic_files import write_atomically
 
-BACKENDS = ("auto", "serial", "processes", "vmap")
+BACKENDS = ("auto", "serial", "processes", "vmap", "ray")
 SPAWNING = 8.0  # seconds that starting processes and importing torch in them may take
 
 
 def open_executor(
-    backend: str, trainer: LocalTrainer, recipe: Recipe, workers: int | None, run: Path, say: Callable[[str], object]
+    backend: str,
+    trainer: LocalTrainer,
+    recipe: Recipe,
+    workers: int | None,
+    run: Path,
+    say: Callable[[str], object],
+    cluster: Cluster | None = None,
 ) -> Executor:
     """Open the executor of a run and store its name, so that a resumed run keeps the backend that was chosen for it.
 
-    backend: auto, serial, processes or vmap.
+    backend: auto, serial, processes, vmap or ray.
     trainer: trains one client of the run.
     recipe: the run's settings.
-    workers: processes, at most; None stands for the number of torch's threads.
+    workers: processes, at most; None stands for the number of torch's threads, or for all that a cluster has room for.
     run: the run's directory.
     say: called with a warning if the run was started with a backend that rounds differently.
+    cluster: of the backend ray.
     """
     choose("backend", backend, BACKENDS)
     cores = whole("workers", workers) if workers is not None else torch.get_num_threads()
@@ -46,6 +56,10 @@ def open_executor(
     write_atomically(run / "provenance.json", json.dumps({**facts, "backend": backend}, indent=2).encode())
     if backend == "vmap":
         return Stacked(trainer)
+    if backend == "ray":
+        from training.executors.ray_executor import Ray
+
+        return Ray(trainer, RayPool(cluster or Cluster(), min(workers or sys.maxsize, recipe.rounds.participants)))
     workers = min(cores, recipe.rounds.participants)
     return Processes(trainer, workers) if backend == "processes" and workers > 1 else Serial(trainer)
 
@@ -61,14 +75,14 @@ def find_fastest(trainer: LocalTrainer, recipe: Recipe, cores: int) -> str:
     cohort = list(range(min(recipe.rounds.participants, len(trainer.client_indices))))
     steps = [recipe.rounds.count * trainer.count_steps(client) for client in cohort]
     short = recipe.model_copy(update={"local": recipe.local.model_copy(update={"steps": 1})})
-    probe = LocalTrainer(short, trainer.dataset, trainer.client_indices, trainer.method, trainer.model)
+    probe = LocalTrainer(short, trainer.dataset, trainer.client_indices, trainer.method, trainer.model, trainer.device)
     try:
         alone = _time_step(Serial(probe), probe, cohort[:1])
     except DivergenceError:
         return "serial"  # the first round raises it again
     parallel = min(cores, len(cohort))
     estimates = {"serial": alone * sum(steps)}
-    if parallel > 1:
+    if parallel > 1 and trainer.device == CPU:  # processes share a GPU: how well, no formula tells
         estimates["processes"] = alone * sum(steps) / parallel + SPAWNING
     try:
         together = _time_step(Stacked(probe), probe, cohort)

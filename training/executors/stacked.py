@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from landscape.runtime.device import CPU
 from landscape.runtime.replica import NORM
 from landscape.runtime.workers import ordered_map
 from training.clients.local_training import ClientResult, DivergenceError, local_step, select_half
@@ -23,7 +24,7 @@ from training.recording import Recorder
 from training.rules.base import LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.corrections import Correction
-from training.rules.vectors import Part, Vectors, list_inside
+from training.rules.vectors import Part, Vectors, list_inside, move
 
 LARGEST = 2**27  # bytes of stacked weights: beyond that Python's share of the time is small, and memory matters
 
@@ -44,20 +45,21 @@ class Stacked(Executor):
         size = max(LARGEST // (broadcast.start.numel() * broadcast.start.element_size()), 1)
         groups = [participants[first : first + size] for first in range(0, len(participants), size)]
         # on one thread, as every client is trained, so that the bits do not depend on the number of cores
-        for results in ordered_map(lambda group: self._train(broadcast, group), groups, workers=1):
+        sent = broadcast.to(self.trainer.device)
+        for results in ordered_map(lambda group: self._train(sent, group), groups, workers=1):
             yield from results
 
     def _train(self, broadcast: Broadcast, participants: Sequence[Participant]) -> list[ClientResult]:
-        trainer, clients = self.trainer, [one.client for one in participants]
+        trainer, clients, device = self.trainer, [one.client for one in participants], self.trainer.device
         steps = [trainer.count_steps(client) for client in clients]
         context = ClientContext(
             layout=trainer.layout,
             start=broadcast.start,
             message=broadcast.message,
-            state={name: torch.stack([one.state[name] for one in participants]) for name in participants[0].state},
+            state=move(_stack_states(participants), device),
             lr=broadcast.lr,
             momentum=trainer.recipe.local.momentum,
-            steps=torch.tensor(steps, dtype=trainer.dtype)[:, None],
+            steps=torch.tensor(steps, dtype=trainer.dtype, device=device)[:, None],
             round=broadcast.round,
             seed=trainer.recipe.seed,
             clients=tuple(clients),
@@ -71,7 +73,7 @@ class Stacked(Executor):
         for step in range(max(steps)):
             batch = self._load_batch(orders, clients, broadcast.round, step)
             gradient_at = StackedGradient(trainer, context, batch)
-            before, scratch, active = dict(context.state), dict(context.scratch), batch.active[:, None]
+            before, scratch, active = dict(context.state), dict(context.scratch), batch.active[:, None].to(device)
             taken = gradient_at if recorder is None else recorder.wrap(gradient_at)
             moved, velocity = local_step(trainer.method, taken, w, velocity, context, trainer.recipe, recorder)
             w = torch.where(active, moved, w)
@@ -95,7 +97,7 @@ class Stacked(Executor):
                 loss=float(totals[row]) / steps[row],
                 gradients=int(evaluations[row]),
                 recorded={} if recorder is None else recorder.read_series(row, steps[row]),
-            )
+            ).to(CPU)
             for row, client in enumerate(clients)
         ]
 
@@ -116,6 +118,10 @@ class Stacked(Executor):
         return Batch(X, y, [0 if piece is None else len(piece[0]) for piece in pieces])
 
 
+def _stack_states(participants: Sequence[Participant]) -> Vectors:
+    return {name: torch.stack([one.state[name] for one in participants]) for name in participants[0].state}
+
+
 @dataclass(frozen=True)
 class Batch:
     """The mini-batches of one local step of a stack of clients."""
@@ -130,7 +136,7 @@ class Batch:
 
     def compute_weights(self, half: int | None, dtype: torch.dtype) -> Tensor:
         """(C, B) that average each client's own batch, or one half of it."""
-        weights = torch.zeros(self.inputs.shape[:2], dtype=dtype)
+        weights = torch.zeros(self.inputs.shape[:2], dtype=dtype, device=self.inputs.device)
         for row, count in enumerate(self.counts):
             if count:
                 chosen = select_half(count, half)
@@ -157,7 +163,7 @@ class StackedGradient:
             inside: Vectors, fixed: Vectors, x: Tensor, y: Tensor, weight: Tensor, views: dict[str, tuple[Tensor, ...]]
         ) -> tuple[Tensor, Tensor]:
             output = self._compute_output({**inside, **fixed}, x, added is not None and added.features)
-            plain = trainer.dataset.task.loss(output.outputs, y, reduction="none")
+            plain = trainer.loss(output.heads, y, reduction="none")
             values = plain
             if added is not None:
                 values = added(
@@ -175,7 +181,7 @@ class StackedGradient:
         if self.strict:
             self._check(values.detach(), plain)
         if self.evaluations == 0:
-            self.losses = plain.double()
+            self.losses = plain.cpu().double()
         self.evaluations += 1
         slopes |= {name: torch.zeros_like(tensor) for name, tensor in fixed.items()}
         return torch.cat([slopes[entry.name].flatten(1) for entry in trainer.layout.entries], dim=1).detach()
@@ -206,7 +212,7 @@ class StackedGradient:
         return {entry.name: layout.view(points, entry) for entry in layout.entries}
 
     def _check(self, *losses: Tensor) -> None:
-        wrong = self.batch.active & ~torch.stack([torch.isfinite(loss) for loss in losses]).all(dim=0)
+        wrong = self.batch.active & ~torch.stack([torch.isfinite(loss) for loss in losses]).all(dim=0).cpu()
         if bool(wrong.any()):
             context = self.context
             client = context.clients[int(wrong.int().argmax())]
@@ -219,6 +225,11 @@ def require_stackable(trainer: LocalTrainer) -> None:
         raise ValueError(f"backend vmap: {trainer.method.name} starts every client elsewhere; use serial or processes")
     if trainer.method.local_loss is not None:
         raise ValueError(f"backend vmap: {trainer.method.name} has a loss of its own; use serial or processes")
+    if trainer.dataset.task.targets == "map" and trainer.recipe.local.hard_pixels is None:
+        raise ValueError(
+            "backend vmap: the loss is a mean over the valid pixels of a batch, not over its images; use serial or "
+            "processes"
+        )
     modules = list(trainer.model.modules())
     if any(isinstance(module, NORM) for module in modules):
         raise ValueError("backend vmap: BatchNorm statistics cannot be stacked; use serial or processes")

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import io
 import pickle
-import signal
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch import multiprocessing as mp
 
-from landscape.runtime.memory import keep_freed
 from training.clients.local_training import ClientResult, DivergenceError
 from training.clients.trainer import LocalTrainer
 from training.executors.base import Broadcast, Participant
-from training.executors.parent import end_with_parent
+from training.executors.pool import Memory
+from training.executors.process_pool import ProcessWorker
 from training.executors.serial import train_participant
 from training.rules.vectors import Vectors
 
@@ -69,7 +67,7 @@ def _share(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Order:
-    """A participant as it is sent to a worker; None stands for what the worker has been sent before."""
+    """The task to train one participant, as it is sent; None stands for what the worker has been sent before."""
 
     client: int
     lr: float
@@ -77,6 +75,11 @@ class Order:
     trainer: LocalTrainer | None
     broadcast: Groups | None  # "points": start and statistics; "message"
     state: Groups | None  # "state"
+
+    def __call__(self, memory: Memory) -> Delivery | Exception:
+        """Train the participant in a worker process, whose memory keeps what has been sent."""
+        server: ParticipantServer = memory.setdefault("server", ParticipantServer())
+        return answer_client(self.client, lambda: server.train(self))
 
 
 @dataclass(frozen=True)
@@ -87,28 +90,15 @@ class Delivery:
     vectors: Groups | None  # "points": w and statistics; "state"; "uploads". None: in the same memory as the last ones
 
 
-@dataclass(eq=False)
-class Worker:
-    """A worker process as its parent sees it."""
+class Worker(ProcessWorker):
+    """A worker process that trains clients, as its parent sees it."""
 
-    process: BaseProcess
-    pipe: Connection
-    ready: bool = False  # it has started
-    index: int | None = None  # of the participant that it trains, in the round's order; None: it trains none
-    has_trainer: bool = False
-    broadcast: Groups = field(default_factory=dict)  # shared memory that it reads, as all workers do
-    state: SharedVectors = field(default_factory=SharedVectors)  # that it alone reads
-    result: Groups = field(default_factory=dict)  # that it writes
-
-    @classmethod
-    def start(cls) -> Worker:
-        """Start a worker process; the first thing that it sends says that it is ready."""
-        context = mp.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        process.start()
-        theirs.close()  # so that the pipe ends when the worker dies
-        return cls(process, ours)
+    def __init__(self, process: BaseProcess, pipe: Connection):
+        super().__init__(process, pipe)
+        self.has_trainer = False
+        self.broadcast: Groups = {}  # shared memory that it reads, as all workers do
+        self.state = SharedVectors()  # that it alone reads
+        self.result: Groups = {}  # that it writes
 
     def send(
         self, index: int, broadcast: Broadcast, shared: Groups, participant: Participant, trainer: LocalTrainer
@@ -120,7 +110,6 @@ class Worker:
         shared: the vectors of the broadcast in shared memory.
         participant: the client and its own vectors.
         trainer: trains one client of the run.
-        A worker that has died is not an error here: `receive` tells.
         """
         order = Order(
             client=participant.client,
@@ -130,17 +119,11 @@ class Worker:
             broadcast=None if self.broadcast is shared else shared,
             state=self.state.groups if self.state.write({"state": participant.state}) else None,
         )
-        self.has_trainer, self.broadcast, self.index = True, shared, index
-        with suppress(ConnectionError):
-            self.pipe.send(order)
+        self.has_trainer, self.broadcast = True, shared
+        self.give(index, order)
 
-    def receive(self) -> ClientResult | Exception | None:
-        """Wait for the worker's next answer: a result, an error, or None when it has just started.
-
-        Raises EOFError or OSError if the worker has died.
-        """
-        answer: Delivery | Exception | None = self.pipe.recv()
-        self.ready, self.index = True, None
+    def receive(self) -> object:
+        answer = super().receive()
         if isinstance(answer, Exception):  # perhaps it could not load what it was sent
             self.has_trainer, self.broadcast, self.state = False, {}, SharedVectors()
         if not isinstance(answer, Delivery):
@@ -149,18 +132,23 @@ class Worker:
             self.result = answer.vectors
         # copies: the worker overwrites the shared memory with its next result
         own = {kind: {name: vector.clone() for name, vector in some.items()} for kind, some in self.result.items()}
-        points = own["points"]
-        return replace(
-            answer.result, w=points["w"], statistics=points["statistics"], state=own["state"], uploads=own["uploads"]
-        )
+        return join_result(answer.result, own)
 
-    def release(self) -> int | None:
-        """Release what a dead worker has left, and return its exit code."""
-        self.pipe.close()
-        self.process.join(5)
-        self.process.kill()  # in case that it has closed its pipe but does not end
-        self.process.join()
-        return self.process.exitcode
+
+def split_result(result: ClientResult) -> tuple[ClientResult, Groups]:
+    """Split a result into what is small and its vectors."""
+    points = {"w": result.w, "statistics": result.statistics}
+    nothing = torch.empty(0)
+    bare = replace(result, w=nothing, statistics=nothing, state={}, uploads={})
+    return bare, {"points": points, "state": result.state, "uploads": result.uploads}
+
+
+def join_result(bare: ClientResult, vectors: Groups) -> ClientResult:
+    """Join what `split_result` has split."""
+    points = vectors["points"]
+    return replace(
+        bare, w=points["w"], statistics=points["statistics"], state=vectors["state"], uploads=vectors["uploads"]
+    )
 
 
 def require_picklable(trainer: LocalTrainer) -> None:
@@ -181,41 +169,30 @@ class _DryPickler(ForkingPickler):
         return (int, ()) if isinstance(value, (Tensor, np.ndarray)) else NotImplemented
 
 
-def _reduce_trainer(trainer: LocalTrainer) -> tuple[type[LocalTrainer], tuple[object, ...]]:
+def reduce_trainer(trainer: LocalTrainer) -> tuple[type[LocalTrainer], tuple[object, ...]]:
     """Send what a trainer is made from; the worker builds the rest."""
-    return LocalTrainer, (trainer.recipe, trainer.dataset, trainer.client_indices, trainer.method, trainer.model)
+    data, device = (trainer.dataset, trainer.client_indices), trainer.device
+    return LocalTrainer, (trainer.recipe, *data, trainer.method, trainer.model, device)
 
 
-ForkingPickler.register(LocalTrainer, _reduce_trainer)  # torch has registered its tensors: they go to shared memory
+ForkingPickler.register(LocalTrainer, reduce_trainer)  # torch has registered its tensors: they go to shared memory
 
 
-def _serve(pipe: Connection) -> None:
-    """Train clients until the parent closes the pipe or ends: the main function of a worker process."""
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted parent ends its workers
-    torch.set_num_threads(1)
-    keep_freed()
-    server = ParticipantServer()
-    with suppress(EOFError, ConnectionError):
-        pipe.send(None)  # ready
-        while True:
-            pipe.send(_answer(server, pipe))
+Answer = TypeVar("Answer")
 
 
-def _answer(server: ParticipantServer, pipe: Connection) -> Delivery | Exception:
+def answer_client(client: int, train: Callable[[], Answer]) -> Answer | Exception:
+    """Train a client in a worker; an error is returned, as one that can be sent and that names the client.
+
+    client: its number. train: trains it.
+    """
     try:
-        order: Order = pipe.recv()
-    except (EOFError, ConnectionError):
-        raise
-    except Exception:
-        return RuntimeError(f"a worker process cannot load the model or the data:\n{traceback.format_exc()}")
-    try:
-        return server.train(order)
+        return train()
     except DivergenceError as error:
         return error
     except Exception:
         # of any type, so perhaps one that cannot be pickled: as text, with the traceback
-        return RuntimeError(f"client {order.client} failed in a worker process:\n{traceback.format_exc()}")
+        return RuntimeError(f"client {client} failed in a worker process:\n{traceback.format_exc()}")
 
 
 class ParticipantServer:
@@ -239,8 +216,5 @@ class ParticipantServer:
         sent, message = self.broadcast["points"], self.broadcast["message"]
         broadcast = Broadcast(sent["start"], message, sent["statistics"], order.lr, order.round)
         result = train_participant(self.trainer, broadcast, Participant(order.client, self.state["state"]))
-        points = {"w": result.w, "statistics": result.statistics}
-        new = self.result.write({"points": points, "state": result.state, "uploads": result.uploads})
-        nothing = torch.empty(0)
-        bare = replace(result, w=nothing, statistics=nothing, state={}, uploads={})
-        return Delivery(bare, self.result.groups if new else None)
+        bare, vectors = split_result(result)
+        return Delivery(bare, self.result.groups if self.result.write(vectors) else None)

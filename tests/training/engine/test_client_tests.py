@@ -36,7 +36,7 @@ def own_tests(fed: Federation, client: int) -> tuple[Tensor, Tensor]:
     data = fed.dataset
     places = draw_test_examples(fed, client, draw=fed.recipe.evaluation.draw)
     pooled = fed.tests is not None
-    images, labels = (data.train_images, data.train_labels) if pooled else (data.test_images, data.test_labels)
+    images, labels = (data.train_inputs, data.train_targets) if pooled else (data.test_inputs, data.test_targets)
     inputs = (images[places].double() / 255 - data.mean[0]) / data.std[0]
     return inputs.flatten(1), labels[places]
 
@@ -242,10 +242,10 @@ def test_clients_without_test_examples_are_left_out() -> None:
 
 def test_drawn_examples_have_the_classes_of_the_client() -> None:
     data = datasets.load("synthetic", examples=60, test_examples=300, classes=3, shape=[1, 2, 2])
-    labels = data.train_labels.numpy()
+    labels = data.train_targets.numpy()
     own = np.concatenate([np.flatnonzero(labels == 0)[:6], np.flatnonzero(labels == 2)[:2]])
     found = draw_by_class_shares(data, own, client=4, seed=1, draw=40)
-    assert np.bincount(data.test_labels.numpy()[found], minlength=3).tolist() == [30, 0, 10]
+    assert np.bincount(data.test_targets.numpy()[found], minlength=3).tolist() == [30, 0, 10]
     assert len(set(found)) == 40
     assert found.tolist() == draw_by_class_shares(data, own, client=4, seed=1, draw=40).tolist()
     assert found.tolist() != draw_by_class_shares(data, own, client=5, seed=1, draw=40).tolist()

@@ -33,6 +33,7 @@ TRAFFIC = {  # model-sized vectors per participant and round, down and up; gradi
     "fedavg": (1, 1, 1),
     "fedprox": (1, 1, 1),
     "fedavgm": (1, 1, 1),
+    "silobn": (1, 1, 1),
     "fedadam": (1, 1, 1),
     "fedadagrad": (1, 1, 1),
     "fednova": (1, 1, 1),

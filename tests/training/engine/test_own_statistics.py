@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,74 @@ def test_without_running_statistics_there_is_nothing_to_keep() -> None:
     stacked = play(fed, 2, Stacked(fed.trainer))[-1][0]
     assert stacked.clients == {}
     assert torch.equal(play(fed, 2)[-1][0].w, play(plain, 2)[-1][0].w)
+
+
+@pytest.mark.parametrize("perturbation", ["", "+sam", "+asam"])
+def test_silobn_is_fedavg_with_statistics_of_ones_own(perturbation: str, tmp_path: Path) -> None:
+    fed, other = with_norms(f"silobn{perturbation}", rounds={"participants": 3}), with_norms(f"fedavg{perturbation}")
+    left, right = play(fed, 4), play(other, 4)
+    for (one, record, _), (two, same, _) in zip(left, right, strict=True):
+        assert torch.equal(one.w, two.w)
+        assert torch.equal(one.statistics, two.statistics)
+        assert all(torch.equal(one.clients[k][OWN_STATISTICS], two.clients[k][OWN_STATISTICS]) for k in two.clients)
+        assert record["bytes_up"] == same["bytes_up"] == fed.trainer.layout.size * 8 * 3
+    (tmp_path / "metrics.jsonl").touch()
+    save_state(tmp_path, fed, left[1][0], {}, fed.draw_cohort(1))
+    restored = restore_state(checkpoint.load(run_directory.checkpoint_path(tmp_path, 2)))
+    again = play(fed, 2, state=restored)[-1][0]
+    assert torch.equal(again.statistics, left[-1][0].statistics)
+    assert all(
+        torch.equal(again.clients[k][OWN_STATISTICS], left[-1][0].clients[k][OWN_STATISTICS]) for k in again.clients
+    )
+
+
+def two_norms(classes: int, channels: int, size: int) -> nn.Module:
+    """A perceptron whose first norm is called bn."""
+    layers = {
+        "flatten": nn.Flatten(),
+        "fc1": nn.Linear(channels * size * size, 5),
+        "bn": nn.BatchNorm1d(5),
+        "relu": nn.ReLU(),
+        "fc2": nn.Linear(5, 4),
+        "second": nn.BatchNorm1d(4),
+        "fc3": nn.Linear(4, classes),
+    }
+    return nn.Sequential(OrderedDict(layers))
+
+
+def test_silobn_of_feddrive_keeps_some_statistics_and_averages_the_others() -> None:
+    """By plain torch: norms named bn stay with their clients, the other one goes on with the mean of the cohort."""
+    model = {"name": f"{__name__}:two_norms"}
+    fed = with_norms("silobn", model=model, algorithm={"names": "bn.running"}, rounds={"participants": 3})
+    server = copy.deepcopy(fed.trainer.model).double().train()
+    kept = {client: copy.deepcopy(server.bn.state_dict()) for client in range(5)}
+    visits: dict[int, int] = {}
+    for round, (state, record, _) in enumerate(play(fed, 4)):
+        models = {}
+        for client in fed.draw_cohort(round):
+            model = copy.deepcopy(server)  # with the averaged statistics of the second norm
+            own = {name: kept[client][name] for name in ("running_mean", "running_var")}
+            model.bn.load_state_dict({**model.bn.state_dict(), **own})
+            optimiser = torch.optim.SGD(model.parameters(), lr=0.2)
+            for X, y in batches(fed, client, round):
+                optimiser.zero_grad()
+                functional.cross_entropy(model(X), y).backward()
+                optimiser.step()
+            models[client], kept[client] = model, copy.deepcopy(model.bn.state_dict())
+            visits[client] = visits.get(client, 0) + 1
+            mine = [
+                getattr(getattr(model, layer), f"running_{one}")
+                for layer in ("bn", "second")
+                for one in ("mean", "var")
+            ]
+            assert close(state.clients[client][OWN_STATISTICS], torch.cat(mine), 1e-9)
+        share = {client: SIZES[client] / sum(SIZES[other] for other in models) for client in models}
+        mean = {
+            name: sum(share[k] * models[k].state_dict()[name] for k in models)
+            for name in server.state_dict()
+            if not name.endswith("num_batches_tracked")
+        }
+        server.load_state_dict(mean, strict=False)
+        assert close(state.w, nn.utils.parameters_to_vector(server.parameters()).detach(), 1e-9)
+        assert record["bytes_up"] == (fed.trainer.layout.size + 8) * 8 * 3
+    assert max(visits.values()) > 1

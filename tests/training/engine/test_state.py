@@ -11,9 +11,10 @@ import torch
 from torch.nn import functional
 
 from tests.training.federations import NAMES, close, federation, made_up, play
-from training import config, verification
+from training import config, testing, verification
 from training.clients.local_training import ClientResult, DivergenceError
-from training.data import datasets, partition
+from training.data import partition
+from training.data.dataset import normalise
 from training.engine.federation import Federation
 from training.engine.run import train
 from training.engine.saving import restore_state, save_state
@@ -27,41 +28,14 @@ def build(name: str, **tables: Any) -> Federation:
     return made_up(**tables) if name == "made up" else federation(name, **tables)
 
 
-def identical(one: State, two: State) -> bool:
-    """To the bit, in everything that the next round depends on."""
-    vectors = [(one.w, two.w), (one.mean, two.mean), (one.statistics, two.statistics)]
-    vectors += [(one.server[name], two.server[name]) for name in one.server]
-    vectors += [(one.clients[k][name], two.clients[k][name]) for k in one.clients for name in one.clients[k]]
-    same_keys = one.server.keys() == two.server.keys() and one.clients.keys() == two.clients.keys()
-    return one.round == two.round and same_keys and all(torch.equal(mine, theirs) for mine, theirs in vectors)
-
-
 @pytest.mark.parametrize("name", [*NAMES, "made up"])
 def test_clients_are_remembered_from_their_first_visit_on(name: str) -> None:
-    fed = build(name, rounds={"participants": 2})
-    assert fed.begin().clients == {}
-    known: set[int] = set()
-    for round, (state, _, _) in enumerate(play(fed, 4)):
-        known |= set(fed.draw_cohort(round))
-        assert state.clients.keys() == (known if fed.method.client_vectors else set())
-        assert all(set(vectors) == set(fed.method.client_vectors) for vectors in state.clients.values())
-    assert len(known) < 7
+    testing.check_memory(build(name, rounds={"participants": 2}))
 
 
 @pytest.mark.parametrize("name", [*NAMES, "made up"])
 def test_a_saved_state_goes_on_to_the_bit(name: str, tmp_path: Path) -> None:
-    fed = build(name)
-    played = play(fed, 4)
-    state, _, ends = played[1]
-    (tmp_path / "metrics.jsonl").touch()
-    save_state(tmp_path, fed, state, ends, list(ends))
-    found = checkpoint.load(run_directory.checkpoint_path(tmp_path, 2))
-    assert found.extra["cohort"] == fed.draw_cohort(1)
-    assert found.extra["sizes"] == [len(fed.client_indices[client]) for client in fed.draw_cohort(1)]
-    assert all(torch.equal(found.locals[client], w) for client, w in ends.items())
-    restored = restore_state(found)
-    assert identical(restored, state)
-    assert identical(play(fed, 2, state=restored)[-1][0], played[-1][0])
+    testing.check_resuming(build(name), tmp_path)
 
 
 AHEAD = {"fedacg", "fedgloss", "naivefedgloss", "made up"}  # their servers send another point than their model
@@ -174,7 +148,7 @@ def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
     state = play(fed, 4)[-1][0]
     found = checkpoint.load_newest(run)[0]
     assert found is not None
-    assert identical(restore_state(found), state)
+    assert testing.identical(restore_state(found), state)
     assert train(wanted, tmp_path, backend="serial", on_message=pytest.fail) == run  # done: nothing to do, or to say
 
 
@@ -215,7 +189,7 @@ def test_a_run_that_diverges_later_keeps_the_round_before(tmp_path: Path, monkey
     assert [record["round"] for record in metrics.read(run)] == [1, 2, 3, 4, 5]
     found = checkpoint.load_newest(run)[0]
     assert found is not None
-    assert identical(restore_state(found), good[-1][0])
+    assert testing.identical(restore_state(found), good[-1][0])
     assert found.extra["cohort"] == fed.draw_cohort(4)
 
 
@@ -252,10 +226,10 @@ def test_evaluation_of_server_point_mean_and_average() -> None:
     fed = federation("feddyn", swa={"start": 0.0, "cycle": 2, "lr_end": 0.1}, rounds={"count": 4})
     state, record, _ = play(fed, 4)[-1]
     data = fed.dataset
-    inputs = (data.test_images.double() / 255 - data.mean[0]) / data.std[0]
+    inputs = (data.test_inputs.double() / 255 - data.mean[0]) / data.std[0]
     points = {"": state.w, "mean_": state.mean, "swa_": state.swa}
     for name, w in points.items():
-        loss, right = accuracy(fed, w, inputs, data.test_labels)
+        loss, right = accuracy(fed, w, inputs, data.test_targets)
         assert record[f"{name}test_loss"] == pytest.approx(loss, rel=1e-12)
         assert record[f"{name}accuracy"] == pytest.approx(right, rel=1e-12)
     assert len({record["test_loss"], record["mean_test_loss"], record["swa_test_loss"]}) == 3
@@ -291,15 +265,15 @@ def test_pooled_data_are_split_on_every_client() -> None:
     """FedFSA: train and test pooled, dealt out, then 70/30 on each client; everyone's test parts are the test set."""
     fed = Federation(recipe(data={"pooled": True}, dtype="float64", partition={"min_size": 10}))
     assert fed.tests is not None
-    assert len(fed.dataset.train_labels) == 120
+    assert len(fed.dataset.train_targets) == 120
     for client, own in enumerate(fed.partition.indices):
         train, test = fed.client_indices[client], fed.tests[client]
         assert sorted([*train, *test]) == list(own)
         assert len(train) == round(0.7 * len(own))
     state, record, _ = play(fed, 1)[0]
     places = np.concatenate(fed.tests)
-    inputs = datasets.normalise(fed.dataset.train_images[places], fed.dataset, torch.float64)
-    loss, right = accuracy(fed, state.w, inputs, fed.dataset.train_labels[places])
+    inputs = normalise(fed.dataset.train_inputs[places], fed.dataset, torch.float64)
+    loss, right = accuracy(fed, state.w, inputs, fed.dataset.train_targets[places])
     assert record["test_loss"] == pytest.approx(loss, rel=1e-12)
     assert record["accuracy"] == pytest.approx(right, rel=1e-12)
 

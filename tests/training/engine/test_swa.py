@@ -106,7 +106,7 @@ def test_statistics_are_averaged_with_the_weights() -> None:
     assert not close(states[3].swa_statistics, states[3].statistics, 1e-3)
     assert fed.objective is not None
     vector = torch.cat([states[3].swa, states[3].swa_statistics])
-    assert evaluate_state(fed.objective, states[3], fed.dataset.task)["swa_test_loss"] == fed.objective.loss(vector)
+    assert evaluate_state(fed.evaluator, states[3])["swa_test_loss"] == fed.objective.loss(vector)
 
 
 @pytest.mark.parametrize("finished", [3, 4, 6, 7])

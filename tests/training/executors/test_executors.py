@@ -13,11 +13,11 @@ from tests.training.federations import COMPOSED, NAMES, batches, close, federati
 from training.clients.local_training import DivergenceError
 from training.engine.federation import Federation
 from training.executors import stacked
-from training.executors.base import Executor
 from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.rules.corrections import Plain
+from training.testing import check_executors
 
 EVEN = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot learn
 
@@ -38,31 +38,11 @@ def with_norms(name: str = "fedavg", sizes: tuple[int, ...] = EVEN, **tables: ob
     return federation(name, sizes=sizes, model={"name": "tests.training.federations:normed"}, **tables)
 
 
-def same(fed: Federation, left: Executor, right: Executor, tolerance: float, rounds: int = 2) -> None:
-    """Everything that two executors make of some rounds agrees: models, memories and metrics."""
-    for (one, record, ends), (two, other, others) in zip(
-        play(fed, rounds, left), play(fed, rounds, right), strict=True
-    ):
-        assert ends.keys() == others.keys()
-        assert one.clients.keys() == two.clients.keys()
-        pairs = [(one.w, two.w), (one.mean, two.mean), (one.statistics, two.statistics)]
-        pairs += [(ends[k], others[k]) for k in ends]
-        pairs += [(one.server[name], two.server[name]) for name in one.server]
-        pairs += [(one.clients[k][name], two.clients[k][name]) for k in one.clients for name in one.clients[k]]
-        assert all(close(mine, theirs, tolerance) for mine, theirs in pairs)
-        exact = ("round", "lr", "participants", "gradients", "bytes_down", "bytes_up")
-        for key in record.keys() - {"seconds"}:
-            if key in exact or record[key] is None:
-                assert record[key] == other[key]
-            else:
-                assert record[key] == pytest.approx(other[key], rel=100 * tolerance, abs=0)
-
-
 @pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
 def test_processes_agree_to_the_bit(name: str, workers: Processes) -> None:
     fed = build(name, rounds={"participants": 5}, local={"momentum": 0.5})
     workers.assign(fed.trainer)
-    same(fed, workers, Serial(fed.trainer), tolerance=0.0)
+    check_executors(fed, workers, Serial(fed.trainer), tolerance=0.0)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *COMPOSED, "made up"])
@@ -73,7 +53,7 @@ def test_vmap_agrees_to_rounding(name: str) -> None:
             Stacked(fed.trainer)
         return
     assert len({fed.trainer.count_steps(client) for client in fed.draw_cohort(0)}) > 1 or name == "perfedavg"
-    same(fed, Stacked(fed.trainer), Serial(fed.trainer), tolerance=1e-10)
+    check_executors(fed, Stacked(fed.trainer), Serial(fed.trainer), tolerance=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +68,7 @@ def test_vmap_agrees_to_rounding(name: str) -> None:
 )
 def test_vmap_agrees_under_other_settings(tables: dict) -> None:
     fed = federation("scaffold+sam", **tables)
-    same(fed, Stacked(fed.trainer), Serial(fed.trainer), tolerance=1e-10)
+    check_executors(fed, Stacked(fed.trainer), Serial(fed.trainer), tolerance=1e-10)
 
 
 def test_vmap_works_in_groups_where_stacks_would_grow_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +78,7 @@ def test_vmap_works_in_groups_where_stacks_would_grow_large(monkeypatch: pytest.
     groups: list[int] = []
     train = executor._train
     monkeypatch.setattr(executor, "_train", lambda sent, cohort: groups.append(len(cohort)) or train(sent, cohort))
-    same(fed, executor, Serial(fed.trainer), tolerance=1e-10)
+    check_executors(fed, executor, Serial(fed.trainer), tolerance=1e-10)
     assert groups == [2, 2, 1, 2, 2, 1]
 
 
@@ -118,7 +98,7 @@ def test_what_is_kept_of_a_client_is_its_own(kind: str, workers: Processes) -> N
 def test_dropout_is_drawn_for_every_client_and_round(workers: Processes) -> None:
     fed = federation("fedsam", model={"name": "tests.training.federations:dropping"}, rounds={"participants": 5})
     workers.assign(fed.trainer)
-    same(fed, workers, Serial(fed.trainer), tolerance=0.0)
+    check_executors(fed, workers, Serial(fed.trainer), tolerance=0.0)
     assert not close(play(fed, 1)[0][0].w, play(federation("fedsam", rounds={"participants": 5}), 1)[0][0].w, 1e-3)
 
 
@@ -136,7 +116,7 @@ def normed_by_torch(fed: Federation, client: int, start: nn.Module) -> Tensor:
 def test_batchnorm_statistics_are_averaged(workers: Processes) -> None:
     fed = with_norms()
     workers.assign(fed.trainer)
-    same(fed, workers, Serial(fed.trainer), tolerance=0.0)
+    check_executors(fed, workers, Serial(fed.trainer), tolerance=0.0)
     state, record, _ = play(fed, 1)[0]
     sizes = {client: EVEN[client] for client in fed.draw_cohort(0)}
     own = {client: normed_by_torch(fed, client, fed.trainer.model) for client in sizes}

@@ -23,15 +23,17 @@ from torch import Tensor, nn
 
 from tests.training.federations import federation, play
 from training import config
-from training.clients.local_training import ClientResult, DivergenceError
+from training.clients.local_training import DivergenceError
 from training.clients.trainer import LocalTrainer
 from training.engine.federation import Federation
 from training.engine.run import train
 from training.engine.state import State
-from training.executors import choice
+from training.executors import choice, process_pool
+from training.executors import pool as pool_module
 from training.executors import processes as processes_module
 from training.executors.base import Broadcast, Executor, Participant
-from training.executors.processes import ATTEMPTS, Processes
+from training.executors.pool import ATTEMPTS
+from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.worker import SharedVectors, Worker
 
@@ -50,7 +52,7 @@ def workers() -> Iterator[Processes]:
 
 def wait_for_start(executor: Processes, fed: Federation) -> None:
     """Train until every worker has started, also those that replace killed ones."""
-    while not all(worker.ready for worker in executor._workers):
+    while not all(worker.ready for worker in executor.pool.workers):
         play(fed, 1, executor)
 
 
@@ -112,7 +114,7 @@ def test_workers_killed_while_idle_are_replaced(workers: Processes) -> None:
     workers.assign(fed.trainer)
     state, found = fed.begin(), []
     for first in (1, 0):  # one of them, then both
-        for worker in workers._workers[first:]:
+        for worker in workers.pool.workers[first:]:
             kill(worker)
         state = fed.advance(state, workers)[0]
         found.append(digest(state))
@@ -123,7 +125,7 @@ def test_workers_killed_while_starting_are_replaced() -> None:
     fed = federation("scaffold")
     executor = Processes(fed.trainer, 2)
     try:
-        for worker in executor._workers:
+        for worker in executor.pool.workers:
             assert not worker.ready
             kill(worker)
         assert digests(fed, 2, executor) == digests(fed, 2, Serial(fed.trainer))
@@ -138,7 +140,7 @@ def test_a_result_outlives_its_worker(workers: Processes, monkeypatch: pytest.Mo
     results = itertools.count()
     receive = Worker.receive
 
-    def receive_and_kill(self: Worker) -> ClientResult | Exception | None:
+    def receive_and_kill(self: Worker) -> object:
         answer = receive(self)
         if answer is not None and next(results) in (2, 7):
             kill(self)
@@ -175,7 +177,7 @@ def test_workers_killed_after_an_aborted_round_are_replaced(workers: Processes) 
     state = dataclasses.replace(state, clients={k: {"control": torch.full((15,), torch.inf)} for k in range(7)})
     with pytest.raises(DivergenceError):
         fed.advance(state, workers)
-    for worker in workers._workers:
+    for worker in workers.pool.workers:
         kill(worker)
     assert digests(fed, 2, workers) == digests(fed, 2, Serial(fed.trainer))
 
@@ -183,7 +185,7 @@ def test_workers_killed_after_an_aborted_round_are_replaced(workers: Processes) 
 def test_deaths_over_and_over_of_one_client_end_in_one_line(
     workers: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes_module, "ATTEMPTS", 2)
+    monkeypatch.setattr(pool_module, "ATTEMPTS", 2)
     fed = federation(model={"name": "tests.training.executors.test_processes:deadly"})
     workers.assign(fed.trainer)
     message = r"2 worker processes died while training client \d \(exit code -9\): out of memory\? Use fewer --workers"
@@ -232,15 +234,15 @@ def deadly(classes: int, channels: int, size: int) -> nn.Module:
 
 def kill_when_busy(executor: Processes) -> None:
     """Kill a worker once it has been at work for a moment."""
-    wait_until(lambda: any(worker.index is not None for worker in list(executor._workers)))
+    wait_until(lambda: any(worker.index is not None for worker in list(executor.pool.workers)))
     time.sleep(0.02)
-    for worker in list(executor._workers):
+    for worker in list(executor.pool.workers):
         if worker.index is not None:
             worker.process.kill()
             return
 
 
-def wait_until(ready: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(ready: Callable[[], bool], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end
@@ -337,7 +339,7 @@ class Killer(threading.Thread):
     def run(self) -> None:
         draw = random.Random(0)
         while not self.over.wait(draw.uniform(0, 0.5)):
-            for worker in draw.sample(list(self.executor._workers), 1):
+            for worker in draw.sample(list(self.executor.pool.workers), 1):
                 if self.left and (worker.ready or self.starts):
                     self.left -= 1
                     self.starts -= not worker.ready
@@ -373,23 +375,25 @@ def test_an_aborted_round_leaves_nothing_behind(workers: Processes, monkeypatch:
         Participant(client, {"control": torch.zeros_like(start)}) for client in (2, 4, 1, 3, 5, 0, 6)
     ]  # longest first
     with monkeypatch.context() as patch:
-        patch.setattr(processes_module, "wait", lambda pipes: pipes[:1] if pipes[0].poll(60) else pytest.fail("late"))
+        patch.setattr(
+            process_pool, "wait", lambda pipes, seconds: pipes[:1] if pipes[0].poll(60) else pytest.fail("late")
+        )
         round = workers.run(Broadcast(start, message, start[:0], lr=0.1, round=0), cohort)
         assert next(round).client == 2
         round.close()  # type: ignore[attr-defined]
-    assert all(worker.index is not None for worker in workers._workers)  # they went on before the result was read
+    assert all(worker.index is not None for worker in workers.pool.workers)  # they went on before the result was read
     assert digests(fed, 2, workers) == digests(fed, 2, Serial(fed.trainer))
-    assert all(worker.index is None for worker in workers._workers)
+    assert all(worker.index is None for worker in workers.pool.workers)
 
 
 def test_of_several_divergent_clients_the_first_is_named(workers: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wait_for_all(pipes: list[Connection]) -> list[Connection]:
+    def wait_for_all(pipes: list[Connection], seconds: float | None) -> list[Connection]:
         """Let every worker finish, then report the one that was started last."""
-        busy = [worker.pipe for worker in workers._workers if worker.index is not None or not worker.ready]
+        busy = [worker.pipe for worker in workers.pool.workers if worker.index is not None or not worker.ready]
         assert all(pipe.poll(60) for pipe in busy)
         return busy[::-1]
 
-    monkeypatch.setattr(processes_module, "wait", wait_for_all)
+    monkeypatch.setattr(process_pool, "wait", wait_for_all)
     fed = federation("scaffold", rounds={"participants": 7})
     workers.assign(fed.trainer)
     state = play(fed, 1)[0][0]
@@ -435,7 +439,7 @@ def test_a_model_that_a_worker_cannot_load_is_an_error_and_no_death(workers: Pro
     workers.assign(fed.trainer)
     with pytest.raises(RuntimeError, match=r"(?s)a worker process cannot load the model.*no_such_module"):
         fed.advance(state, workers)
-    assert all(worker.process.is_alive() for worker in workers._workers)
+    assert all(worker.process.is_alive() for worker in workers.pool.workers)
 
 
 def test_a_model_that_cannot_be_sent_is_refused(workers: Processes) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import model_validator
 
@@ -15,28 +15,43 @@ from training import recipe_tables, recording, run_names, sweep_expansion
 from training.data import datasets, partition
 from training.methods import catalog
 from training.models import networks
+from training.models.weights import compute_digest
+from training.plugins import ExtensionPoint, UnknownModuleError, takes_anything
 from training.recipe_tables import RecipeTables, Swa
 from training.settings import build, settings_of
 from training.storage import toml
 
 RECIPES = Path(__file__).parent / "recipes"
+Thing = TypeVar("Thing")
+# where things lie on this machine: no part of what a run is; weights have a digest that is
+LOCATIONS = (("data", "root"), ("data", "download"), ("model", "weights"))
 
 
 class Data(recipe_tables.Data):
     """Which data set, with its settings checked."""
 
+    @classmethod
+    def resolve_name(cls, name: str) -> str:
+        return datasets.SOURCES.resolve(name)
+
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Check the settings of a data set; those of a user's own function are checked when it is called.
+        """Check the settings of a data set.
 
         given: the settings as the recipe states them.
         """
         constants = {key: value for key, value in given.items() if key not in ("mean", "std")}
-        _check("data set", self.name, constants, datasets.DATASETS, ("root", "download"))
+        function = _find(datasets.SOURCES, self.name)
+        if function is not None:
+            _check("data set", self.name, constants, function, ("root", "download"))
         return given
 
 
 class Partition(recipe_tables.Partition):
     """Which client holds which example, with its settings checked and completed."""
+
+    @classmethod
+    def resolve_name(cls, name: str) -> str:
+        return partition.SCHEMES.resolve(name)
 
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
         """Check the settings of a partition and fill in the defaults.
@@ -52,17 +67,41 @@ class Partition(recipe_tables.Partition):
 class Model(recipe_tables.Model):
     """Which network, with its settings checked."""
 
+    @classmethod
+    def resolve_name(cls, name: str) -> str:
+        return networks.NETWORKS.resolve(name)
+
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Check the settings of a model; those of a user's own function are checked when it is called.
+        """Check the settings of a model.
 
         given: the settings as the recipe states them.
         """
-        _check("model", self.name, given, networks.MODELS, ("classes", "channels", "size"))
+        function = _find(networks.NETWORKS, self.name)
+        if function is not None:
+            _check("model", self.name, given, function, networks.list_facts(function))
         return given
+
+    @model_validator(mode="before")
+    @classmethod
+    def _identify_weights(cls, given: Any) -> Any:
+        """Compute the digest of the file of weights, unless the recipe states it: a stored one needs no file."""
+        if not isinstance(given, Mapping) or not isinstance(given.get("weights"), str) or given.get("weights_digest"):
+            return given
+        return {**given, "weights_digest": compute_digest(given["weights"])}
+
+    @model_validator(mode="after")
+    def _check_digest(self) -> Model:
+        if self.weights_digest is not None and self.weights is None:
+            raise ValueError("weights_digest is of a file; write weights = FILE as well")
+        return self
 
 
 class Algorithm(recipe_tables.Algorithm):
     """Which federated method, with its settings checked and completed."""
+
+    @classmethod
+    def resolve_name(cls, name: str) -> str:
+        return catalog.resolve(name)
 
     def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
         """Check the settings of a method and fill in the defaults.
@@ -72,16 +111,26 @@ class Algorithm(recipe_tables.Algorithm):
         return catalog.read_settings(catalog.find_method(self.name, given))
 
 
+def _find(point: ExtensionPoint[Callable[..., Thing]], name: str) -> Callable[..., Thing] | None:
+    """Find a function by name; None for a user's own that cannot be imported here, which is refused when it is called.
+
+    A recipe that is only read, such as a stored run's, needs no module of a user's.
+    """
+    try:
+        return point.find(name)
+    except UnknownModuleError:
+        return None
+
+
 def _check(
-    kind: str,
-    name: str,
-    given: Mapping[str, object],
-    table: Mapping[str, Callable[..., object]],
-    brought: Sequence[str],
+    kind: str, name: str, given: Mapping[str, object], function: Callable[..., object], brought: Sequence[str]
 ) -> None:
-    """Check settings against the named function; `brought` are arguments that do not come from the recipe."""
-    if ":" not in name:
-        build(settings_of(table[choose(kind, name, table)], exclude=brought), given, f"{kind} '{name}'")
+    """Check settings against the parameters of a function; `brought` are those that do not come from the recipe.
+
+    A user's function may take any keyword argument; its settings are then checked when it is called.
+    """
+    if not takes_anything(function):
+        build(settings_of(function, exclude=brought), given, f"{kind} '{name}'")
 
 
 class Recipe(RecipeTables):
@@ -98,6 +147,12 @@ class Recipe(RecipeTables):
         return self
 
     @property
+    def plugins(self) -> tuple[str, ...]:
+        """What of a user's own takes part, as 'module:name'."""
+        names = [self.data.name, self.partition.name, self.model.name, *self.algorithm.name.split("+")]
+        return tuple(sorted({name for name in names if ":" in name}))
+
+    @property
     def slug(self) -> str:
         """The name of the run's directory if no further settings are part of it; see `name`."""
         return self.name()
@@ -111,13 +166,13 @@ class Recipe(RecipeTables):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the settings that differ from their defaults, but for the location of the data.
+        """SHA-256 of the settings that differ from their defaults, but for the location of data and weights.
 
         A setting that a later version adds has a default that changes nothing, so runs keep their digests.
         """
         content = self.model_dump(mode="json")
-        for key in ("root", "download"):
-            content["data"].pop(key)
+        for table, key in LOCATIONS:
+            content[table].pop(key)
         return hashlib.sha256(
             json.dumps(_find_differences(content, self._defaults()), sort_keys=True).encode()
         ).hexdigest()

@@ -32,6 +32,18 @@ class OpenSettings(Settings):
         """The settings beside those that every table of this kind has."""
         return dict(self.model_extra or {})
 
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(given.get("name"), str):
+            return {**given, "name": cls.resolve_name(given["name"])}
+        return given
+
+    @classmethod
+    def resolve_name(cls, name: str) -> str:
+        """Return the name as recipes store it; subclasses write out registered names."""
+        return name
+
     @model_validator(mode="after")
     def _complete(self) -> OpenSettings:
         assert self.model_extra is not None
@@ -59,14 +71,21 @@ class Data(OpenSettings):
 class Partition(OpenSettings):
     """The table [partition]: which client holds which example."""
 
-    name: str = Field("iid", description="a partition")
+    name: str = Field("iid", description="a partition, or module:function")
     clients: Count = Field(10, description="number of clients")
+    seed: Whole | None = Field(None, description="seed of the partition; default: that of the run")
 
 
 class Model(OpenSettings):
     """The table [model]: which network."""
 
     name: str = Field("digits_cnn", description="a model, or module:function")
+    weights: str | None = Field(
+        None, description="file of initial weights, safetensors or torch.save; what fits by name and shape is loaded"
+    )
+    weights_digest: str | None = Field(
+        None, description="SHA-256 of that file, which stands for it in the run's identity; computed if not given"
+    )
 
 
 class Algorithm(OpenSettings):
@@ -95,6 +114,9 @@ class Local(Settings):
     momentum: Decay = Field(0.0, description="momentum, started anew for every client and round")
     weight_decay: NonNegative = Field(0.0, description="taken at the unperturbed weights")
     clip: Positive | None = Field(None, description="largest norm of the corrected direction")
+    hard_pixels: Share | None = Field(
+        None, description="segmentation: share of each image's pixels, those of largest loss, that is minimised"
+    )
 
 
 class Rounds(Settings):
@@ -169,6 +191,14 @@ class RecipeTables(Settings):
 
     seed: Whole = Field(0, description="seed of everything random")
     dtype: Literal["float32", "float64"] = Field("float32", description="of weights and data")
+    # where a run is trained is not what it is: the setting is neither stored in config.toml nor part of the digest, so
+    # that a run begun on one machine is the same run on another. provenance.json tells where it was trained
+    device: str = Field(
+        "auto",
+        exclude=True,
+        pattern=r"^[a-z]+(:[0-9]+)?$",
+        description="where clients are trained and models tested: auto, cpu, cuda, cuda:1, mps",
+    )
     record: Annotated[tuple[str, ...], BeforeValidator(_as_names)] = Field(
         (), description="quantities to record along the local steps"
     )

@@ -11,7 +11,7 @@ LONGEST_NAME = 120  # characters of a run's name before its seed and digest
 SKEWS = {"alpha": "alpha", "beta": "beta", "shards_per_client": "shards", "classes_per_client": "classes"}
 WORDS = {"rounds.count": "rounds", "evaluation.every": "evaluation", "checkpoints.every": "checkpoints"}
 ALWAYS = ("seed", "data.name", "algorithm.name")  # settings that every name contains
-NEVER = ("data.root", "data.download", "swa.name")
+NEVER = ("data.root", "data.download", "model.weights_digest", "swa.name")
 
 
 def name_run(
@@ -59,7 +59,8 @@ def _describe_skew(flat: Mapping[str, object]) -> str:
     """Describe how the data are partitioned: alpha0.1, shards2; a partition without such a number by its name."""
     for key, word in SKEWS.items():
         if f"partition.{key}" in flat:
-            return f"{word}{flat[f'partition.{key}']:g}"
+            value = flat[f"partition.{key}"]
+            return f"{word}inf" if value is None else f"{word}{value:g}"  # JSON writes infinity as null
     return str(flat["partition.name"])
 
 

@@ -23,6 +23,7 @@ from training.storage.run_directory import (
     checkpoint_rounds,
     read_provenance,
     read_status,
+    removed_rounds,
 )
 from training.storage.tensors import check_checkpoint
 from training.storage.verified_files import require_inside, verify
@@ -89,4 +90,6 @@ def _find_gaps(run: Path, status: Status, rounds: list[int]) -> Iterator[str]:
         yield f"{run / METRICS}: ends at round {done}, but round {last} was reached"
         return
     expected = {0, *range(0, last + 1, every), last}
-    yield from (f"{checkpoint_path(run, round)}: missing" for round in sorted(expected - set(rounds)))
+    yield from (
+        f"{checkpoint_path(run, round)}: missing" for round in sorted(expected - set(rounds) - set(removed_rounds(run)))
+    )

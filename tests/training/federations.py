@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,13 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from landscape.rng import numpy_generator
-from training import config
-from training.data import datasets
-from training.data.partition import Partition
 from training.engine.federation import Federation
-from training.engine.state import State
-from training.executors.base import Executor
-from training.executors.serial import Serial
 from training.methods import catalog
 from training.methods.method import Method
 from training.rules.context import ClientContext, RoundReport
@@ -25,33 +19,14 @@ from training.rules.perturbations import Perturbation
 from training.rules.servers import Server
 from training.rules.vectors import Vectors, unit
 from training.settings import settings
-from training.storage.metrics import Record
+from training.testing import CLASSES, HIDDEN, SIZES, close, play
+from training.testing import make_federation as federation
 
-SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
+__all__ = ["CLASSES", "HIDDEN", "SIZES", "close", "federation", "play"]  # of training.testing, for all tests
 NAMES = sorted(catalog.ALGORITHMS)
 COMPOSED = [f"{name}+{perturbation}" for name in NAMES for perturbation in ("sam", "asam")]
 COMPOSED += [f"{name}+previous_sam" for name in ("fedavg", "scaffold", "fedspeed", "naivefedgloss", "moon")]
-PIXELS, HIDDEN, CLASSES = 4, 5, 3
-
-
-def federation(name: str = "fedavg", sizes: Sequence[int] = SIZES, **tables: Any) -> Federation:
-    """A federation whose client k holds sizes[k] examples; keyword arguments are tables (or keys) of a recipe."""
-    content: dict[str, Any] = {
-        "seed": 3,
-        "dtype": "float64",
-        "data": {"name": "synthetic", "examples": sum(sizes), "test_examples": 23, "classes": CLASSES},
-        "partition": {"name": "iid", "clients": len(sizes)},
-        "model": tables.pop("model", {"name": "mlp", "hidden": [HIDDEN]}),
-        "algorithm": {"name": name},
-        "local": {"lr": 0.2, "batch_size": 4, "epochs": 2},
-        "rounds": {"count": 10, "participants": min(3, len(sizes))},
-    }
-    content["data"]["shape"] = [1, 2, 2]
-    for key, table in tables.items():
-        content[key] = {**content.get(key, {}), **table} if isinstance(table, dict) else table
-    recipe = config.validate(content)
-    labels = datasets.load("synthetic", **recipe.data.settings).train_labels.numpy()
-    return Federation(recipe, by_hand(sizes, labels))
+PIXELS = 4
 
 
 def setup(name: str, algorithm: dict[str, Any] | None = None, **tables: Any) -> Federation:
@@ -59,30 +34,12 @@ def setup(name: str, algorithm: dict[str, Any] | None = None, **tables: Any) -> 
     return federation(name, algorithm=algorithm or {}, **tables)
 
 
-def by_hand(sizes: Sequence[int], labels: np.ndarray) -> Partition:
-    order = np.random.default_rng(0).permutation(sum(sizes)).astype(np.int64)
-    parts = np.split(order, np.cumsum(sizes)[:-1])
-    return Partition("by hand", {}, 0, tuple(np.sort(part) for part in parts), labels)
-
-
-def play(
-    federation: Federation, rounds: int, executor: Executor | None = None, state: State | None = None
-) -> list[tuple[State, Record, dict[int, Tensor]]]:
-    """Some rounds from the beginning, or from a state: each round's state, metrics and local models."""
-    state, executor = state or federation.begin(), executor or Serial(federation.trainer)
-    played = []
-    for _ in range(rounds):
-        played.append(federation.advance(state, executor))
-        state = played[-1][0]
-    return played
-
-
 def examples(federation: Federation, chosen: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
     """Training examples as the model sees them without augmentation, all of them by default."""
     data = federation.dataset
-    images = data.train_images.double() / 255
+    images = data.train_inputs.double() / 255
     inputs = ((images - data.mean[0]) / data.std[0]).flatten(1)
-    return (inputs, data.train_labels) if chosen is None else (inputs[chosen], data.train_labels[chosen])
+    return (inputs, data.train_targets) if chosen is None else (inputs[chosen], data.train_targets[chosen])
 
 
 def batches(federation: Federation, client: int, round: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -130,11 +87,6 @@ def named_weight(d: int) -> Tensor:
     """True on the two weight matrices of the perceptron, False on its biases."""
     places = torch.arange(d)
     return (places < PIXELS * HIDDEN) | ((places >= PIXELS * HIDDEN + HIDDEN) & (places < d - CLASSES))
-
-
-def close(left: Tensor, right: Tensor, tolerance: float = 1e-12) -> bool:
-    """Equal up to rounding, relative to the longer of the two."""
-    return float((left - right).norm()) <= tolerance * max(float(left.norm()), float(right.norm()))
 
 
 def normed(classes: int, channels: int, size: int) -> nn.Module:

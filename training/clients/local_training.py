@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from landscape.rng import key, numpy_generator
+from landscape.runtime.dropout import draw_dropout
 from landscape.runtime.replica import Replica
 from training.clients.trainer import LocalTrainer, put_at_rest
 from training.config import Recipe
@@ -19,7 +20,7 @@ from training.methods.method import Method
 from training.recording import Recorder
 from training.rules.base import GradientFunction, LossTerm, ModelOutput
 from training.rules.context import ClientContext
-from training.rules.vectors import Part, Vectors, list_inside, norm
+from training.rules.vectors import Part, Vectors, list_inside, move, norm
 
 OWN_STATISTICS = "own_statistics"  # the name of a client's running statistics among its vectors, where it keeps them
 
@@ -63,6 +64,16 @@ class ClientResult:
     gradients: int  # gradient evaluations
     recorded: dict[str, list[float]] = field(default_factory=dict)  # quantity -> values by step; see `recording`
 
+    def to(self, device: torch.device) -> ClientResult:
+        """The same result with its vectors on a device."""
+        return replace(
+            self,
+            w=self.w.to(device),
+            statistics=self.statistics.to(device),
+            state=move(self.state, device),
+            uploads=move(self.uploads, device),
+        )
+
 
 class StepGradient:
     """The gradients of one local step of one client (a `GradientFunction`).
@@ -103,7 +114,7 @@ class StepGradient:
                 loss, plain = trainer.method.local_loss(network, self.inputs, self.targets, self.context, chosen)
             else:
                 output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
-                plain = trainer.dataset.task.loss(output.outputs, targets)
+                plain = trainer.loss(output.heads, targets)
                 loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
         wanted = list_inside(trainer.layout, part)
         inside = [leaf for leaf, chosen in zip(trainer.replica.leaves, wanted, strict=True) if chosen]
@@ -218,9 +229,7 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
             yield gradient_at
             evaluations += gradient_at.evaluations
 
-    with torch.random.fork_rng(devices=[]):
-        # dropout, where a model has it, draws from the global generator
-        torch.default_generator.manual_seed(key(trainer.recipe.seed, "dropout", context.round, client))
+    with draw_dropout(key(trainer.recipe.seed, "dropout", context.round, client), trainer.device):
         w = trainer.method.correction.choose_start(context, samples)
         for step, chosen in enumerate(trainer.draw_batches(client, context.round)):
             gradient_at = StepGradient(trainer, context, *trainer.load_batch(chosen, client, context.round, step))

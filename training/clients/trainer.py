@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from landscape.layout import Layout, running_statistics
 from landscape.rng import numpy_generator, torch_generator
+from landscape.runtime.device import CPU, require_dtype
 from landscape.runtime.replica import Replica
 from training.config import Recipe
-from training.data.augment import augment, mixup
-from training.data.datasets import Dataset, normalise
-from training.data.dealing import Ints
+from training.data.augment import augment, check_augment, mixup
+from training.data.dataset import Dataset, normalise, place
+from training.data.dealing import ClientIndices, Ints
 from training.methods.method import Method
 from training.rules.base import ModelOutput
-
-
-@dataclass(frozen=True, eq=False)
-class ClientIndices:
-    """The training examples of every client as one array with bounds: a million clients cost no more than their data.
-
-    >>> indices = ClientIndices.of([np.array([0, 2]), np.array([1])])
-    >>> len(indices), indices[1].tolist()
-    (2, [1])
-    """
-
-    flat: Ints
-    bounds: Ints  # (clients + 1,)
-
-    @classmethod
-    def of(cls, indices: Sequence[Ints]) -> ClientIndices:
-        """Store the example indices of each client."""
-        sizes = np.fromiter((len(own) for own in indices), dtype=np.int64, count=len(indices))
-        return cls(np.concatenate(indices), np.concatenate([[0], np.cumsum(sizes)]))
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    def __getitem__(self, client: int) -> Ints:
-        return self.flat[self.bounds[client] : self.bounds[client + 1]]
+from training.tasks.task import TrainingLoss
 
 
 @dataclass
@@ -52,6 +29,7 @@ class LocalTrainer:
     """All that local training needs and that never changes in a run; each worker process builds its own.
 
     model: its weights are not touched; the trainer computes on a replica.
+    device: where everything is computed. Vectors that come from and go to the server are on the CPU.
     """
 
     recipe: Recipe
@@ -59,18 +37,34 @@ class LocalTrainer:
     client_indices: ClientIndices  # training examples of every client
     method: Method
     model: nn.Module
+    device: torch.device = CPU
     layout: Layout = field(init=False)
     replica: Replica = field(init=False)
 
     def __post_init__(self) -> None:
+        check_augment(self.recipe.augment, self.dataset.task)
         self.dtype = torch.float32 if self.recipe.dtype == "float32" else torch.float64
         self.layout = Layout.of(self.model)
-        self.replica = Replica(self.model.train(), self.layout, self.dtype, torch.device("cpu"))
-        self._statistics = list(running_statistics(self.replica.module).values())
+        require_dtype(self.device, self.dtype)
+        self.replica = Replica(self.model.train(), self.layout, self.dtype, self.device)
+        statistics = running_statistics(self.replica.module)
+        self._statistics = list(statistics.values())
+        self.own_statistics = self._find_own(statistics)
         self.batch_size = self.recipe.local.batch_size * self.method.perturbation.batches
         self.classifier = self.replica.module.get_submodule(self.layout.entries[-1].layer)
         convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
         self.format = torch.channels_last if convolves else torch.contiguous_format
+
+    def _find_own(self, statistics: Mapping[str, Tensor]) -> Tensor:
+        """(b,) whether each running statistic stays with its client: all where the recipe says so, or as the method."""
+        everything, keeps = self.recipe.rounds.statistics == "own", self.method.correction.keeps_statistic
+        parts = [torch.full((one.numel(),), everything or keeps(name)) for name, one in statistics.items()]
+        return torch.cat([torch.empty(0, dtype=torch.bool), *parts]).to(self.device)
+
+    @cached_property
+    def placed(self) -> Dataset:
+        """The data set with its tensors on the device, moved there once."""
+        return place(self.dataset, self.device)
 
     def count_steps(self, client: int) -> int:
         """Count the local steps K of a client in one round."""
@@ -90,25 +84,36 @@ class LocalTrainer:
             epoch += 1
 
     def load_batch(self, chosen: Ints, client: int, round: int, step: int) -> tuple[Tensor, Tensor]:
-        """Load augmented, normalised images and their labels.
+        """Load augmented, normalised inputs and their targets.
 
         chosen: indices of the examples.
-        client, round, step: the key of the augmentation, so that both gradients of SAM use the same images.
+        client, round, step: the key of the augmentation, so that both gradients of SAM use the same inputs.
         """
-        positions = torch.from_numpy(chosen)
         generator = torch_generator(self.recipe.seed, "augment", round, client, step)
-        images = augment(
-            self.dataset.train_images[positions], generator, self.recipe.augment, dataset=self.dataset, dtype=self.dtype
+        inputs, targets = self._read(chosen)
+        inputs, targets = augment(
+            inputs, targets, generator, self.recipe.augment, dataset=self.dataset, dtype=self.dtype
         )
-        labels = self.dataset.train_labels[positions]
-        images, labels = mixup(images, labels, generator, self.recipe.augment, classes=self.dataset.classes)
-        return images.contiguous(memory_format=self.format), labels
+        inputs, targets = mixup(inputs, targets, generator, self.recipe.augment, classes=self.dataset.classes)
+        return self._arrange(inputs), targets
 
     def read_examples(self, client: int) -> tuple[Tensor, Tensor]:
-        """Read normalised images and labels of a client's training examples, not augmented."""
-        chosen = torch.from_numpy(self.client_indices[client])
-        images = normalise(self.dataset.train_images[chosen], self.dataset, self.dtype)
-        return images.contiguous(memory_format=self.format), self.dataset.train_labels[chosen]
+        """Read normalised inputs and targets of a client's training examples, not augmented."""
+        inputs, targets = self._read(self.client_indices[client])
+        return self._arrange(normalise(inputs, self.dataset, self.dtype)), targets
+
+    def _read(self, chosen: Ints) -> tuple[Tensor, Tensor]:
+        inputs, targets = self.placed.read("train", torch.from_numpy(chosen))
+        return inputs.to(self.device), targets.to(self.device)
+
+    def _arrange(self, inputs: Tensor) -> Tensor:
+        """Lay images out in memory as convolutions want them."""
+        return inputs.contiguous(memory_format=self.format) if inputs.ndim == 4 else inputs
+
+    @property
+    def loss(self) -> TrainingLoss:
+        """What local training minimises, of the outputs of all heads of the network."""
+        return self.dataset.task.make_training_loss(self.recipe.local.hard_pixels)
 
     def read_statistics(self) -> Tensor:
         """Read the running statistics of the norm layers as one vector (b,), empty if there are none."""
@@ -127,21 +132,23 @@ class LocalTrainer:
             if layer.num_batches_tracked is not None:
                 layer.num_batches_tracked.zero_()
 
-    def compute_output(self, network: Callable[[Tensor], Tensor], inputs: Tensor, features: bool) -> ModelOutput:
+    def compute_output(
+        self, network: Callable[[Tensor], Tensor | tuple[Tensor, ...]], inputs: Tensor, features: bool
+    ) -> ModelOutput:
         """Compute the output of a network on a batch.
 
         network: the replica's module, or a function that calls it.
         features: whether to keep what enters the classifier.
         """
         if not features:
-            return ModelOutput(network(inputs), None)
+            return ModelOutput.of(network(inputs))
         caught: list[Tensor] = []
         hook = self.classifier.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
         try:
             outputs = network(inputs)
         finally:
             hook.remove()
-        return ModelOutput(outputs, caught[-1].flatten(1))
+        return ModelOutput.of(outputs, caught[-1].flatten(1))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -33,6 +33,15 @@ ALGORITHM_NOTES = (
     'Another perturbation goes with any of them: name = "feddyn+sam", "scaffold+asam". So does averaging: [swa].',
 )
 NEUTRAL = ("NoPerturbation", "Plain")  # rules that leave the gradient as it is
+USUAL = {  # facts of data for models that do not say what they were designed for
+    "classes": 10,
+    "channels": 3,
+    "size": 32,
+    "image_height": 32,
+    "image_width": 32,
+    "vocabulary": 30_000,
+    "length": 128,
+}
 BEGIN, END = (
     "<!-- algorithms: written by python -m training.console.listings README.md -->",
     "<!-- end of algorithms -->",
@@ -72,7 +81,7 @@ def make_algorithm_rows() -> list[tuple[str, ...]]:
             show_settings(catalog.read_settings(method)),
             method.paper,
         )
-        for name, method in catalog.ALGORITHMS.items()
+        for name, method in catalog.METHODS.entries().items()
     ]
 
 
@@ -96,9 +105,10 @@ def update_algorithms(text: str) -> str:
 def list_datasets() -> RenderableType:
     """Make the table of data sets: where they come from, what they are, and their settings."""
     table = make_table("name", "comes from", "setting", "allowed", "what it is")
-    for name, function in datasets.DATASETS.items():
+    for name, function in datasets.SOURCES.entries().items():
         parameters = inspect.signature(function).parameters
-        source = "--data-root or --download" if "root" in parameters else "the package itself"
+        source = "--data-root or --download" if "download" in parameters else "--data-root"
+        source = source if "root" in parameters else "the package itself"
         table.add_row(name, source, "", "", find_summary(function))
         for row in make_setting_rows(settings_of(function, exclude=("root", "download"))):
             table.add_row("", "", *row)
@@ -113,7 +123,7 @@ def list_datasets() -> RenderableType:
 def list_partitions() -> RenderableType:
     """Make the table of partitions: what they do, and their settings."""
     table = make_table("name", "setting", "allowed", "what it does")
-    for name, function in partition.PARTITIONS.items():
+    for name, function in partition.SCHEMES.entries().items():
         table.add_row(name, "", "", find_summary(function))
         for row in make_setting_rows(partition.settings_class(name)):
             table.add_row("", *row)
@@ -133,23 +143,39 @@ def make_setting_rows(kind: type[Settings]) -> Iterator[tuple[str, str, str]]:
 
 
 def list_models() -> RenderableType:
-    """Make the table of models, with their numbers of parameters for the images they were designed for."""
-    table = make_table("name", "images", "parameters", "settings", "what it is")
+    """Make the table of models, with their numbers of parameters for the data they were designed for."""
+    table = make_table("name", "inputs", "parameters", "settings", "what it is")
     table.columns[2].justify = "right"
-    for name, function in networks.MODELS.items():
+    for name, function in networks.NETWORKS.entries().items():
         parameters = inspect.signature(function).parameters
-        channels, size = (int(parameters[key].default) for key in ("channels", "size"))
+        asked = {fact: parameters[fact].default for fact in networks.list_facts(function)}
+        facts = {fact: USUAL[fact] if given is inspect.Parameter.empty else given for fact, given in asked.items()}
         with torch.device("meta"):  # shapes without numbers: nothing is initialised
-            model = networks.build(name, classes=10, channels=channels, size=size, seed=0)
+            model = networks.build(name, **facts, seed=0)
         count = sum(parameter.numel() for parameter in model.parameters())
-        known = describe_arguments(function, without=("classes", "channels", "size"))
-        table.add_row(name, f"{channels}x{size}x{size}", f"{count:,}", known, find_summary(function))
+        known = describe_arguments(function, without=facts)
+        table.add_row(name, describe_inputs(facts), f"{count:,}", known, find_summary(function))
     return add_notes(
         table,
-        "parameters: for 10 classes and these images; other sizes and classes follow the data.",
-        'Your own: name = "module:function", found in the current folder; it is called with classes, channels and size '
-        "and returns a torch.nn.Module.",
+        "parameters: for these inputs and 10 classes, 62 for femnist_cnn and 80 for char_lstm; others follow the data.",
+        "All of them take weights = FILE, a start of safetensors or torch.save: what fits by name and shape is loaded.",
+        'Your own: name = "module:function", found in the current folder; it is called with those of '
+        f"{', '.join(networks.FACTS)} that it takes and returns a torch.nn.Module.",
     )
+
+
+def describe_inputs(facts: Mapping[str, int]) -> str:
+    """Describe the inputs of a model.
+
+    >>> describe_inputs({"classes": 10, "channels": 3, "size": 32}), describe_inputs({"classes": 2, "vocabulary": 80})
+    ('3x32x32', 'tokens of 80')
+    """
+    if "vocabulary" in facts:
+        length = f"{facts['length']} " if "length" in facts else ""
+        return f"{length}tokens of {facts['vocabulary']:,}"
+    sides = [facts[fact] for fact in ("channels", "image_height", "image_width") if fact in facts]
+    sides += [facts["size"]] * 2 if "size" in facts else []
+    return "x".join(map(str, sides)) or "-"
 
 
 def list_recipes() -> RenderableType:

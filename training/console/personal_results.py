@@ -29,19 +29,22 @@ def evaluate_runs(
     model: str = "server",
     sample: int | None = None,
     data_root: Path | None = None,
-) -> None:
-    """Personalise runs with some strategies, test every client, and print one table of results.
+    device: str | None = None,
+) -> list[tuple[Path, PersonalResult]]:
+    """Personalise runs with some strategies, test every client, and print one table of results; returns them too.
 
     runs: run directories, folders of them, or patterns. strategies: names of STRATEGIES.
     given: options as "key=value", for every strategy that has them.
     round: after which round; by default the newest saved. model: server, mean or swa.
     console: where the table is printed. sample: test only so many clients, drawn by the run's seed.
-    data_root: folder of the data, if not the one used in training.
+    data_root: folder of the data, if not the one used in training. device: auto, cpu, cuda, cuda:1 or mps.
     """
     chosen, notes = parse_options(strategies, given), dict[str, None]()
     table = make_table("run", "strategy", "mean ± std", "worst tenth", "mean before", "clients", "round", "options")
     for column in table.columns[2:7]:
         column.justify, column.no_wrap = "right", True
+
+    results: list[tuple[Path, PersonalResult]] = []
 
     def tell(text: str) -> None:
         print_line(console, text)
@@ -50,14 +53,18 @@ def evaluate_runs(
         for run in find_runs(runs):
             with lock.hold(run, "personal"):
                 remove_temporary_files(run / PERSONAL)
-                subject = open_subject(run, round=round, model=model, data_root=data_root, on_message=tell)
+                subject = open_subject(
+                    run, round=round, model=model, data_root=data_root, device=device, on_message=tell
+                )
                 for strategy in strategies:
                     move = bar(f"{run.name} {strategy}") if console.is_terminal else lambda done, total: None
                     options = chosen[strategy]
                     found = evaluate(subject, strategy, options, sample=sample, on_progress=move, on_message=tell)
+                    results.append((run, found))
                     table.add_row(escape(printable(run)), *_make_cells(found))
                     notes.update(dict.fromkeys(_make_notes(subject, found)))
     console.print(add_notes(table, *notes) if notes else table)
+    return results
 
 
 def _make_notes(subject: Subject, found: PersonalResult) -> Iterator[str]:

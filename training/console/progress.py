@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from landscape.progress import without_bars
 from landscape.results import Progress as Report
 
 
@@ -41,5 +42,5 @@ def bars(console: Console) -> Iterator[Bars]:
         yield Bars(console, None)
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as live:
+    with without_bars(), Progress(*columns, console=console) as live:  # what is called inside has no bars of its own
         yield Bars(console, live)

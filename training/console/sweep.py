@@ -1,8 +1,10 @@
-"""Train the runs of a recipe one after the other, with progress and results on the terminal."""
+"""Train the runs of a recipe, with progress and results on the terminal."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -10,14 +12,19 @@ from rich.console import Console
 from rich.markup import escape
 
 from landscape.errors import choose, whole
+from landscape.runtime.termination import Terminated
 from training import config
 from training.config import Recipe
+from training.console.jobs import Job, run_jobs
 from training.console.progress import Bars, bars
 from training.console.summaries import Score, find_scores, find_standing
 from training.console.tables import make_table, print_line, show_settings
 from training.engine.opening import find_run
 from training.engine.run import RoundCallback, train
 from training.executors.choice import BACKENDS
+from training.executors.pools import BACKENDS as PLACED
+from training.executors.pools import Placement
+from training.executors.ray_pool import Cluster
 from training.storage import checkpoint, metrics, toml
 from training.storage.metrics import Record
 from training.storage.run_directory import CONFIG, checkpoint_rounds, read_provenance
@@ -31,32 +38,118 @@ def train_all(
     backend: str = "auto",
     workers: int | None = None,
     asked: Sequence[str] = (),
+    cluster: Cluster | None = None,
+    shard: str = "",
 ) -> list[Path]:
     """Train every recipe in its own directory under `out`; partial runs are resumed, finished ones skipped.
 
     recipes: what to train; duplicates are trained once. out: folder of the runs. console: where progress is printed.
     backend: an executor, or "auto". workers: processes; by default one per core.
     asked: dotted keys of settings to include in the names of new runs, besides those in which the runs differ.
+    cluster: of the backend ray. shard: "i/n" trains only the i-th of n parts, counted from zero.
 
     Returns the run directories. A run that diverges is marked so in its directory, and the next one begins.
     """
     choose("backend", backend, BACKENDS)
     if workers is not None:
         whole("workers", workers)
+    first, stride = parse_shard(shard)
     unique = list({recipe.digest: recipe for recipe in recipes}.values())
-    differing = find_differing_keys(unique)
-    differences = describe_differences(unique)
-    paths = []
-    for number, (recipe, difference) in enumerate(zip(unique, differences, strict=True), start=1):
-        name = recipe.name([*differing[number - 1], *asked])
-        if len(unique) > 1:
-            print_line(console, f"run {number} of {len(unique)}, {difference}: {find_run(out, recipe, name)}")
-        paths.append(_train_one(recipe, out, name, console, backend, workers, alone=len(unique) == 1))
+    names = [recipe.name([*keys, *asked]) for recipe, keys in zip(unique, find_differing_keys(unique), strict=True)]
+    differences = describe_differences(unique)[first::stride]  # among all runs: they have the same names in any shard
+    unique, names = unique[first::stride], names[first::stride]
+    if not unique:
+        print_line(console, f"shard {shard}: the sweep has fewer runs than shards, and none for this one")
+        return []
+    how = _How(out, console, backend, workers, cluster or Cluster())
+    train_runs = _train_side_by_side if _is_wide(unique, how) else _train_in_turn
+    paths = train_runs(unique, names, differences, how)
     if len(unique) == 1:
         _print_result(paths[0], unique[0], console)
     else:
         _print_results(paths, unique, differences, console)
     return paths
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parse which part of a sweep to train.
+
+    text: "i/n" with 0 <= i < n, as Slurm counts the tasks of an array; empty: everything.
+    Returns the first run, and the stride to the next.
+
+    >>> parse_shard("1/4")
+    (1, 4)
+    """
+    place, slash, count = text.partition("/")
+    if not text:
+        return 0, 1
+    if not (slash and place.isdecimal() and count.isdecimal() and int(place) < int(count)):
+        raise ValueError(f"--shard must be I/N with I from 0 to N - 1, such as 0/4 to 3/4; got '{text}'")
+    return int(place), int(count)
+
+
+@dataclass(frozen=True)
+class _How:
+    """The arguments of `train_all` that are the same for every run."""
+
+    out: Path
+    console: Console
+    backend: str
+    workers: int | None
+    cluster: Cluster
+
+
+def _is_wide(recipes: Sequence[Recipe], how: _How) -> bool:
+    """Whether whole runs side by side keep more workers busy than the clients of one run after the other.
+
+    Only the backends processes and ray know both, and agree with each other to the bit.
+    """
+    if how.backend not in PLACED or len(recipes) == 1:
+        return False
+    workers = how.workers or (os.cpu_count() or 1 if how.backend == "processes" else len(recipes))
+    return min(workers, len(recipes)) >= min(workers, *(recipe.rounds.participants for recipe in recipes))
+
+
+def _train_in_turn(
+    recipes: Sequence[Recipe], names: Sequence[str], differences: Sequence[str], how: _How
+) -> list[Path]:
+    """Train one run after the other."""
+    paths = []
+    for number, (recipe, name, difference) in enumerate(zip(recipes, names, differences, strict=True), start=1):
+        if len(recipes) > 1:
+            told = f"run {number} of {len(recipes)}, {difference}: {find_run(how.out, recipe, name)}"
+            print_line(how.console, told)
+        paths.append(_train_one(recipe, name, how, alone=len(recipes) == 1))
+    return paths
+
+
+def _train_side_by_side(
+    recipes: Sequence[Recipe], names: Sequence[str], differences: Sequence[str], how: _How
+) -> list[Path]:
+    """Train several runs at a time, each in one worker."""
+    paths = [find_run(how.out, recipe, name) for recipe, name in zip(recipes, names, strict=True)]
+    left = [place for place, path in enumerate(paths) if not find_end(path, recipes[place])]
+    for place in sorted({*range(len(paths))} - {*left}):
+        print_line(how.console, f"{paths[place]}: {find_end(paths[place], recipes[place])}")
+    where = how.out.absolute()
+    jobs = [Job(paths[place].name, partial(_train_quietly, recipes[place], where, names[place])) for place in left]
+    placement = Placement(how.backend, how.workers, how.cluster)
+    try:
+        for number, (job, said) in enumerate(run_jobs(jobs, placement, how.console, how.out), start=1):
+            state = find_standing(how.out / job.name)["state"]
+            last = f" ({said[-1]})" if said and state != "finished" else ""
+            print_line(how.console, f"run {number} of {len(jobs)}, {job.name}: {state}{last}")
+    except (KeyboardInterrupt, Terminated):
+        print_line(how.console, "stopped. Nothing saved is lost: the same command goes on where each run stopped")
+        raise
+    return paths
+
+
+def _train_quietly(recipe: Recipe, out: Path, name: str) -> list[str]:
+    """Train one run in a worker; returns what was said on the way."""
+    said: list[str] = []
+    train(recipe, out, name=name, backend="serial", on_message=said.append)
+    return said
 
 
 def describe_differences(recipes: Sequence[Recipe]) -> list[str]:
@@ -90,10 +183,9 @@ def _flat(recipe: Recipe) -> dict[str, object]:
     return dict(toml.flatten(content))
 
 
-def _train_one(
-    recipe: Recipe, out: Path, name: str, console: Console, backend: str, workers: int | None, *, alone: bool
-) -> Path:
-    path = find_run(out, recipe, name)
+def _train_one(recipe: Recipe, name: str, how: _How, *, alone: bool) -> Path:
+    console = how.console
+    path = find_run(how.out, recipe, name)
     done = find_end(path, recipe)
     if done:
         print_line(console, done)
@@ -102,8 +194,17 @@ def _train_one(
         with bars(console) as bar:
             watch = _watch(recipe, console, bar)
             tell = partial(print_line, console)
-            return train(recipe, out, name=name, backend=backend, workers=workers, on_round=watch, on_message=tell)
-    except KeyboardInterrupt:
+            return train(
+                recipe,
+                how.out,
+                name=name,
+                backend=how.backend,
+                workers=how.workers,
+                cluster=how.cluster,
+                on_round=watch,
+                on_message=tell,
+            )
+    except (KeyboardInterrupt, Terminated):
         kept = checkpoint_rounds(path)
         start = f"from round {kept[-1]}" if kept else "from the beginning"
         print_line(console, f"stopped. Nothing saved is lost: the same command resumes {start}")
@@ -146,7 +247,7 @@ def find_end(path: Path, recipe: Recipe) -> str:
 def _watch(recipe: Recipe, console: Console, bar: Bars) -> RoundCallback:
     """Make a callback that shows a bar and ten lines on a terminal, and one line per round elsewhere."""
     count = recipe.rounds.count
-    if not console.is_terminal:
+    if not console.is_terminal and not console.is_jupyter:
         return lambda record: print_line(console, describe_round(record, count))
     move, pause = bar(recipe.algorithm.name), -(-count // 10)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -33,6 +34,27 @@ class FittingTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         needed = Measurement.get(console, options.update(max_width=sys.maxsize), self.wide).maximum
         yield self.wide if needed <= options.max_width else self.narrow
+
+
+def to_records(shown: RenderableType) -> list[dict[str, Any]]:
+    """Return what a table shows as values that JSON can hold: one entry for each row, keys from the titles.
+
+    shown: a table, perhaps with notes below. Rows without a first cell describe the one above: they are its "settings".
+    """
+    if isinstance(shown, Group):
+        shown = next(one for one in shown.renderables if isinstance(one, (Table, FittingTable)))
+    table = shown.wide if isinstance(shown, FittingTable) else shown
+    assert isinstance(table, Table)
+    titles = [" ".join(Text.from_markup(str(column.header)).plain.split()) for column in table.columns]
+    found: list[dict[str, Any]] = []
+    for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
+        texts = [Text.from_markup(str(cell)).plain for cell in cells]
+        row = {title: text for title, text in zip(titles, texts, strict=True) if text}
+        if texts[0] or not found:
+            found.append(row)
+        else:
+            found[-1].setdefault("settings", []).append(row)
+    return found
 
 
 def add_notes(table: RenderableType, *lines: str) -> RenderableType:

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TypeVar
 
-from landscape.errors import choose
-from training import settings
+from training import plugins, settings
 from training.methods.adabest import Extrapolated, Fading
 from training.methods.fedala import AdaptiveStart
 from training.methods.fedcr import EncodingBound, OwnHead
@@ -22,8 +21,18 @@ from training.methods.fedspeed import GradientStep, QuasiGradient
 from training.methods.fedvssam import Direction, MixedDescent, MixedSAM
 from training.methods.fedwmsam import PersonalMomentum, Predicted
 from training.methods.method import Method
-from training.rules.base import Rule
-from training.rules.corrections import BodyOnly, ClientMomentum, ControlVariate, Dual, Lagrangian, Plain, Proximal
+from training.methods.silobn import OwnStatistics
+from training.rules.base import LocalLoss, LossTerm, Rule
+from training.rules.corrections import (
+    BodyOnly,
+    ClientMomentum,
+    ControlVariate,
+    Correction,
+    Dual,
+    Lagrangian,
+    Plain,
+    Proximal,
+)
 from training.rules.loss_terms import Contrast, NotTrue
 from training.rules.perturbations import (
     ASAM,
@@ -34,7 +43,7 @@ from training.rules.perturbations import (
     Perturbation,
     PreviousSAM,
 )
-from training.rules.servers import Adagrad, Adam, LookAhead, Mean, Momentum, Normalised, SubtractDual
+from training.rules.servers import Adagrad, Adam, LookAhead, Mean, Momentum, Normalised, Server, SubtractDual
 
 NONE, PLAIN = NoPerturbation(), Plain()
 
@@ -85,6 +94,7 @@ ALGORITHMS: dict[str, Method] = {
         Method("fedsol-nova", ProximalSAM(rho=2.0), PLAIN, Normalised(), "Lee et al. 2024"),
         # made to be personalised afterwards
         Method("fedbabu", NONE, BodyOnly(), Mean(), "Oh et al. 2022"),
+        Method("silobn", NONE, OwnStatistics(), Mean(), "Andreux et al. 2020"),
         Method("fedala", NONE, AdaptiveStart(), Mean(), "Zhang et al. 2023a"),
         Method("fedcr", NONE, OwnHead(), Mean(), "Zhang et al. 2023b", local_loss=EncodingBound()),
         Method("perfedavg", MetaStep(adapt=0.01), PLAIN, Mean(), "Fallah et al. 2020"),
@@ -95,23 +105,70 @@ ALGORITHMS: dict[str, Method] = {
 # what may stand after a plus: "feddyn+sam"
 COMPOSABLE: dict[str, type[Perturbation]] = {**PERTURBATIONS, "fsa": LayerRadii}
 
+SLOTS: dict[str, type[Rule]] = {  # of a method -> the rules that fill it
+    "perturbation": Perturbation,
+    "correction": Correction,
+    "server": Server,
+    "loss_term": LossTerm,
+    "local_loss": LocalLoss,
+}
+
 Value = bool | int | float | str  # of a setting
 AnyRule = TypeVar("AnyRule", bound=Rule)
+
+
+def accept_method(name: str, found: object) -> Method:
+    """Make a method of what a user's module holds: a `Method`, a function that returns one, or one rule.
+
+    name: its 'module:name', for messages. A rule alone stands for FedAvg with that rule.
+    """
+    made = found() if callable(found) and not isinstance(found, Rule) else found
+    if isinstance(made, Rule):
+        slot = next((slot for slot, kind in SLOTS.items() if isinstance(made, kind)), None)
+        if slot is not None:
+            plain = dataclasses.replace(ALGORITHMS["fedavg"], name=name.partition(":")[2], paper="")
+            return dataclasses.replace(plain, **{slot: made})  # type: ignore[arg-type]
+    if not isinstance(made, Method):
+        raise ValueError(
+            f"algorithm '{name}' must be a Method, a function that returns one, or a rule; got {type(made).__name__}"
+        )
+    return made
+
+
+def accept_perturbation(name: str, found: object) -> type[Perturbation]:
+    """Return a user's own perturbation, for the place after a plus.
+
+    name: its 'module:name', for messages.
+    """
+    if not (isinstance(found, type) and issubclass(found, Perturbation)):
+        raise ValueError(f"perturbation '{name}' must be a class derived from Perturbation, got {found!r}")
+    return found
+
+
+METHODS = plugins.ExtensionPoint("algorithm", ALGORITHMS, accept_method)
+RULES = plugins.ExtensionPoint("perturbation", COMPOSABLE, accept_perturbation)
+
+
+def resolve(name: str) -> str:
+    """Return a method's name with registered names written as 'module:name'; "feddyn+mine" has two parts."""
+    base, plus, other = name.partition("+")
+    return METHODS.resolve(base) + plus + (RULES.resolve(other) if plus else "")
 
 
 def find_method(name: str, given: Mapping[str, object] | None = None) -> Method:
     """Find a method by name and change some of its settings.
 
-    name: one of ALGORITHMS; "feddyn+sam" or "scaffold+asam" replace its perturbation by one of COMPOSABLE.
+    name: one of ALGORITHMS, or 'module:name' (see `accept_method`); "feddyn+sam" or "scaffold+asam" replace its
+        perturbation by one of COMPOSABLE, or by a user's own.
     given: values by the names of the settings; the others keep the defaults of the method.
 
     >>> find_method("fedsam", {"rho": 0.1}).perturbation
     SAM(rho=0.1, warmup=0, rho_start=0.001)
     """
     base, plus, other = name.partition("+")
-    chosen = ALGORITHMS[choose("algorithm", base, ALGORITHMS)]
+    chosen = METHODS.find(base)
     if plus:
-        rule = COMPOSABLE[choose(f"perturbation after '{base}+'", other, COMPOSABLE)]()
+        rule = RULES.find(other)()
         chosen = dataclasses.replace(chosen, name=name, perturbation=rule)
     if not given:
         return chosen

@@ -105,7 +105,7 @@ class EncodingBound(LocalLoss):
         shape = (self.samples, len(targets), self.dim)
         noise = normal(shape, context.seed, "fedcr", context.round, context.clients[0], context.step)
         return self.compute(
-            network, inputs[chosen], targets[chosen], read_priors(context.message), noise[:, chosen].to(inputs.dtype)
+            network, inputs[chosen], targets[chosen], read_priors(context.message), noise[:, chosen].to(inputs)
         )
 
     def compute(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from landscape.layout import Entry, Layout
 from landscape.rng import numpy_generator
-from training.rules.context import ClientContext
+from training.rules.context import ClientContext, RoundReport
 from training.rules.perturbations import Perturbation
 from training.rules.vectors import Vectors, norm
 from training.settings import NonNegative, Whole, settings
@@ -43,12 +43,15 @@ class LayerRadii(Perturbation):
     def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"chosen": start.new_zeros(len(layout.entries))}
 
+    def euclidean_radius(self, when: ClientContext | RoundReport) -> float | None:
+        return self.rho
+
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == self.rho_larger == 0:
             return None
         assert gradient is not None
         radii = self.rho + (self.rho_larger - self.rho) * context.state["chosen"]
-        lengths = torch.tensor([entry.stop - entry.start for entry in context.layout.entries])
+        lengths = torch.tensor([entry.stop - entry.start for entry in context.layout.entries], device=w.device)
         length = norm(gradient)
         return torch.repeat_interleave(radii, lengths, dim=-1) * gradient / torch.where(length > 0, length, 1.0)
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from landscape.layout import Layout
-from training.rules.context import ClientContext
+from training.rules.context import ClientContext, RoundReport
 from training.rules.perturbations import Perturbation
 from training.rules.vectors import Vectors, unit
 from training.settings import NonNegative, settings
@@ -26,6 +26,9 @@ class OldGlobal(Perturbation):
 
     def init_client(self, layout: Layout, start: Tensor) -> Vectors:
         return {"last_sent": start}
+
+    def euclidean_radius(self, when: ClientContext | RoundReport) -> float | None:
+        return self.rho
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         return self.rho * unit(context.state["last_sent"] - context.start) if self.rho else None

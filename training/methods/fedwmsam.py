@@ -28,6 +28,9 @@ class Predicted(Perturbation):
     rho: NonNegative = Field(default=0.01, description="radius of the perturbation")
     sign: Literal[1, -1] = Field(default=1, description="-1 climbs the other way, as the published optimiser does")
 
+    def euclidean_radius(self, when: ClientContext | RoundReport) -> float | None:
+        return self.rho
+
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:
             return None

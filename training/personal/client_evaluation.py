@@ -14,10 +14,12 @@ from torch import Tensor
 from landscape.errors import choose, whole
 from landscape.layout import Layout
 from landscape.rng import key, numpy_generator
+from landscape.runtime.dropout import draw_dropout
 from training import config
 from training.clients.local_training import DivergenceError, StepGradient, local_step
 from training.clients.trainer import LocalTrainer, put_at_rest
-from training.data import datasets, partition
+from training.data import partition
+from training.data.dataset import normalise
 from training.data.dealing import Ints
 from training.engine import client_tests
 from training.engine.federation import Federation
@@ -84,6 +86,7 @@ def open_subject(
     round: int | None = None,
     model: str = "server",
     data_root: Path | None = None,
+    device: str | None = None,
     on_message: Callable[[str], object] = print,
 ) -> Subject:
     """Open a run after one of its rounds.
@@ -92,6 +95,7 @@ def open_subject(
     round: by default the newest that has an intact checkpoint.
     model: server, mean or swa.
     data_root: the folder of the data; by default the one that the recipe names.
+    device: where clients are trained and tested: auto, cpu, cuda, cuda:1 or mps.
     on_message: called with a sentence for each damaged checkpoint.
     """
     choose("model", model, MODELS)
@@ -99,7 +103,7 @@ def open_subject(
     loaded = load_round(run, round) if round is not None else _load_newest(run, on_message)
     if data_root is not None:
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": str(data_root)})})
-    federation = Federation(recipe, partition.load(run / "partition.npz"))
+    federation = Federation(recipe, partition.load(run / "partition.npz"), device, begins=False)
     digest = federation.dataset.digest
     if run_directory.read_provenance(run).get("data_digest", digest) != digest:
         raise ValueError(f"{run} was trained on other data than these; name the folder of its own with --data-root")
@@ -152,16 +156,19 @@ def sample_clients(federation: Federation, sample: int | None) -> list[int]:
 
 
 def draw_test_examples(federation: Federation, client: int, *, draw: int = 1000) -> Ints:
-    """Draw the indices of a client's own test examples: into the training images of pooled data, else the test images.
+    """Draw the numbers of a client's own test examples: training examples of pooled data, else test examples.
 
     federation: whose data.
     client: its number.
     draw: size of the test set where the client has no test examples of its own.
 
-    Pooled data: the client's own split. Else by class shares: see `training.engine.client_tests`.
+    Pooled data: the client's own split. Users with test examples of their own: these. Else by class shares: see
+    `training.engine.client_tests`.
     """
     if federation.tests is not None:
         return federation.tests[client]
+    if federation.users_tests is not None:
+        return federation.users_tests[client]
     own, seed = federation.client_indices[client], federation.recipe.seed
     return client_tests.draw_by_class_shares(federation.dataset, own, client=client, seed=seed, draw=draw)
 
@@ -176,16 +183,14 @@ def find_largest_draw(federation: Federation, clients: Sequence[int]) -> int:
 
 
 def read_test_examples(federation: Federation, indices: Ints) -> tuple[Tensor, Tensor]:
-    """Read normalised images and labels of test examples.
+    """Read normalised inputs and targets of test examples.
 
     federation: whose data.
     indices: of the examples, as `draw_test_examples` returns them.
     """
-    dataset, chosen = federation.dataset, torch.from_numpy(indices)
-    images, labels = dataset.test_images, dataset.test_labels
-    if federation.tests is not None:
-        images, labels = dataset.train_images, dataset.train_labels
-    return datasets.normalise(images[chosen], dataset, federation.trainer.dtype), labels[chosen]
+    dataset = federation.dataset
+    inputs, targets = dataset.read("test" if federation.tests is None else "train", torch.from_numpy(indices))
+    return normalise(inputs, dataset, federation.trainer.dtype), targets
 
 
 def make_plain_trainer(
@@ -204,7 +209,9 @@ def make_plain_trainer(
     local = recipe.local.model_copy(update={"epochs": whole("epochs", epochs), "steps": None})
     method = dataclasses.replace(catalog.ALGORITHMS["fedavg"], correction=correction or Plain())
     changed = recipe.model_copy(update={"local": local})
-    return LocalTrainer(changed, federation.dataset, federation.client_indices, method, federation.trainer.model)
+    return LocalTrainer(
+        changed, federation.dataset, federation.client_indices, method, federation.trainer.model, federation.device
+    )
 
 
 def train_client(
@@ -228,6 +235,7 @@ def train_client(
     lr_decay: its factor per epoch.
     Returns the client's weights and running statistics at the end.
     """
+    w = w.to(trainer.device)
     context = ClientContext(
         layout=trainer.layout,
         start=w,
@@ -243,8 +251,7 @@ def train_client(
     velocity: Tensor | None = None
     per_epoch = math.ceil(len(trainer.client_indices[client]) / trainer.batch_size)
     trainer.load_statistics(statistics)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key(trainer.recipe.seed, "dropout", round, client))
+    with draw_dropout(key(trainer.recipe.seed, "dropout", round, client), trainer.device):
         for step, chosen in enumerate(trainer.draw_batches(client, round)):
             context.lr = lr * lr_decay ** (step // per_epoch)
             batch = trainer.load_batch(chosen, client, round, step)
@@ -253,7 +260,7 @@ def train_client(
             )
     if not bool(torch.isfinite(w).all()):
         raise DivergenceError(round + 1, client, context.step, context.lr)
-    return w, trainer.read_statistics()
+    return w.cpu(), trainer.read_statistics().cpu()
 
 
 def run_model(
@@ -264,11 +271,14 @@ def run_model(
     trainer: whose network.
     w: (d,) the weights.
     statistics: (b,) running statistics of norm layers.
-    inputs: (n, ...) normalised images.
+    inputs: (n, ...) as the network sees them.
     features: whether to return what enters the classifier as well.
     """
     with put_at_rest(trainer, w, statistics) as network:
-        inputs = inputs.contiguous(memory_format=trainer.format)
+        inputs = inputs.to(trainer.device)
+        inputs = inputs.contiguous(memory_format=trainer.format) if inputs.ndim == 4 else inputs
         chunks = [trainer.compute_output(network, chunk, features) for chunk in torch.split(inputs, CHUNK)]
     entered = [chunk.features for chunk in chunks if chunk.features is not None]
-    return ModelOutput(torch.cat([chunk.outputs for chunk in chunks]), torch.cat(entered) if features else None)
+    return ModelOutput(
+        torch.cat([chunk.outputs for chunk in chunks]).cpu(), torch.cat(entered).cpu() if features else None
+    )

@@ -93,7 +93,8 @@ def _score_clients(
     for done, client in enumerate(clients, start=1):
         inputs, labels = read_test_examples(federation, draw_test_examples(federation, client, draw=draw))
         outputs = [predict(client, inputs) for predict in (before, after)] if len(labels) else [None]
-        accuracies = [task.count_correct(one, labels) / len(labels) for one in outputs if one is not None]
+        counts = [task.count_correct(one, labels) for one in outputs if one is not None]
+        accuracies = [right / total for right, total in counts if total]
         yield ClientScore(client, len(labels), *accuracies) if len(accuracies) == 2 else None
         on_progress(done, len(clients))
 

@@ -161,6 +161,8 @@ def ask_neighbours(
     does; the paper writes exp(-distance).
     """
     federation, rate = subject.federation, positive("lr", lr or 0.0)
+    if federation.dataset.task.targets != "label":
+        raise ValueError(f"knn needs one label for each example; {federation.dataset.task.name} has label maps")
     trainer = make_plain_trainer(federation, epochs=epochs) if epochs else federation.trainer
 
     def predict(client: int, inputs: Tensor) -> Tensor:
@@ -171,7 +173,9 @@ def ask_neighbours(
         tested, trained = (run_model(trainer, *model, images, features=True) for images in (inputs, own))
         assert tested.features is not None
         assert trained.features is not None
-        near = vote(tested.features, trained.features, labels, k=k, scale=scale, classes=federation.dataset.classes)
+        near = vote(
+            tested.features, trained.features, labels.cpu(), k=k, scale=scale, classes=federation.dataset.classes
+        )
         return lam * near + (1 - lam) * functional.softmax(tested.outputs, dim=1)
 
     return predict

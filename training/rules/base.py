@@ -77,8 +77,21 @@ class Rule:
 class ModelOutput:
     """What a model computes from a batch."""
 
-    outputs: Tensor  # (B, classes) logits
+    outputs: Tensor  # (B, classes) logits, or (B, classes, H, W) where targets are label maps
     features: Tensor | None  # (B, f) what enters the classifier, where a term asks for it
+    auxiliary: tuple[Tensor, ...] = ()  # outputs of the auxiliary heads that a network has in training mode
+
+    @classmethod
+    def of(cls, returned: Tensor | tuple[Tensor, ...], features: Tensor | None = None) -> ModelOutput:
+        """Take what a network returned: the outputs of the main head, or a tuple of them and the auxiliary ones."""
+        if isinstance(returned, Tensor):
+            return cls(returned, features)
+        return cls(returned[0], features, tuple(returned[1:]))
+
+    @property
+    def heads(self) -> tuple[Tensor, ...]:
+        """The outputs of all heads, the main one first."""
+        return (self.outputs, *self.auxiliary)
 
 
 class LossTerm(Rule, ABC):
@@ -96,7 +109,7 @@ class LossTerm(Rule, ABC):
 
         own: the model's output.
         others: the outputs of the reference models on the same batch.
-        targets: labels (B,), or shares (B, classes) where labels are mixed.
+        targets: labels (B,), shares (B, classes) where labels are mixed, or label maps (B, H, W).
         """
 
 

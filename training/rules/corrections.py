@@ -44,6 +44,13 @@ class Correction(Rule, ABC):
         """Find the coordinates that every client keeps to itself: they are neither sent nor averaged."""
         return None
 
+    def keeps_statistic(self, name: str) -> bool:
+        """Tell whether every client keeps this running statistic of a norm layer to itself.
+
+        name: of the statistic in the network, such as "stem.conv.bn.running_mean".
+        """
+        return False
+
 
 @settings
 class Plain(Correction):

@@ -19,6 +19,7 @@ from training.rules.base import LossTerm, ModelOutput
 from training.rules.context import ClientContext
 from training.rules.vectors import Vectors
 from training.settings import NonNegative, Positive, settings
+from training.tasks.segmentation import IGNORED
 
 
 @settings
@@ -45,13 +46,15 @@ class NotTrue(LossTerm):
         return {"sent": context.start}
 
     def __call__(self, own: ModelOutput, others: Mapping[str, ModelOutput], targets: Tensor) -> Tensor:
-        classes = own.outputs.shape[-1]
+        count, classes, *pixels = own.outputs.shape
         # the label's logit at minus infinity would give 0 * inf: leave it out by index instead
-        rest = torch.arange(classes - 1).expand(len(own.outputs), -1)
-        labels = targets if targets.dim() == 1 else targets.argmax(dim=1)  # mixed labels: the heavier one
-        rest = rest + (rest >= labels[:, None]).to(rest.dtype)
+        places = torch.arange(classes - 1, device=targets.device)
+        rest = places.view(1, -1, *(1 for _ in pixels)).expand(count, -1, *pixels)
+        labels = targets.argmax(dim=1) if targets.is_floating_point() else targets  # mixed labels: the heavier one
+        rest = rest + (rest >= labels.unsqueeze(1)).to(rest.dtype)
         ours, theirs = (logits.gather(1, rest) for logits in (own.outputs, others["sent"].outputs))
-        return self.beta * self.tau**2 * divergence(theirs, ours, self.tau)
+        valid = labels != IGNORED if pixels else None
+        return self.beta * self.tau**2 * divergence(theirs, ours, self.tau, valid)
 
 
 @settings
@@ -86,11 +89,20 @@ class Contrast(LossTerm):
         return self.mu * functional.softplus(far - near)
 
 
-def divergence(teacher: Tensor, student: Tensor, tau: float) -> Tensor:
-    """KL(softmax(teacher / tau) || softmax(student / tau)) per example."""
-    target = torch.log_softmax(teacher / tau, dim=-1)
-    found = torch.log_softmax(student / tau, dim=-1)
-    return (target.exp() * (target - found)).sum(dim=-1)
+def divergence(teacher: Tensor, student: Tensor, tau: float, valid: Tensor | None = None) -> Tensor:
+    """KL(softmax(teacher / tau) || softmax(student / tau)) per example (B,); where every pixel has logits, their mean.
+
+    teacher, student: (B, classes) or (B, classes, H, W).
+    tau: temperature of both.
+    valid: (B, H, W) the pixels that count; None: all of them.
+    """
+    target = torch.log_softmax(teacher / tau, dim=1)
+    found = torch.log_softmax(student / tau, dim=1)
+    each = (target.exp() * (target - found)).sum(dim=1)
+    if each.ndim == 1:
+        return each
+    weights = torch.ones_like(each) if valid is None else valid.to(each.dtype)
+    return (each * weights).flatten(1).sum(dim=1) / weights.flatten(1).sum(dim=1).clamp(min=1.0)
 
 
 def _features(output: ModelOutput) -> Tensor:

@@ -28,6 +28,10 @@ class Perturbation(Rule, ABC):
         gradient: the plain gradient at w, if `gradients` asks for it.
         """
 
+    def euclidean_radius(self, when: ClientContext | RoundReport) -> float | None:
+        """||e|| in a round, or for FedFSA of the tensors that it did not choose; None: no Euclidean norm is fixed."""
+        return None
+
     def descend(
         self, w: Tensor, gradient_at: GradientFunction, context: ClientContext, plain: bool
     ) -> tuple[Tensor, Tensor | None]:
@@ -67,6 +71,9 @@ class SAM(Perturbation):
         """The radius of a round, as a client or the server knows it."""
         t = when.round + 1  # both count rounds from 0
         return self.rho if t >= self.warmup else self.rho_start + (self.rho - self.rho_start) * t / self.warmup
+
+    def euclidean_radius(self, when: ClientContext | RoundReport) -> float | None:
+        return self.radius(when)
 
     def __call__(self, w: Tensor, gradient: Tensor | None, context: ClientContext) -> Tensor | None:
         if self.rho == 0:

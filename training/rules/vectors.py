@@ -29,6 +29,11 @@ def unit(vector: Tensor) -> Tensor:
     return torch.where(length > 0, vector / torch.where(length > 0, length, 1.0), 0.0)
 
 
+def move(vectors: Vectors, device: torch.device) -> Vectors:
+    """The same vectors on a device."""
+    return {name: vector.to(device) for name, vector in vectors.items()}
+
+
 def head(layout: Layout) -> slice:
     """The coordinates of the classifier: all tensors of the last layer."""
     first = min(entry.start for entry in layout.entries if entry.layer == layout.entries[-1].layer)

@@ -110,6 +110,16 @@ def forget_clients(run: Path) -> None:
         (path / "clients.safetensors").unlink(missing_ok=True)
 
 
+def discard(run: Path, round: int) -> None:
+    """Remove the checkpoint of a round; a process killed meanwhile leaves no half of it under its name."""
+    target = checkpoint_path(run, round)
+    if target.exists():
+        hidden = temporary_path(target)
+        remove(hidden)
+        os.replace(target, hidden)
+        remove(hidden)
+
+
 def load(path: Path) -> Checkpoint:
     """Read one checkpoint, given its folder, and verify every byte of it."""
     meta = read_meta(path)

@@ -113,6 +113,24 @@ def check(path: Path) -> None:
                 _held[folder].check()
 
 
+_patience = [0.0]  # seconds that `hold` waits for a lock of another process: the innermost `wait_for_leases`
+
+
+@contextmanager
+def wait_for_leases(seconds: float) -> Iterator[None]:
+    """Let `hold` wait for a lock that another process holds, for the duration of a block.
+
+    A process that was lost with its machine cannot be asked whether it is alive: its lock is stale only after a minute.
+
+    seconds: the longest to wait.
+    """
+    _patience.append(seconds)
+    try:
+        yield
+    finally:
+        _patience.pop()
+
+
 @contextmanager
 def hold(directory: Path, purpose: str) -> Iterator[None]:
     """Hold the lock of a directory for the duration of a block; BusyError if another process holds it.
@@ -151,12 +169,16 @@ def _make(directory: Path) -> list[Path]:
 
 def _lock(directory: Path, purpose: str) -> bytes:
     """Acquire the lock of a directory; return the content of the lock file."""
+    end = time.monotonic() + _patience[-1]
     while True:
         try:
             return _acquire(directory, LOCK, purpose)
         except FileNotFoundError:  # another process finished and removed the folder, which was still empty
             directory.mkdir(parents=True, exist_ok=True)
         except BusyError as error:
+            if time.monotonic() < end:
+                time.sleep(min(RENEWED, max(end - time.monotonic(), 0.01)))
+                continue
             raise BusyError(f"{directory} is being written by {error}: wait for it, or choose another --out") from None
 
 

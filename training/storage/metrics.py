@@ -31,6 +31,7 @@ from training.storage.verified_files import parse_object, read_small, require_fo
 LONGEST = 2**24  # bytes of a line; this module never writes a longer one
 DIGITS = 32  # of a seal
 NUMBERS = ("loss", "accuracy", "seconds")  # endings of keys whose values are numbers, or null if not measured
+PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how the metrics of each global model are called
 Record = dict[str, Any]
 
 

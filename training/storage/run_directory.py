@@ -61,6 +61,7 @@ from training.storage.verified_files import (
 CONFIG, PARTITION, PROVENANCE = "config.toml", "partition.npz", "provenance.json"
 METRICS, STATUS, CHECKPOINTS = "metrics.jsonl", "status.json", "checkpoints"
 ANALYSIS, REPORT, PERSONAL = "analysis", "report", "personal"
+REMOVED = "removed.json"  # rounds whose checkpoints were deleted on purpose
 SMALL_FILES = (CONFIG, PARTITION, PROVENANCE, METRICS)  # status.json keeps their fingerprints
 TENSOR_FILES = tuple(f"{name}.safetensors" for name in ("global", "locals", "server", "clients"))
 
@@ -246,6 +247,26 @@ def checkpoint_rounds(run: Path) -> list[int]:
     """List the rounds that have a checkpoint, ascending."""
     numbers = [path.name.removeprefix("round_") for path in (run / CHECKPOINTS).glob("round_*")]
     return sorted(int(number) for number in numbers if _is_round(number))
+
+
+def record_removed(run: Path, rounds: Sequence[int]) -> None:
+    """Record that checkpoints were deleted on purpose, so that `landscape check` does not miss them.
+
+    rounds: of the checkpoints that are about to be deleted.
+    """
+    known = sorted({*removed_rounds(run), *rounds})
+    write_atomically(run / REMOVED, seal({"format": FORMAT, "rounds": known}).encode())
+
+
+def removed_rounds(run: Path) -> list[int]:
+    """List the rounds whose checkpoints were deleted on purpose."""
+    if not (run / REMOVED).exists():
+        return []
+    require_inside(run / REMOVED, run)
+    found = read_sealed(run / REMOVED).get("rounds")
+    if not isinstance(found, list) or not all(isinstance(one, int) for one in found):
+        raise DamagedError(f"{run / REMOVED}: expected a list of rounds")
+    return found
 
 
 def _is_round(number: str) -> bool:

@@ -242,7 +242,7 @@ MISTAKES = {
     ("train", "digits_fedavg", "--set", "model.name=lenet65"): "did you mean 'lenet64'",
     ("train", "digits_fedavg", "--set", "model.name=nowhere:net"): "module 'nowhere' cannot be imported",
     ("train", "digits_fedavg", "--set", "data.name=digts"): "did you mean 'digits'",
-    ("train", "digits_fedavg", "--backend", "gpu"): "Known: auto, processes, serial, vmap",
+    ("train", "digits_fedavg", "--backend", "gpu"): "Known: auto, processes, ray, serial, vmap",
     ("train", "digits_fedavg", "--workers", "0"): "workers must be a whole number, at least 1",
     ("train", "fedsol_cifar10", "--data-root", "empty"): "empty/cifar-10-batches-py. Add --download",
     ("list", "algoritms"): "did you mean 'algorithms'",
@@ -319,7 +319,7 @@ def test_show_leaves_the_mean_of_participants_out_where_it_is_the_model(command,
 def test_show_counts_the_classes_of_every_client(command, run):
     _, out, _ = command("show", run)
     stored = np.load(run / "partition.npz")
-    labels = datasets.digits().train_labels.numpy()
+    labels = datasets.digits().train_targets.numpy()
     ends = np.cumsum(stored["sizes"])
     for client, (stop, size) in enumerate(zip(ends, stored["sizes"], strict=True)):
         counts = np.bincount(labels[stored["indices"][stop - size : stop]], minlength=10)

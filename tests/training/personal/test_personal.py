@@ -26,6 +26,7 @@ from tests.training.federations import SIZES, batches, examples, federation, hid
 from training import config
 from training.clients.local_training import DivergenceError
 from training.console import personal_results
+from training.data.dealing import ClientIndices
 from training.data.partition import Partition
 from training.engine.federation import Federation
 from training.engine.run import train
@@ -57,10 +58,10 @@ def subject_of(fed, state=None, run=Path("nowhere")):
 
 def held(fed, counts):
     """A federation of one client that holds these many examples of each class."""
-    labels = fed.dataset.train_labels.numpy()
+    labels = fed.dataset.train_targets.numpy()
     own = np.concatenate([np.flatnonzero(labels == c)[:count] for c, count in enumerate(counts)])
     rest = np.setdiff1d(np.arange(len(labels)), own)
-    return Federation(fed.recipe, Partition("by hand", {}, 0, (np.sort(own), rest), labels))
+    return Federation(fed.recipe, Partition("by hand", {}, 0, ClientIndices.of([np.sort(own), rest]), labels))
 
 
 # test sets
@@ -68,7 +69,7 @@ def held(fed, counts):
 
 def test_a_test_set_has_the_classes_of_its_client():
     fed = federation(data={"test_examples": 200})
-    train, test = fed.dataset.train_labels.numpy(), fed.dataset.test_labels.numpy()
+    train, test = fed.dataset.train_targets.numpy(), fed.dataset.test_targets.numpy()
     for client, size in enumerate(SIZES):
         for draw in (40, 1000):
             places = draw_test_examples(fed, client, draw=draw)
@@ -79,14 +80,14 @@ def test_a_test_set_has_the_classes_of_its_client():
                 assert (test[places] == c).sum() == wanted
             inputs, labels = read_test_examples(fed, places)
             assert np.array_equal(labels.numpy(), test[places])
-            pixels = fed.dataset.test_images[torch.from_numpy(places)].double() / 255
+            pixels = fed.dataset.test_inputs[torch.from_numpy(places)].double() / 255
             assert torch.allclose(inputs, (pixels - fed.dataset.mean[0]) / fed.dataset.std[0], atol=1e-15)
 
 
 def test_shares_are_counted_in_whole_numbers():
     fed = held(federation(sizes=(200, 100), data={"test_examples": 300}, partition={"clients": 2}), (57, 43))
     assert int(100 * (57 / 100)) == 56
-    labels = fed.dataset.test_labels.numpy()[draw_test_examples(fed, 0, draw=100)]
+    labels = fed.dataset.test_targets.numpy()[draw_test_examples(fed, 0, draw=100)]
     assert np.bincount(labels).tolist() == [57, 43]
 
 
@@ -98,9 +99,9 @@ def test_a_draw_is_a_function_of_seed_and_client():
     assert np.array_equal(draw_test_examples(again, 2, draw=30), small)
     assert set(small.tolist()) < set(large.tolist())
     assert not np.array_equal(draw_test_examples(other, 2, draw=60), large)
-    labels = fed.dataset.train_labels.numpy()
+    labels = fed.dataset.train_targets.numpy()
     first, rest = np.flatnonzero(labels == 0), np.flatnonzero(labels)
-    alike = Federation(fed.recipe, Partition("by hand", {}, 0, (first[:4], first[4:], rest), labels))
+    alike = Federation(fed.recipe, Partition("by hand", {}, 0, ClientIndices.of([first[:4], first[4:], rest]), labels))
     assert not np.array_equal(draw_test_examples(alike, 0, draw=30), draw_test_examples(alike, 1, draw=30))
 
 
@@ -114,13 +115,13 @@ def test_pooled_clients_are_tested_on_their_own_split():
             fed.partition.indices[client].tolist()
         )
         assert len(places) == size - round(0.7 * size)
-        assert torch.equal(read_test_examples(fed, places)[1], fed.dataset.train_labels[torch.from_numpy(places)])
+        assert torch.equal(read_test_examples(fed, places)[1], fed.dataset.train_targets[torch.from_numpy(places)])
 
 
 def test_the_largest_draw_leaves_no_class_short():
     fed = federation(data={"test_examples": 50})
-    there = np.bincount(fed.dataset.test_labels.numpy(), minlength=3)
-    labels = fed.dataset.train_labels.numpy()
+    there = np.bincount(fed.dataset.test_targets.numpy(), minlength=3)
+    labels = fed.dataset.train_targets.numpy()
 
     def short(draw):
         own = [
@@ -630,11 +631,11 @@ def test_a_result_of_another_checkpoint_or_a_damaged_one_is_made_again(run):
 
 def test_a_client_without_test_examples_is_left_out(tmp_path):
     fed = federation()
-    labels = fed.dataset.train_labels.numpy()
+    labels = fed.dataset.train_targets.numpy()
     by_class = [np.flatnonzero(labels == c) for c in range(3)]
     even = np.sort(np.concatenate([places[:4] for places in by_class]))
     parts = (by_class[0][4:], even, by_class[1][4:], by_class[2][4:])  # of two examples none is a third of a class
-    fed = Federation(fed.recipe, Partition("by hand", {}, 0, parts, labels))
+    fed = Federation(fed.recipe, Partition("by hand", {}, 0, ClientIndices.of(parts), labels))
     result = evaluate(subject_of(fed, run=tmp_path), "global", {"draw": 2})
     assert result.left_out == 1
     assert [(score.client, score.examples) for score in result.clients] == [(0, 2), (2, 2), (3, 2)]
@@ -788,6 +789,6 @@ def test_other_data_are_refused(command, run):
 
 
 def test_the_help_names_every_way():
-    way = get_type_hints(cli.personal, include_extras=True)["strategy"]
+    way = get_type_hints(cli.commands.personal, include_extras=True)["strategy"]
     (option,) = way.__metadata__
     assert all(name in option.help for name in STRATEGIES)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -268,6 +269,17 @@ def test_of_many_that_take_over_a_stale_lock_one_wins(tmp_path):
     finally:
         ended = [(racer.communicate(timeout=30)[1], racer.returncode) for racer in racers]
     assert ended == [("", 0)] * 8
+
+
+def test_a_lock_is_waited_for_where_that_is_asked_for(tmp_path, keeper, monkeypatch):
+    monkeypatch.setattr(lock, "RENEWED", 0.05)
+    with lock.wait_for_leases(0.2), pytest.raises(BusyError), lock.hold(tmp_path / "run", "test"):
+        pass
+    threading.Timer(0.3, keeper.kill).start()
+    with lock.wait_for_leases(60), lock.hold(tmp_path / "run", "test"):
+        keeper.wait()
+    with pytest.raises(BusyError), lock.hold(tmp_path / "run", "one"), lock.hold(tmp_path / "run", "two"):
+        pass  # outside of the block nothing is waited for
 
 
 def test_torch_is_not_needed():

@@ -65,7 +65,7 @@ def _seconds(planned: Plan, rate: float, **changes: int | str) -> float:
 
 def _cost_of_limit(planned: Plan, limit: int) -> str:
     """What n out of N examples mean for the error of a mean, and for rare classes."""
-    everyone = len(planned.subjects[0].examples("train")[1])
+    everyone = planned.subjects[0].count("train")
     part = min(limit / everyone, 1.0)
     error = 100 * math.sqrt((1 - part) / limit)
     return (

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from analysis import runner
 from analysis.advice import advise
-from analysis.catalog import STUDIES
+from analysis.catalog import CATALOG
 from analysis.runner import Plan
+from analysis.side_by_side import can_be_sent, carry_out_all, measure_speedup
+from analysis.store import FOLDER
 from analysis.study import Study
-from analysis.subjects import Limits, Run, Subject
-from analysis.summary import FOLDER
+from analysis.subjects import Limits, Opening, Run, Subject
 from landscape.errors import choose
 from landscape.runtime.memory import allowance, parse_bytes
 from training.console.progress import bars
 from training.console.tables import make_table, print_line
+from training.executors.choice import SPAWNING
+from training.executors.pools import Placement
+from training.executors.ray_pool import Cluster
 from training.run_names import make_slug
 from training.settings import build, describe, fields, values
 from training.storage import lock, toml
 from training.storage.atomic_files import remove_temporary_files
 from training.storage.run_directory import find_runs
+
+PAPERS = {"000": "FedFSA", "001": "FedVSSAM", "002": "FedGloSS", "003": "FedSAM", "004": "FedSoL"}  # by their numbers
+BACKENDS = ("auto", "serial", "processes", "ray")
 
 
 def analyze(
@@ -39,6 +50,9 @@ def analyze(
     out: Path | None = None,
     name: str = "",
     dry_run: bool = False,
+    backend: str = "auto",
+    workers: int | None = None,
+    cluster: Cluster | None = None,
 ) -> list[Path]:
     """Plan every study, say what it takes, and carry it out; a study that cannot be done is named and left out.
 
@@ -48,12 +62,61 @@ def analyze(
     out: folder for the answers, instead of analysis/ beside each subject's checkpoints.
     name: what to call the questions; by default their changed settings.
     dry_run: only plan. Nothing is written then, and nothing is locked.
+    backend: serial measures piece by piece; processes and ray several at a time, to the same bits; auto chooses serial
+        or processes, whatever should be faster.
+    workers: pieces at a time; by default one for each core, or as many as the cluster has room for.
+    cluster: of the backend ray; all its nodes must share the folders of the runs.
     """
-    chosen = parse(settings, studies or list(STUDIES))
+    choose("backend", backend, BACKENDS)
+    chosen = parse(settings, [one.name for one in selected(studies)])
+    return measure(
+        subjects,
+        studies,
+        chosen,
+        console=console,
+        out=out,
+        name=name,
+        dry_run=dry_run,
+        backend=backend,
+        workers=workers,
+        cluster=cluster,
+    )
+
+
+def measure(
+    subjects: Sequence[Subject],
+    studies: Sequence[str],
+    chosen: Mapping[str, Mapping[str, Any]],
+    *,
+    console: Console,
+    out: Path | None = None,
+    name: str = "",
+    dry_run: bool = False,
+    backend: str = "auto",
+    workers: int | None = None,
+    cluster: Cluster | None = None,
+) -> list[Path]:
+    """Do what `analyze` does, with settings as values instead of text: study -> changed settings."""
     with nullcontext() if dry_run else hold_folders(subjects, studies, out):
         plans = make_plans(subjects, studies, chosen, console=console, out=out, name=name)
-        show_plans(plans, console)
-        return carry_out(plans, console) if plans and not dry_run else []
+        seconds = show_plans(plans, console)
+        if not plans or dry_run:
+            return []
+        if backend == "auto":
+            backend = choose_backend(plans, seconds, workers)
+        placement = None if backend == "serial" else Placement(backend, workers, cluster or Cluster())
+        return carry_out(plans, console, placement)
+
+
+def choose_backend(plans: Sequence[Plan], seconds: float, workers: int | None) -> str:
+    """Choose serial or processes, whatever should be faster.
+
+    plans: what is to be done. seconds: that it takes piece by piece. workers: pieces at a time; None: one a core.
+    """
+    parallel = min(workers or torch.get_num_threads(), measure_speedup(plans))
+    # twice: without processes chunks of a large data set are computed on several threads, which is nearly as fast
+    worthwhile = seconds * (1 - 1 / parallel) > 2 * SPAWNING
+    return "processes" if worthwhile and all(map(can_be_sent, plans)) else "serial"
 
 
 @contextmanager
@@ -74,16 +137,51 @@ def hold_folders(subjects: Sequence[Subject], studies: Sequence[str], out: Path 
         yield
 
 
-def carry_out(plans: Sequence[Plan], console: Console) -> list[Path]:
-    """Do what is planned, a bar for each study; returns the files."""
-    paths = []
-    with bars(console) as bar:
-        for planned in plans:
-            move = bar(f"{planned.study.name}, {of_whom(planned)}")
-            paths.append(runner.carry_out(planned, step=move, say=partial(print_line, console)))
+def carry_out(plans: Sequence[Plan], console: Console, placement: Placement | None = None) -> list[Path]:
+    """Do what is planned, a bar for each study; returns the files.
+
+    placement: where pieces are measured side by side; None: piece by piece, in this process.
+    """
+    say = partial(print_line, console)
+    with bars(console) as bar, _glue_on_one_thread(plans):
+
+        def make_bar(planned: Plan) -> runner.Step:
+            return bar(f"{planned.study.name}, {of_whom(planned)}")
+
+        here = list(plans)
+        if placement is not None:
+            here = [plan for plan in plans if not can_be_sent(plan)]
+            _share_memory(plans, placement)
+            carry_out_all([plan for plan in plans if can_be_sent(plan)], placement, make_bar, say)
+        for planned in here:
+            runner.carry_out(planned, step=make_bar(planned), say=say)
+    paths = [planned.path for planned in plans]
     for path in paths:
         print_line(console, str(path))
     return paths
+
+
+@contextmanager
+def _glue_on_one_thread(plans: Sequence[Plan]) -> Iterator[None]:
+    """Let torch use one thread between chunks, as workers do: the same bits for any number of threads."""
+    threads = torch.get_num_threads()
+    for subject in {id(one): one for plan in plans for one in plan.subjects}.values():
+        subject.limits = replace(subject.limits, workers=subject.limits.workers or threads)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _share_memory(plans: Sequence[Plan], placement: Placement) -> None:
+    """Divide the memory that --memory allows for kept graphs among the processes of this machine."""
+    count = placement.workers or os.cpu_count() or 1
+    for subject in {id(one): one for plan in plans for one in plan.subjects}.values():
+        opening = subject.opening
+        if opening is not None and opening.limits.memory is not None and placement.backend == "processes":
+            share = parse_bytes(opening.limits.memory) // count
+            subject.opening = replace(opening, limits=replace(opening.limits, memory=share))
 
 
 def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -98,7 +196,8 @@ def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, A
             if len(studies) != 1:
                 raise ValueError(f"--set {one}: several studies are asked for; write STUDY.{one}")
             study = studies[0]
-        found.setdefault(choose("study", study, STUDIES), {})[name] = toml.parse_value(text)
+        study = study if study in studies else CATALOG.find(study).name
+        found.setdefault(study, {})[name] = toml.parse_value(text)
     return found
 
 
@@ -141,7 +240,7 @@ def make_plans(
 
 def selected(studies: Sequence[str]) -> list[Study]:
     """The studies of these names, or all."""
-    return [STUDIES[choose("study", name, STUDIES)] for name in studies or STUDIES]
+    return [CATALOG.find(name) for name in studies or CATALOG.entries()]
 
 
 def groups_of(study: Study, subjects: Sequence[Subject]) -> list[list[Subject]]:
@@ -159,8 +258,9 @@ def of_whom(planned: Plan) -> str:
     return planned.subjects[0].name if len(planned.subjects) == 1 else f"{len(planned.subjects)} runs"
 
 
-def show_plans(plans: Sequence[Plan], console: Console) -> None:
-    """What will be done, roughly what it takes, and what would shorten it if that is long."""
+def show_plans(plans: Sequence[Plan], console: Console) -> float:
+    """Show what will be done, roughly what it takes, and what would shorten it if that is long; returns the seconds."""
+    total = 0.0
     rates: dict[int, float] = {}
     table = make_table("study", "of", "pieces", "there already", "about", "memory")
     advice: list[str] = []
@@ -175,6 +275,7 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
                 f"{planned.study.name}, {of_whom(planned)}: --set {one.setting} takes {spoken(one.seconds)}: {one.cost}"
                 for one in advise(planned, rates[id(subject)])
             ]
+        total += seconds
         vectors = max((piece.vectors for piece in left), default=0)
         size = sum(parameter.numel() for parameter in subject.model.parameters()) * vectors * 4
         there = "all" if planned.kept else str(planned.done)
@@ -186,14 +287,17 @@ def show_plans(plans: Sequence[Plan], console: Console) -> None:
     print_line(console, f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}")
     for line in advice:
         print_line(console, line)
+    return total
 
 
 def _most_for_graphs(plans: Sequence[Plan]) -> str:
     """Describe how much memory kept graphs may take."""
-    given = next((subject.limits.memory for plan in plans for subject in plan.subjects), None)
+    subjects = [subject for plan in plans for subject in plan.subjects]
+    given = next((subject.limits.memory for subject in subjects), None)
     if given is not None:
         return f"which take up to {parse_bytes(given) / 2**30:.1f} GB (--memory)"
-    return f"which take up to a quarter of what is free, {allowance() / 2**30:.1f} GB now (--memory changes that)"
+    free = allowance(*(subject.device for subject in subjects[:1]))
+    return f"which take up to a quarter of what is free, {free / 2**30:.1f} GB now (--memory changes that)"
 
 
 def spoken(seconds: float) -> str:
@@ -213,14 +317,16 @@ def open_subjects(
     data_root: Path | None = None,
     workers: int | None = None,
     memory: str | None = None,
+    device: str = "auto",
     out: Path | None = None,
 ) -> list[Subject]:
     """The runs of these directories, or a model of the user's own.
 
     runs: run directories, folders of them, or patterns such as runs/*sam*; results beside the runs are passed over.
     model, weights, data: a model of one's own instead, as `own.open_own` takes them; its results go to `out`.
+    device: auto, cpu, cuda, cuda:1 or mps.
     """
-    limits = Limits(workers=workers, memory=memory)
+    limits = Limits(workers=workers, memory=memory, device=device)
     given = {"--model": model, "--weights": weights, "--data": data}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
@@ -235,7 +341,10 @@ def open_subjects(
         raise ValueError(f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing")
     from analysis.own_models import open_own
 
-    return [open_own(model, weights, data, out=out or Path(), data_root=data_root, limits=limits)]
+    options: dict[str, Any] = {"out": out or Path(), "data_root": data_root}
+    own = open_own(model, weights, data, **options, limits=limits)
+    own.opening = Opening(open_own, (model, weights, data), tuple(options.items()), limits)
+    return [own]
 
 
 def with_rounds(studies: Sequence[str]) -> list[str]:
@@ -246,9 +355,27 @@ def with_rounds(studies: Sequence[str]) -> list[str]:
 def list_studies() -> RenderableType:
     """Every study, what it measures, and its settings."""
     table = make_table("name", "what it measures", "settings", "in the papers")
-    for study in STUDIES.values():
-        table.add_row(study.name, study.about, escape(write_settings(study.settings())), study.papers)
+    for study in CATALOG.entries().values():
+        table.add_row(study.name, study.about, escape(write_settings(study.settings())), spell_papers(study.papers))
     return table
+
+
+def spell_papers(codes: str) -> str:
+    """Spell out where papers show what a study measures.
+
+    codes: the numbers of papers, each with its tables and figures.
+
+    >>> spell_papers("003 T1 F5-F6, 002 T8")
+    'FedSAM Table 1 Figure 5-6; FedGloSS Table 8'
+    """
+    text = re.sub(r"\b(\d{3})\b", lambda found: PAPERS.get(found[1], found[1]), codes)
+    text = re.sub(r"\b([TF])(\d+)(?:-[TF](\d+))?", _spell_place, text)
+    return text.replace(", ", "; ")
+
+
+def _spell_place(found: re.Match[str]) -> str:
+    kind = "Table" if found[1] == "T" else "Figure"
+    return f"{kind} {found[2]}-{found[3]}" if found[3] else f"{kind} {found[2]}"
 
 
 def write_settings(settings: object) -> str:
@@ -258,7 +385,7 @@ def write_settings(settings: object) -> str:
 
 def list_settings(name: str) -> RenderableType:
     """Every setting of one study: its default, what it means, and what it may be."""
-    study = STUDIES[choose("study", name, STUDIES)]
+    study = CATALOG.find(name)
     table = make_table(f"{study.name}.", "default", "what it means", "allowed")
     for about in describe(study.settings):
         default = "none" if about.default is None else toml.show(about.default)

@@ -19,9 +19,12 @@ from analysis import store
 from analysis.store import Answer
 from analysis.study import Piece, Study, combine, expand
 from analysis.subjects import Subject
+from landscape.runtime.device import describe_device
 from training import settings as settings_of
+from training.plugins import describe_source
 from training.storage.atomic_files import DamagedError
 
+BUILT_IN = "analysis.studies."  # modules of the studies that come with the package
 LONGEST_NAME = 60  # characters of a question's name
 Say = Callable[[str], object]
 Step = Callable[[int, int], object]  # (pieces done, pieces in all)
@@ -76,6 +79,7 @@ def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path, na
     name: what to call the question; by default the settings that were changed.
     """
     inputs = [subject.inputs(study.rounds(subject, settings)) for subject in subjects]
+    inputs += find_source(study)
     digest = store.digest_of(study.name, settings_of.values(settings), inputs)
     path, kept, damage = _find_file(study, settings, out / study.name, name, digest)
     pieces = [] if kept else in_order(study.pieces(subjects if study.together else subjects[0], settings))
@@ -145,17 +149,27 @@ def carry_out(planned: Plan, step: Step = lambda done, total: None, say: Say = p
     """
     if planned.kept:
         return planned.path
-    if planned.damage:
-        say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and measured again")
+    make_room(planned, say)
     found: dict[Piece, xr.Dataset] = {}
     for place, piece in enumerate(planned.pieces):
         step(place, len(planned.pieces))
         data = load_piece(planned, piece)
         if data is None:
-            data = _measure(planned, piece, [found[earlier] for earlier in piece.after], say)
+            data = measure_piece(planned, piece, [found[earlier] for earlier in piece.after], say)
             save_piece(planned, piece, data)
         found[piece] = data
     step(len(planned.pieces), len(planned.pieces))
+    return write_answer(planned, found)
+
+
+def make_room(planned: Plan, say: Say) -> None:
+    """Move a damaged answer aside, so that the new one can take its place."""
+    if planned.damage:
+        say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and measured again")
+
+
+def write_answer(planned: Plan, found: Mapping[Piece, xr.Dataset]) -> Path:
+    """Write the answer from the Datasets of all pieces, and remove those that were kept."""
     store.write(planned.path, finish(planned, found))
     for leftover in planned.path.parent.glob(f".{planned.path.stem}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -173,7 +187,7 @@ def finish(planned: Plan, found: Mapping[Piece, xr.Dataset]) -> Answer:
     return Answer(study.name, question, settings_of.values(settings), describe_origin(planned), data)
 
 
-def _measure(planned: Plan, piece: Piece, earlier: Sequence[xr.Dataset], say: Say) -> xr.Dataset:
+def measure_piece(planned: Plan, piece: Piece, earlier: Sequence[xr.Dataset], say: Say) -> xr.Dataset:
     """Measure one piece; what does not fit into memory is tried again in smaller chunks."""
     while True:
         try:
@@ -199,9 +213,16 @@ def describe_origin(planned: Plan) -> dict[str, Any]:
         "subjects": [subject.name for subject in planned.subjects],
         "seed": [getattr(getattr(subject, "recipe", None), "seed", None) for subject in planned.subjects],
         "dtype": [str(subject.limits.dtype).removeprefix("torch.") for subject in planned.subjects],
+        "device": [describe_device(subject.device) for subject in planned.subjects],
         "batchnorm": [subject.policy for subject in planned.subjects],
         "packages": {name: version(name) for name in ("fl-landscape", "torch", "numpy", "h5py", "xarray")},
     }
+
+
+def find_source(study: Study) -> list[dict[str, str]]:
+    """Where a user's own study comes from, so that it is asked again when its file changes; nothing if built in."""
+    module = study.settings.__module__
+    return [] if module.startswith(BUILT_IN) else [describe_source(module)]
 
 
 def file_of(planned: Plan, piece: Piece) -> Path:

@@ -31,6 +31,7 @@ FORMAT = 3  # of the files; a reader that meets a higher number says so. Before 
 SEAL = b"\nfl-landscape results, sha256 %s\n"
 SEAL_SIZE = len(SEAL % hashlib.sha256().hexdigest().encode())
 BLOCK = 2**20  # bytes hashed at once
+FOLDER = "analysis"  # of answers, in a run directory
 DEFAULT = "default"  # the name of a question with no setting changed
 OLD = "it is an answer of an earlier version; remove it and measure again with landscape analyze"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,11 +16,17 @@ from torch import Tensor, nn
 from landscape import Objective
 from landscape.errors import choose, whole
 from landscape.layout import running_statistics
+from landscape.losses.batches import choose_stratified
+from landscape.losses.sources import Source
+from landscape.rng import numpy_generator
+from landscape.runtime.device import find_device
 from landscape.runtime.memory import parse_bytes
 from landscape.runtime.replica import NORM
 from training import config
 from training.console.messages import printable
-from training.data import datasets, partition
+from training.data import partition
+from training.data.dealing import Ints
+from training.data.sources import DatasetSource, read_or_hold
 from training.engine.federation import Federation
 from training.storage import checkpoint, run_directory
 from training.tasks.classification import CLASSIFICATION
@@ -41,6 +47,19 @@ def check_rounds(wanted: str) -> str:
     raise ValueError(f'rounds must be "last", "all", "every 10" or numbers like 0,50,100; got "{wanted}"')
 
 
+def choose_examples(labels: Tensor | None, total: int, count: int | None, seed: int, *purpose: str | int) -> Tensor:
+    """Choose `count` examples, each class in proportion; all of them, in order, if there are no more.
+
+    labels: the class of every example; None: classes are not known.
+    total: number of examples.
+    count: how many are drawn; None: all.
+    seed, purpose: what the draw depends on.
+    """
+    if count is None or count >= total:
+        return torch.arange(total)
+    return choose_stratified(labels, total, count, numpy_generator(seed, *purpose))
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much of the machine a study may use, and how exactly it computes."""
@@ -49,8 +68,10 @@ class Limits:
     workers: int | None = None
     chunk_size: int = 512  # most examples at once
     dtype: torch.dtype = torch.float32
+    device: str = "auto"  # where everything is computed, as `find_device` takes it
 
     def __post_init__(self) -> None:
+        find_device(self.device)
         if self.memory is not None:
             parse_bytes(self.memory)
         if self.workers is not None:
@@ -59,6 +80,23 @@ class Limits:
     def halved(self) -> Limits:
         """Smaller chunks, after a piece of work did not fit: 256, 128, ..., 1."""
         return replace(self, chunk_size=max(self.chunk_size // 2, 1))
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How another process opens the same subject: a function at the top of a module, and its arguments.
+
+    limits: for a subject that is measured beside others.
+    """
+
+    function: Callable[..., Subject]
+    arguments: tuple[Any, ...]
+    options: tuple[tuple[str, Any], ...]
+    limits: Limits
+
+    def open(self) -> Subject:
+        """Open the subject, for measuring on one thread."""
+        return self.function(*self.arguments, **dict(self.options), limits=replace(self.limits, workers=1))
 
 
 class Subject(ABC):
@@ -72,6 +110,12 @@ class Subject(ABC):
     task: Task = CLASSIFICATION
     rounds: list[int]  # those that can be looked at
     limits: Limits
+    opening: Opening | None = None  # None: only this process has it
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything is computed: examples and points are there."""
+        return find_device(self.limits.device)
 
     @property
     @abstractmethod
@@ -101,27 +145,56 @@ class Subject(ABC):
     def objective(self, split: str = "train", client: int | None = None, limit: int | None = None) -> Objective:
         """The loss on everyone's data or on one client's; `limit`: on so many examples of them, drawn once."""
         choose("split", split, SPLITS)
-        inputs, labels = self.examples(split, client)
-        pattern = self._pattern(inputs, labels)
-        objective = pattern.on(inputs, labels)
+        data = self.find_data(split, client)
+        objective = self._pattern(data).on(data)
         return objective.subset(limit) if limit is not None and limit < objective.count else objective
 
     def count(self, split: str = "train", client: int | None = None, limit: int | None = None) -> int:
         """How many examples `objective` has of these arguments."""
-        size = len(self.examples(split, client)[1])
+        size = self.count_all(split, client)
         return min(size, limit or size)
 
-    def _pattern(self, inputs: Tensor, labels: Tensor) -> Objective:
+    def count_all(self, split: str, client: int | None = None) -> int:
+        """How many examples there are; nothing is read where that can be known without."""
+        return len(self.examples(split, client)[1])
+
+    def find_data(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor] | Source:
+        """The examples as `Objective` takes them: a source where they would take too much memory."""
+        return self.examples(split, client)
+
+    def read_examples(self, split: str, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Some of everyone's examples by their numbers: inputs as the network sees them, and targets."""
+        inputs, targets = self.examples(split)
+        positions = positions.to(inputs.device)
+        return inputs[positions], targets[positions]
+
+    def draw_examples(
+        self, split: str, client: int | None, count: int | None, seed: int, *purpose: str | int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Some examples, each class in proportion where classes are known: inputs, targets, and their numbers.
+
+        split, client: whose examples.
+        count: how many are drawn; None: all of them, in order.
+        seed, purpose: what the draw depends on.
+        """
+        inputs, targets = self.examples(split, client)
+        chosen = choose_examples(targets if targets.ndim == 1 else None, len(targets), count, seed, *purpose)
+        places = chosen.to(inputs.device)
+        return inputs[places], targets[places], chosen
+
+    def _pattern(self, data: tuple[Tensor, Tensor] | Source) -> Objective:
         """An objective on a few examples, whose model is copied and probed once for all data it will be asked about."""
-        limits, count = self.limits, min(len(labels), self.limits.chunk_size)
+        limits = self.limits
+        count = len(data) if isinstance(data, Source) else min(len(data[1]), limits.chunk_size)
         patterns: dict[Any, Objective] = self.__dict__.setdefault("_patterns", {})
         known = patterns.get((limits, self.policy))
         if known is None or known.count < count:
             patterns[limits, self.policy] = Objective(
                 self.model,
-                (inputs[:count], labels[:count]),
+                data if isinstance(data, Source) else (data[0][:count], data[1][:count]),
                 loss=self.task.loss,
                 dtype=limits.dtype,
+                device=self.device,
                 batchnorm=self.policy,
                 memory=limits.memory,
                 workers=limits.workers,
@@ -177,12 +250,15 @@ class Run(Subject):
             recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"root": str(self.data_root)})})
         self.recipe = recipe
         self.name = printable(self.path.name)
-        self.federation = Federation(recipe, partition.load(self.path / "partition.npz"))
+        stored = partition.load(self.path / "partition.npz")
+        self.federation = Federation(recipe, stored, self.limits.device, begins=False)
         self.model, self.classes = self.federation.trainer.model, self.federation.dataset.classes
         self.policy, self.task = self.federation.policy, self.federation.dataset.task
         self.rounds = run_directory.checkpoint_rounds(self.path)
         if not self.rounds:
             raise ValueError(f"{self.path}: has no checkpoint yet")
+        data = None if self.data_root is None else self.data_root.absolute()
+        self.opening = Opening(Run, (self.path.absolute(), data), (), self.limits)
         self.limits = replace(self.limits, dtype=self.federation.trainer.dtype)
         self._checkpoint = lru_cache(maxsize=2)(
             lambda round: checkpoint.load(run_directory.checkpoint_path(self.path, round))
@@ -200,20 +276,48 @@ class Run(Subject):
         return found
 
     def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
+        source = self._find_source(split, client)
+        return self._move(source.read(torch.arange(len(source))))
+
+    def find_data(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor] | Source:
+        return read_or_hold(self.federation.trainer.placed, *self._choose(split, client), self.limits.dtype)
+
+    def count_all(self, split: str, client: int | None = None) -> int:
+        return len(self._choose(split, client)[1])
+
+    def draw_examples(
+        self, split: str, client: int | None, count: int | None, seed: int, *purpose: str | int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        source = self._find_source(split, client)
+        chosen = choose_examples(source.labels, len(source), count, seed, *purpose)
+        return *self._move(source.read(chosen)), chosen
+
+    def read_examples(self, split: str, positions: Tensor) -> tuple[Tensor, Tensor]:
+        return self._move(self._find_source(split, None).read(positions))
+
+    def _move(self, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Examples of a store, which are read on the CPU, on the device."""
+        return pair[0].to(self.device), pair[1].to(self.device)
+
+    def _find_source(self, split: str, client: int | None) -> DatasetSource:
+        stored, chosen = self._choose(split, client)
+        return DatasetSource(self.federation.trainer.placed, stored, torch.from_numpy(chosen), self.limits.dtype)
+
+    def _choose(self, split: str, client: int | None) -> tuple[Literal["train", "test"], Ints]:
+        """Where the examples of a split are stored in the data set, and their numbers there."""
         fed, data = self.federation, self.federation.dataset
-        images, labels = data.train_images, data.train_labels
+        stored: Literal["train", "test"] = "train"
         if split == "train":
             chosen = fed.client_indices.flat if client is None else fed.client_indices[client]
         elif fed.tests is not None:
-            chosen = np.concatenate(fed.tests) if client is None else fed.tests[client]
+            chosen = fed.tests.flat if client is None else fed.tests[client]
         elif client is None:
-            images, labels, chosen = data.test_images, data.test_labels, np.arange(len(data.test_labels))
+            stored, chosen = "test", np.arange(len(data.test_inputs))
         else:
             raise ValueError(f"{self.name}: clients have no test data of their own here; ask for split train")
         if len(chosen) == 0:
             raise ValueError(f"{self.name}: there is no {split} data; ask for another split")
-        places = torch.from_numpy(chosen)
-        return datasets.normalise(images[places], data, self.limits.dtype), labels[places]
+        return stored, chosen
 
     def point(self, round: int, model: str = "server") -> Tensor:
         models = self.checkpoint(round).models
@@ -223,7 +327,7 @@ class Run(Subject):
             kept = ", ".join(name for name in MODELS if name in models)
             raise ValueError(f"{self.name}: round {round} has no {model} model, only {kept}")
         statistics = "swa_statistics" if model == "swa" else "statistics"
-        return torch.cat([models[model], models[statistics]])
+        return torch.cat([models[model], models[statistics]]).to(self.device)
 
     def local_points(self, round: int) -> dict[int, Tensor]:
         found = self.checkpoint(round).locals
@@ -233,7 +337,7 @@ class Run(Subject):
                 f"{self.name}: round {round} keeps no local models; rounds that do: {kept}. "
                 'Train with checkpoints.keep_locals = "all"'
             )
-        return found
+        return {client: point.to(self.device) for client, point in found.items()}
 
     def _with_locals(self) -> list[int]:
         return [round for round, files in self._files(self.rounds).items() if files.get("locals.safetensors")]
@@ -245,7 +349,9 @@ class Run(Subject):
 
     def sent_point(self, round: int) -> Tensor | None:
         models = self.checkpoint(round).models
-        return torch.cat([models["sent"], models["sent_statistics"]]) if "sent" in models else None
+        if "sent" not in models:
+            return None
+        return torch.cat([models["sent"], models["sent_statistics"]]).to(self.device)
 
     def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
         # what clients remember is dropped in time: an answer must not depend on whether it is still there, except to
@@ -276,6 +382,8 @@ class Own(Subject):
 
     def __post_init__(self) -> None:
         self.rounds = [0]
+        self.theta = self.theta.to(self.device)
+        self.data = {split: (x.to(self.device), y.to(self.device)) for split, (x, y) in self.data.items()}
         normed = any(isinstance(module, NORM) for module in self.model.modules())
         self.policy = "interpolated" if running_statistics(self.model) else "batch" if normed else "frozen"
         self.classes = int(max(int(labels.max()) for _, labels in self.data.values())) + 1

@@ -13,14 +13,13 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from analysis.shared import spread
 from analysis.shared.model_points import distance
 from analysis.shared.search import Search
 from analysis.study import Floats, scalar, variable
 from landscape import Objective
 from landscape.results import standard_error
+from landscape.runtime.device import to_float64
 
-GROUPS = 16  # parts of a sub-sample whose rises are compared for a standard error
 FRIENDLY = "share of ordered pairs where a perturbation that raises the own loss lowers the other"
 ERROR = "its standard error; 0: E is all clients"
 NOISE = "what sub-sampling adds to it on average"
@@ -98,17 +97,6 @@ def describe_dispersions(values: Mapping[str, Floats], sample: ClientSample) -> 
     return {name: variable("round", array, text) for name, (array, text) in found.items()}
 
 
-def rise_error(objective: Objective, theta: Tensor, e: Tensor) -> float:
-    """Standard error of F(theta + e) - F(theta) on a sub-sample, from the spread over its parts; 0 on all data."""
-    if objective.population is None:
-        return 0.0
-    parts = objective.split(math.ceil(objective.count / GROUPS))
-    if len(parts) < 2:
-        return math.nan
-    rises = np.asarray([part.loss(theta + e) - part.loss(theta) for part in parts])
-    return float(spread.standard_error(rises, [part.count for part in parts], objective.population))
-
-
 def compare_batches(
     batches: Sequence[Objective], theta: Tensor, whole_gradient: Tensor, search: Search
 ) -> dict[str, xr.Variable]:
@@ -122,7 +110,7 @@ def compare_batches(
     spreads = np.asarray([distance(gradient, whole_gradient) ** 2 for gradient in gradients])
     perturbations = [search.perturb(gradient) for gradient in gradients]
     rises = np.asarray([[batch.loss(theta + e) for batch in batches] for e in perturbations]) - losses
-    slopes = np.asarray([[float(e.double() @ g.double()) for g in gradients] for e in perturbations])
+    slopes = np.asarray([[float(to_float64(e) @ to_float64(g)) for g in gradients] for e in perturbations])
     others = ~np.eye(len(batches), dtype=bool)
     other_rise = rises[others].mean() if others.any() else math.nan
     return {

@@ -52,13 +52,7 @@ class GridPiece(Piece):
 
 
 def measure_rows(
-    objective: Objective,
-    base: Tensor,
-    d1: Tensor,
-    d2: Tensor,
-    x: Floats,
-    y: Floats,
-    dims: tuple[str, str] = ("x", "y"),
+    objective: Objective, base: Tensor, d1: Tensor, d2: Tensor, x: Floats, y: Floats, dims: tuple[str, str] = ("x", "y")
 ) -> dict[str, xr.Variable]:
     """Loss and error at base + x_i d1 + y_j d2, indexed [i, j]: rows of what landscape.plane gives, to the bit.
 

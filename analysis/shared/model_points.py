@@ -16,11 +16,13 @@ from torch import Tensor
 from analysis.study import Piece, variable
 from analysis.subjects import Subject
 from landscape import Layout, Objective, directions
+from landscape.runtime.device import to_float64
 from training.storage.atomic_files import DamagedError
 
 Reference = Literal["sent", "global"]
 FORWARD = 1 / 3  # of the cost of a gradient
 Measure = Callable[[int | None], Mapping[str, ArrayLike]]
+OWN = "own"  # the split of a participant's own training data
 NOBODY = -1  # the client of a global model, in files
 
 
@@ -46,6 +48,10 @@ class ModelPoint:
         if self.client is None:
             return subject.point(self.round, model)
         return subject.local_points(self.round)[self.client]
+
+    def find_data(self, split: str) -> tuple[str, int | None]:
+        """A split, and the client whose data it is; None: everyone's."""
+        return ("train", self.client) if split == OWN else (split, None)
 
     def describe(self, subjects: Sequence[Subject]) -> str:
         """A name for messages and progress bars."""
@@ -120,26 +126,28 @@ def match_rounds(subjects: Sequence[Subject], rounds: str) -> list[tuple[ModelPo
     return [tuple(ModelPoint(run, round) for run, round in enumerate(some)) for some in zip(*selected, strict=True)]
 
 
-def count_evaluated(subject: Subject, policy: str, split: str, limit: int | None) -> int:
+def count_evaluated(subject: Subject, policy: str, split: str, limit: int | None, client: int | None = None) -> int:
     """How many examples one evaluation of `make_objective` takes."""
     statistics = subject.count("train", limit=limit) if policy == "recomputed" else 0
-    return subject.count(split, limit=limit) + statistics
+    return subject.count(split, client, limit) + statistics
 
 
-def make_objective(subject: Subject, policy: str, split: str, limit: int | None) -> Objective:
-    """The loss on everyone's data under a treatment of norm layers.
+def make_objective(
+    subject: Subject, policy: str, split: str, limit: int | None, client: int | None = None
+) -> Objective:
+    """The loss on everyone's data, or on a client's, under a treatment of norm layers.
 
     A recomputed objective takes vectors of weights only; its statistics always come from the training data.
     policy: "recomputed", or the subject's own.
     """
     if policy != "recomputed":
-        return subject.objective(split, limit=limit)
+        return subject.objective(split, client, limit)
     other = copy.copy(subject)
     other.policy = "recomputed"
     train = other.objective("train", limit=limit)
-    if split == "train":
+    if split == "train" and client is None:
         return train
-    return other.objective(split, limit=limit).with_statistics_from(train)
+    return other.objective(split, client, limit).with_statistics_from(train)
 
 
 def load_model(subject: Subject, piece: Piece) -> Tensor:
@@ -184,7 +192,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 def distance(a: Tensor, b: Tensor) -> float:
     """||a - b|| in float64."""
-    return float((a.double() - b.double()).norm())
+    return float((to_float64(a) - to_float64(b)).norm())
 
 
 def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Logits and penultimate features of a model, and which examples a study looks at."""
+"""What a subject's models compute, and how their predictions compare with the truth."""
 
 from __future__ import annotations
 
@@ -8,73 +8,62 @@ import torch
 from torch import Tensor
 
 from analysis.subjects import Subject
-from landscape.layout import Layout
-from landscape.losses.batches import choose_stratified
-from landscape.rng import numpy_generator
-from landscape.runtime.replica import Replica, Replicas, prepare
-from landscape.runtime.workers import ordered_map
+from landscape.runtime import outputs
+from training.data.dealing import Ints
+from training.tasks.task import count_confusion
+
+PIXEL_CHUNK = 16  # images at once where every pixel has logits
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """What a model computes for some examples.
-
-    logits: (examples, classes).
-    features: (examples, inputs of the classifier).
-    """
-
-    logits: Tensor
-    features: Tensor
-
-    @property
-    def predicted(self) -> Tensor:
-        """The class with the largest logit, for each example."""
-        return self.logits.argmax(dim=1)
-
-
-def compute_outputs(subject: Subject, theta: Tensor, inputs: Tensor) -> Outputs:
-    """Evaluate a model in eval mode, with the subject's policy for norm layers.
-
-    The classifier is the layer that owns the last parameters, as in local training.
+def compute_outputs(subject: Subject, theta: Tensor, inputs: Tensor) -> outputs.Outputs:
+    """Logits and features under the subject's policy for norm layers.
 
     theta: weights, followed by running statistics where there are norm layers.
     inputs: examples as the network sees them.
+
+    The outputs are on the CPU.
     """
-    limits = subject.limits
-    layout = Layout.of(subject.model, statistics=subject.policy == "interpolated")
-    path = layout.parameters[-1].layer
-    point = layout.check(theta).to(limits.dtype)
-    replicas = Replicas(prepare(subject.model, subject.policy, "eval"), layout, limits.dtype, torch.device("cpu"))
-
-    def evaluate(part: Tensor) -> Outputs:
-        with replicas.borrow() as replica, torch.inference_mode():
-            replica.load(point)
-            return _run_forward(replica, path, part)
-
-    parts = torch.split(inputs.to(limits.dtype) if inputs.is_floating_point() else inputs, limits.chunk_size)
-    found = list(ordered_map(evaluate, parts, limits.workers or torch.get_num_threads()))
-    return Outputs(torch.cat([one.logits for one in found]), torch.cat([one.features for one in found]))
+    model, policy, how = subject.model, subject.policy, subject.limits
+    return outputs.compute_outputs(
+        model,
+        theta,
+        inputs,
+        batchnorm=policy,
+        dtype=how.dtype,
+        chunk_size=how.chunk_size,
+        workers=how.workers,
+        device=subject.device,
+    )
 
 
-def _run_forward(replica: Replica, path: str, inputs: Tensor) -> Outputs:
-    caught: list[Tensor] = []
-    hook = replica.module.get_submodule(path).register_forward_pre_hook(lambda _, given: caught.append(given[0]))
-    try:
-        logits = replica.module(inputs)
-    finally:
-        hook.remove()
-    if not caught:
-        raise ValueError(f"the forward pass never called layer '{path}', so the features that enter it are unknown")
-    return Outputs(logits, caught[-1].flatten(1))
+@dataclass(frozen=True)
+class Judgement:
+    """How a model's predictions compare with the truth.
 
-
-def draw_examples(labels: Tensor, count: int | None, seed: int, *purpose: str | int) -> Tensor:
-    """Indices of `count` examples, each class in proportion; all of them, in order, if there are no more.
-
-    labels: the class of every example.
-    count: how many are drawn; None: all.
-    seed, purpose: what the draw depends on.
+    confusion: (classes, classes) predictions of each true class (rows) by the class that the model gives (columns).
+    norms: L2 norms of the features and of the logits of every example; None where targets are label maps.
     """
-    if count is None or count >= len(labels):
-        return torch.arange(len(labels))
-    return choose_stratified(labels, len(labels), count, numpy_generator(seed, *purpose))
+
+    confusion: Ints
+    norms: tuple[Tensor, Tensor] | None
+
+
+def judge(subject: Subject, theta: Tensor, inputs: Tensor, targets: Tensor) -> Judgement:
+    """Compare a model's predictions, of examples or of their pixels, with the truth.
+
+    theta: weights, followed by running statistics where there are norm layers.
+    inputs, targets: examples as the network sees them.
+    """
+    targets = targets.cpu()
+    task, classes = subject.task, subject.classes
+    if task.targets == "label":
+        found = compute_outputs(subject, theta, inputs)
+        confusion = count_confusion(found.predicted, targets, classes, task.ignored)
+        norms = found.features.double().norm(dim=1), found.logits.double().norm(dim=1)
+        return Judgement(confusion.numpy(), norms)
+    total = torch.zeros(classes, classes, dtype=torch.int64)
+    # in parts: logits of all pixels would not fit in memory
+    for some, true in zip(torch.split(inputs, PIXEL_CHUNK), torch.split(targets, PIXEL_CHUNK), strict=True):
+        found = compute_outputs(subject, theta, some)
+        total += count_confusion(found.predicted, true, classes, task.ignored)
+    return Judgement(total.numpy(), None)

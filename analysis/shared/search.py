@@ -13,14 +13,9 @@ from analysis.shared.model_points import distance
 from analysis.subjects import Run, Subject
 from training.engine.saving import restore_state
 from training.executors.serial import Serial
-from training.methods.fedfsa import LayerRadii
 from training.methods.fedgloss import ServerSharpness
-from training.methods.fedlesam import OldGlobal
-from training.methods.fedsmoo import SharedSAM
 from training.methods.fedvssam import MixedSAM
-from training.methods.fedwmsam import Predicted
 from training.rules.context import ClientContext
-from training.rules.perturbations import SAM
 from training.rules.vectors import unit
 
 RADIUS = 0.05  # where the method has no radius of its own
@@ -54,18 +49,12 @@ def find_search(subject: Subject, round: int, radius: float | None = None) -> Se
     """
     if not isinstance(subject, Run):
         return Search(radius or RADIUS)
-    rule = subject.federation.method.perturbation
-    if radius is None and isinstance(rule, SAM):
-        w = subject.point(round)
-        context = ClientContext(
-            subject.federation.trainer.layout, w, {}, {}, lr=0.0, momentum=0.0, steps=1, round=round
-        )
-        radius = rule.radius(context)
-    elif radius is None and isinstance(rule, (LayerRadii, OldGlobal, Predicted, SharedSAM)):
-        radius = rule.rho  # a Euclidean radius too; those of ASAM, FedSpeed and FedSoL mean something else
+    rule, layout = subject.federation.method.perturbation, subject.federation.trainer.layout
+    context = ClientContext(layout, subject.point(round), {}, {}, lr=0.0, momentum=0.0, steps=1, round=round)
+    radius = radius or rule.euclidean_radius(context) or RADIUS
     if isinstance(rule, MixedSAM) and rule.lf:
-        return Search(radius or RADIUS, rule.a, subject.checkpoint(round).server["direction"])
-    return Search(radius or RADIUS)
+        return Search(radius, rule.a, subject.checkpoint(round).server["direction"])
+    return Search(radius)
 
 
 def find_server_rule(subject: Subject) -> ServerSharpness | None:

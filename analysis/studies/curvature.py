@@ -17,10 +17,11 @@ import torch
 import xarray as xr
 from pydantic import Field
 
-from analysis.shared.spread import quotient_errors
 from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
 from landscape import Operator, eigenpairs, power_iteration, spectral_density, trace
+from landscape.objectives.subsample_errors import quotient_errors
+from landscape.runtime.device import to_float64
 from training.settings import Whole, settings
 
 PUBLISHED_STEPS = 20  # of power iteration for each eigenvalue: FedGloSS, appendix D.3; FedSAM, appendix C.4
@@ -95,8 +96,8 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
         "verified": variable((), pairs.verified, "whether a missed larger eigenvalue is improbable (1 in 1000)"),
         "products": scalar(pairs.products, "Hessian products spent"),
         "loss": scalar(loss, data),
-        "gradient_norm": scalar(float(gradient.double().norm()), "norm of the gradient"),
-        "norm": scalar(float(theta[: gradient.numel()].double().norm()), "norm of the weights"),
+        "gradient_norm": scalar(float(to_float64(gradient).norm()), "norm of the gradient"),
+        "norm": scalar(float(to_float64(theta[: gradient.numel()]).norm()), "norm of the weights"),
         "_vectors": variable(("_pair", "_parameter"), pairs.vectors.cpu().numpy(), "eigenvectors"),
     }
     found |= _measure_more(operator, settings, density=piece.round in rounds_with_density(subject, settings))

@@ -28,6 +28,7 @@ from landscape import Objective
 from landscape.layout import Layout
 from landscape.losses.batches import join
 from landscape.results import standard_error
+from landscape.runtime.device import to_float64
 from training.rules.loss_terms import divergence
 from training.settings import Positive, settings
 
@@ -65,6 +66,7 @@ def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: fl
         (inputs, compute_outputs(subject, reference, inputs).logits),
         loss=lambda outputs, targets: divergence(targets, outputs, tau),
         dtype=plain.dtype,
+        device=plain.device,
         batchnorm=subject.policy,
         memory=subject.limits.memory,
         workers=subject.limits.workers,
@@ -93,7 +95,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     start = None if sent is None else sent[: layout.size]
     moved = math.nan if start is None else distance(w, start)
     found = {
-        "norm": scalar(float(w.double().norm()), "norm of the global model's weights"),
+        "norm": scalar(float(to_float64(w).norm()), "norm of the global model's weights"),
         "moved_global": scalar(moved, "||w - what was sent||"),
     }
     about = {"reference": settings.reference}
@@ -119,7 +121,7 @@ def _compare_with_global(
         for model in models.values()
     ]
     far = [distance(model, w) for model in models.values()]
-    norms, lengths = ([float(one.double().norm()) for one in some.values()] for some in (models, updates))
+    norms, lengths = ([float(to_float64(one).norm()) for one in some.values()] for some in (models, updates))
     angles = [cosine(update, mean) for update in updates.values()]
     return {
         "distance": _each(far, "||w_k - w||, w the global model of the round"),
@@ -167,7 +169,7 @@ def _measure_proximal(
             gradient = torch.zeros_like(gradient)  # by definition; an angle of rounding errors means nothing
         away = (theta - reference)[:size]
         error = 0.0 if evaluation.standard_error is None else evaluation.standard_error
-        length, square = float(gradient.double().norm()), float(away.double().square().sum())
+        length, square = float(to_float64(gradient).norm()), float(to_float64(away).square().sum())
         rows.append((evaluation.loss, error, length, cosine(-away, gradient), 0.5 * square))
     return {
         name: _each(column, text) for (name, text), column in zip(about.items(), zip(*rows, strict=True), strict=True)

@@ -11,7 +11,7 @@ from pydantic import Field
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from analysis.shared.outputs import compute_outputs, draw_examples
+from analysis.shared.outputs import compute_outputs
 from analysis.study import Datasets, Floats, Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
 from analysis.subjects import GLOBAL_MODELS, Subject
 from landscape.rng import key
@@ -76,6 +76,8 @@ def project_pca(features: Floats) -> tuple[Floats, Floats]:
 
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each model and round."""
+    if subject.task.targets != "label":
+        raise ValueError(f"{subject.name}: features are shown by the class of an example; {subject.task.name} has none")
     count = min(settings.count, subject.count(settings.split))
     if settings.perplexity >= count:
         raise ValueError(f"perplexity must be below the number of examples, {count}; got {settings.perplexity:g}")
@@ -85,9 +87,8 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
 
 def measure(subject: Subject, settings: Settings, piece: ModelPiece, earlier: Datasets) -> xr.Dataset:
     """The features of one model, and their pictures."""
-    inputs, labels = subject.examples(settings.split)
-    chosen = draw_examples(labels, settings.count, settings.seed, "features")
-    outputs = compute_outputs(subject, subject.point(piece.round, piece.model), inputs[chosen])
+    inputs, labels, chosen = subject.draw_examples(settings.split, None, settings.count, settings.seed, "features")
+    outputs = compute_outputs(subject, subject.point(piece.round, piece.model), inputs)
     features = outputs.features.double().numpy()
     if features.shape[1] < AXES:
         raise ValueError(f"{subject.name}: a picture needs {AXES} features or more, the classifier has one input")
@@ -106,7 +107,7 @@ def measure(subject: Subject, settings: Settings, piece: ModelPiece, earlier: Da
     coords = {
         "axis": variable("axis", np.arange(1, AXES + 1), "axis of the picture"),
         "example_index": variable("example", chosen.numpy(), f"which example of the {settings.split} data"),
-        "label": variable("example", labels[chosen].numpy(), "its class"),
+        "label": variable("example", labels.cpu().numpy(), "its class"),
     }
     return xr.Dataset(found, coords)
 

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.model_points import participants
-from analysis.shared.outputs import Outputs, compute_outputs, draw_examples
+from analysis.shared.outputs import judge
 from analysis.study import Clients, Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, variable
 from analysis.subjects import Subject
 from training.settings import settings
@@ -40,13 +40,6 @@ class Settings:
     seed: Seed = 0
 
 
-def count_confusion(labels: Tensor, predicted: Tensor, classes: int) -> Ints:
-    """How many examples of each class (rows) were taken for each class (columns)."""
-    pairs = labels * classes + predicted
-    counts: Ints = torch.bincount(pairs, minlength=classes * classes).view(classes, classes).numpy()
-    return counts
-
-
 def divide(part: NDArray[np.number], total: NDArray[np.number]) -> Floats:
     """part / total, NaN where total is zero."""
     nothing = np.full(np.broadcast_shapes(part.shape, total.shape), np.nan)
@@ -67,15 +60,20 @@ def measure_forgetting(accuracy: xr.DataArray) -> xr.DataArray:
 
 def group_means(values: Tensor, groups: Tensor, count: int) -> Floats:
     """Mean of values (n,) in each group; NaN for an empty one."""
+    groups = groups.cpu()  # as the norms are
     sums = torch.zeros(count, dtype=torch.float64).index_add_(0, groups, values.double())
     return divide(sums.numpy(), torch.bincount(groups, minlength=count).numpy())
 
 
+def name_predictions(subject: Subject) -> str:
+    """What has a true class: examples, or pixels where targets are label maps."""
+    return "examples" if subject.task.targets == "label" else "pixels"
+
+
 def everyones_examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor]:
     """Inputs and labels of everyone's data."""
-    inputs, labels = subject.examples(settings.split)
-    chosen = draw_examples(labels, settings.limit, settings.seed, "forgetting")
-    return inputs[chosen], labels[chosen]
+    inputs, labels, _ = subject.draw_examples(settings.split, None, settings.limit, settings.seed, "forgetting")
+    return inputs, labels
 
 
 def local_models(subject: Subject, settings: Settings, round: int) -> dict[int, Tensor]:
@@ -86,7 +84,7 @@ def local_models(subject: Subject, settings: Settings, round: int) -> dict[int, 
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the global model of each round, and one for each participant's model."""
     rounds = subject.select_with(settings.rounds, settings.model)
-    count = len(everyones_examples(subject, settings)[1])
+    count = subject.count(settings.split, limit=settings.limit)
     sizes = {k: subject.count(settings.client_split, k) for k in subject.clients[: settings.clients]}
     planned = []
     for round in rounds:
@@ -115,18 +113,19 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
 
 def _measure_global(subject: Subject, theta: Tensor, inputs: Tensor, labels: Tensor) -> dict[str, xr.Variable]:
     """The global model on everyone's data, class by class."""
-    outputs = compute_outputs(subject, theta, inputs)
-    counts = count_confusion(labels, outputs.predicted, subject.classes)
-    right, total = np.diag(counts), counts.sum(axis=1)
-    feature_norms, output_norms = (group_means(norms, labels, subject.classes) for norms in _norms(outputs))
-    return {
-        "confusion": variable(("class", "predicted"), counts, "examples of a class that are taken for another"),
-        "correct": variable("class", right, "examples of each class that are right"),
+    judged, unit = judge(subject, theta, inputs, labels), name_predictions(subject)
+    right, total = np.diag(judged.confusion), judged.confusion.sum(axis=1)
+    norms = [group_means(one, labels, subject.classes) for one in judged.norms or ()]
+    names = (("feature_norm", FEATURES), ("output_norm", LOGITS))
+    found = {
+        "confusion": variable(
+            ("class", "predicted"), judged.confusion, f"{unit} of a class that are taken for another"
+        ),
+        "correct": variable("class", right, f"{unit} of each class that are right"),
         "accuracy": variable("class", divide(right, total), "accuracy on each class, a fraction"),
         "accuracy_all": variable((), divide(right.sum(), total.sum()), "accuracy on all of them"),
-        "feature_norm": variable("class", feature_norms, FEATURES),
-        "output_norm": variable("class", output_norms, LOGITS),
     }
+    return found | {name: variable("class", own, about) for (name, about), own in zip(names, norms, strict=False)}
 
 
 def _measure_clients(
@@ -135,51 +134,46 @@ def _measure_clients(
     """The global model on each client's data."""
     right, total, means = [], [], []
     for client in clients:
-        inputs, labels = subject.examples(settings.client_split, client)
-        chosen = draw_examples(labels, settings.limit, settings.seed, "forgetting", client)
-        outputs = compute_outputs(subject, theta, inputs[chosen])
-        right.append(int((outputs.predicted == labels[chosen]).sum()))
-        total.append(len(chosen))
-        means.append([float(norms.mean()) for norms in _norms(outputs)])
-    data = f"{settings.client_split} examples of each client"
-    accuracy, (features, logits) = divide(np.asarray(right), np.asarray(total)), np.asarray(means).T
-    return {
+        inputs, labels, _ = subject.draw_examples(
+            settings.client_split, client, settings.limit, settings.seed, "forgetting", client
+        )
+        judged = judge(subject, theta, inputs, labels)
+        right.append(int(np.trace(judged.confusion)))
+        total.append(int(judged.confusion.sum()))
+        means.append([float(norms.mean()) for norms in judged.norms or ()])
+    data = f"{settings.client_split} {name_predictions(subject)} of each client"
+    accuracy, norms = divide(np.asarray(right), np.asarray(total)), np.asarray(means).T
+    found = {
         "client_correct": variable("client", right, f"{data} that the global model has right"),
         "client_total": variable("client", total, data),
         "client_accuracy": variable("client", accuracy, "accuracy of the global model on each client, a fraction"),
-        "client_feature_norm": variable("client", features, FEATURES),
-        "client_output_norm": variable("client", logits, LOGITS),
     }
+    names = (("client_feature_norm", FEATURES), ("client_output_norm", LOGITS))
+    return found | {name: variable("client", own, about) for (name, about), own in zip(names, norms, strict=False)}
 
 
 def _measure_local(
     subject: Subject, settings: Settings, theta: Tensor, client: int, inputs: Tensor, labels: Tensor
 ) -> dict[str, xr.Variable]:
     """A participant's model on everyone's data and on its own."""
-    counts = count_confusion(labels, compute_outputs(subject, theta, inputs).predicted, subject.classes)
+    counts = judge(subject, theta, inputs, labels).confusion
     right, total = np.diag(counts), counts.sum(axis=1)
-    own_inputs, own_labels = subject.examples("train", client)
-    own = count_confusion(own_labels, compute_outputs(subject, theta, own_inputs).predicted, subject.classes)
-    data, whose = f"everyone's {settings.split} data", "accuracy of the client's model"
+    own = judge(subject, theta, *subject.examples("train", client)).confusion
+    data, whose, unit = f"everyone's {settings.split} data", "accuracy of the client's model", name_predictions(subject)
     own_accuracy = divide(np.trace(own), own.sum())
     return {
-        "local_correct": variable("class", right, f"examples that the client's model has right, of {data}"),
+        "local_correct": variable("class", right, f"{unit} that the client's model has right, of {data}"),
         "local_accuracy": variable("class", divide(right, total), f"{whose} per class on {data}"),
         "local_accuracy_all": variable((), divide(right.sum(), total.sum()), f"{whose} on {data}"),
         "own_accuracy": variable((), own_accuracy, f"{whose} on its own training data"),
-        "own_total": variable("class", own.sum(axis=1), "training examples of each class that the client has"),
+        "own_total": variable("class", own.sum(axis=1), f"training {unit} of each class that the client has"),
     }
-
-
-def _norms(outputs: Outputs) -> tuple[Tensor, Tensor]:
-    """L2 norms of the features and of the logits of every example."""
-    return outputs.features.double().norm(dim=1), outputs.logits.double().norm(dim=1)
 
 
 def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Add how many examples there are, and how much of them is forgotten."""
     total = answer["confusion"].isel(round=0).sum("predicted").values
-    found = {"total": variable("class", total, f"{settings.split} examples of each class")}
+    found = {"total": variable("class", total, f"{settings.split} {name_predictions(subject)} of each class")}
     found |= _describe_forgetting(answer["accuracy"], "class", "")
     if "client_total" in answer:
         found["client_total"] = answer["client_total"].isel(round=0, drop=True).variable

@@ -19,26 +19,23 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.dispersion import (
-    FRIENDLY,
-    ClientSample,
-    compare_batches,
-    describe_dispersions,
-    friendly_rate,
-    rise_error,
-)
+from analysis.shared.dispersion import FRIENDLY, ClientSample, compare_batches, describe_dispersions, friendly_rate
 from analysis.shared.model_points import cosine, distance
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
 from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape import Objective, sharpness
 from landscape.losses.batches import join
+from landscape.objectives.subsample_errors import rise_error
 from landscape.rng import numpy_generator
+from landscape.runtime.device import to_float64
 from training.settings import Count, Positive, Whole, settings
 
+GROUPS = 16  # parts of a sub-sample whose rises are compared for a standard error
 BATCH = 32  # for a subject without a recipe
 IID_BATCHES, IID_SIZE = 10, 512  # of the reference gradient that d is compared with (FedVSSAM, appendix C.5)
 SUBSET = "its standard error, where a subset of the data was seen"
+MAXIMISED = "max of F_k(w + e) - F_k(w) over ||e|| <= rho, by projected ascent"
 MEMBER = "client of the fixed set E"
 
 
@@ -132,11 +129,11 @@ def _measure_everyone(subject: Subject, settings: Settings, round: int) -> xr.Da
 def _global_gradient(subject: Subject, settings: Settings, theta: Tensor) -> Tensor:
     """g = sum of p_k g_k over all N clients, in float64."""
     if settings.limit is None:
-        return subject.objective("train").gradient(theta).double().cpu()  # their examples together
+        return to_float64(subject.objective("train").gradient(theta)).cpu()  # their examples together
     total = torch.zeros(len(theta), dtype=torch.float64)
     for client, share in subject.shares(subject.clients).items():
         own = subject.objective("train", client, limit=settings.limit)
-        total += share * own.gradient(theta).double().cpu()
+        total += share * to_float64(own.gradient(theta)).cpu()
     return total
 
 
@@ -145,17 +142,17 @@ def measure_tracking(subject: Subject, settings: Settings, theta: Tensor, direct
 
     direction: d, the server's direction.
     """
-    inputs, labels = subject.examples("train")
+    direction = direction.to(theta.device)
     objective = subject.objective("train")
-    places = numpy_generator(settings.seed, "iid").integers(len(labels), size=(IID_BATCHES, IID_SIZE))
-    batches = (objective.on(inputs[batch], labels[batch]) for batch in torch.from_numpy(places))
-    gradients = torch.stack([batch.gradient(theta).double()[: len(direction)] for batch in batches])
+    places = numpy_generator(settings.seed, "iid").integers(objective.count, size=(IID_BATCHES, IID_SIZE))
+    batches = (objective.on(*subject.read_examples("train", batch)) for batch in torch.from_numpy(places))
+    gradients = torch.stack([to_float64(batch.gradient(theta))[: len(direction)] for batch in batches])
     mean = gradients.mean(dim=0)
     noise = float((gradients - mean).square().sum()) / (IID_BATCHES * (IID_BATCHES - 1))
     return {
         "tracking_error": scalar(distance(direction, mean) ** 2, "||d - g_IID||^2, d the server's direction"),
         "tracking_noise": scalar(noise, "sampling noise of g_IID that is contained in it"),
-        "tracking_cosine": scalar(cosine(direction.double(), mean), "cosine of d and g_IID"),
+        "tracking_cosine": scalar(cosine(to_float64(direction), mean), "cosine of d and g_IID"),
     }
 
 
@@ -170,19 +167,24 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
     losses = [subject.objective("train", other, limit=settings.limit).loss(theta + e) for other in shares]
     rises = np.asarray(losses) - everyone["client_loss"].values
     shuffled = _shuffle(objective, settings.seed, client)
+    parts = shuffled.split(math.ceil(shuffled.count / GROUPS))
     found = {
         "other_rise": variable("other", rises, "F_j(w + e_k) - F_j(w), j the other client"),
         "rise": scalar(rises[list(shares).index(client)], "R_k = F_k(w + e_k) - F_k(w), e_k = rho v_k / ||v_k||"),
-        "rise_error": scalar(rise_error(shuffled, theta, e), SUBSET),
+        "rise_error": scalar(rise_error(shuffled, theta, e, parts), SUBSET),
         "client_global_rise": scalar(rises @ np.asarray(list(shares.values())), "L(w + e_k) - L(w)"),
-        "client_gradient_norm": scalar(float(own.double().norm()), "||g_k||"),
+        "client_gradient_norm": scalar(float(to_float64(own).norm()), "||g_k||"),
         "gradient_cosine": scalar(cosine(own, shared), "cosine of g_k and g"),
         "client_heterogeneity": scalar(distance(own, shared) ** 2, "||g_k - g||^2"),
         "perturbation_distance": scalar(distance(e, common), "||e_k - e||, e the perturbation of everyone's gradient"),
         "perturbation_cosine": scalar(cosine(e, common), "cosine of e_k and e"),
     }
     if settings.steps:
-        found |= _maximise(objective, shuffled, theta, search.radius, settings)
+        steps, seed = settings.steps, settings.seed
+        best = sharpness(objective, theta, search.radius, "sam_max", steps=steps, restarts=3, seed=seed)
+        assert best.perturbation is not None
+        found["maximised"] = scalar(best.value, MAXIMISED)
+        found["maximised_error"] = scalar(rise_error(shuffled, theta, best.perturbation, parts), SUBSET)
     if settings.batches:
         size = min(_batch_size(subject, settings), shuffled.count)
         whole_ones = shuffled.split(size)[: shuffled.count // size]
@@ -197,19 +199,6 @@ def _shuffle(objective: Objective, seed: int, client: int) -> Objective:
     inputs, targets = join(objective.chunks)
     order = numpy_generator(seed, "batches", client).permutation(len(inputs))
     return objective.on(inputs[order], targets[order], population=objective.population)
-
-
-def _maximise(
-    objective: Objective, shuffled: Objective, theta: Tensor, radius: float, settings: Settings
-) -> dict[str, xr.Variable]:
-    """The largest rise within the radius."""
-    best = sharpness(objective, theta, radius, "sam_max", steps=settings.steps, restarts=3, seed=settings.seed)
-    assert best.perturbation is not None
-    about = "max of F_k(w + e) - F_k(w) over ||e|| <= rho, by projected ascent"
-    return {
-        "maximised": scalar(best.value, about),
-        "maximised_error": scalar(rise_error(shuffled, theta, best.perturbation), SUBSET),
-    }
 
 
 def gradient_error(variance: float, size: int, objective: Objective) -> float:

@@ -31,12 +31,14 @@ from analysis.shared.model_points import (
     match_rounds,
     tell_origin,
 )
-from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import barrier
-from landscape.geometry.surface import coordinates, sample, vector
+from landscape.geometry.paths import list_beyond
+from landscape.geometry.surface import vector
 from landscape.layout import running_statistics
-from landscape.results import Barrier, Line
+from landscape.results import Barrier
+from landscape.runtime.device import to_float64
 from training.settings import Count, Names, settings
 
 KINDS = ("run-run", "client-client", "client-global", "round-round")
@@ -67,8 +69,7 @@ class Settings:
 
     @model_validator(mode="after")
     def _check_ends(self) -> Self:
-        if not self.low <= 0 or not self.high >= 1:
-            raise ValueError(f"low must be at most 0 and high at least 1, got {self.low} and {self.high}")
+        list_beyond(self.low, self.high, self.steps)  # refuses other ends
         return self
 
 
@@ -148,7 +149,7 @@ def _list_client_pairs(subject: Subject, settings: Settings, whole: ModelPoint) 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     """One piece for each line: pair, treatment of norm layers and split."""
-    points = len(list_outside(settings)) + settings.steps + 2 * REFINE
+    points = len(list_beyond(settings.low, settings.high, settings.steps)) + settings.steps + 2 * REFINE
     planned: list[Piece] = []
     for number, pair in enumerate(list_pairs(subjects, settings)):
         subject = subjects[pair.start.run]
@@ -165,58 +166,34 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     return planned
 
 
-def list_outside(settings: Settings) -> Floats:
-    """The coordinates before the first model and beyond the second."""
-    before, beyond = (round((settings.steps - 1) * length) for length in (-settings.low, settings.high - 1))
-    left = coordinates(settings.low, 0.0, before + 1)[:-1] if before else np.zeros(0)
-    right = coordinates(1.0, settings.high, beyond + 1)[1:] if beyond else np.zeros(0)
-    return np.concatenate([left, right])
-
-
 def measure(subjects: Sequence[Subject], settings: Settings, piece: LinePiece, earlier: Datasets) -> xr.Dataset:
     """One line and its barriers."""
     pair, policy, subject = piece.ends, piece.batchnorm, subjects[piece.ends.start.run]
     objective = make_objective(subject, policy, piece.split, settings.limit)
     start, end = (one.load(subjects, settings.model).to(objective.dtype) for one in (pair.start, pair.end))
     weights = objective.layout.parameters[-1].stop
-    distance = float((end[:weights].double() - start[:weights].double()).norm())
+    distance = float((to_float64(end[:weights]) - to_float64(start[:weights])).norm())
     if policy == "frozen":
         end = torch.cat([end[:weights], start[weights:]])
     start, end = (vector(objective, one[: objective.size], "model") for one in (start, end))
-    between = barrier(objective, start, end, steps=settings.steps, refine=REFINE)
-    x = list_outside(settings)
-    beyond = (
-        sample(objective, x, lambda g, flat: torch.mul(start, 1 - g, out=flat).add_(end, alpha=g)) if len(x) else None
-    )
-    count = subject.count(piece.split, limit=settings.limit)
+    low, high = settings.low, settings.high
+    between = barrier(objective, start, end, steps=settings.steps, refine=REFINE, low=low, high=high)
+    count, missing = subject.count(piece.split, limit=settings.limit), np.full(len(between.path.x), np.nan)
+    lines = {name: getattr(between.path, name) for name in ("loss", "error", "standard_error")}
     found = {
-        **_join_parts(settings, between.path, beyond),
+        **{name: variable("x", missing if one is None else one, FIELDS[name]) for name, one in lines.items()},
         **_describe_barriers(between),
         "examples": scalar(count, "number of examples"),
     }
-    whole = np.sort(np.concatenate([x, coordinates(0.0, 1.0, settings.steps)]))
     about = {
         "kind": variable("pair", [pair.kind], "kind of pair"),
         **tell_origin("start", "pair", [pair.start], subjects),
         **tell_origin("end", "pair", [pair.end], subjects),
         "distance": variable("pair", [distance], "distance of the two models", "weight distance"),
-        "x": variable("x", whole, "gamma in (1 - gamma) start + gamma end"),
+        "x": variable("x", between.path.x, "gamma in (1 - gamma) start + gamma end"),
         "definition": variable("definition", DEFINITIONS, "max L minus: chord, mean, larger of the ends"),
     }
     return xr.Dataset(found, about)
-
-
-def _join_parts(settings: Settings, inner: Line, outer: Line | None) -> dict[str, xr.Variable]:
-    """The line between the models, with what lies before and beyond them."""
-    x = list_outside(settings)
-    at, found = int((x < 0).sum()), {}
-    for name in ("loss", "error", "standard_error"):
-        near, far = (
-            np.full(count, np.nan) if (values := getattr(line, name, None)) is None else values
-            for line, count in ((inner, settings.steps), (outer, len(x)))
-        )
-        found[name] = variable("x", np.concatenate([far[:at], near, far[at:]]), FIELDS[name])
-    return found
 
 
 def _describe_barriers(between: Barrier) -> dict[str, xr.Variable]:

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from analysis.shared.model_points import describe_views, distance, load_model, local_models
-from analysis.shared.spread import PARTS, quotient_errors
 from analysis.study import (
     Clients,
     Datasets,
@@ -32,6 +31,7 @@ from analysis.study import (
 )
 from analysis.subjects import Subject
 from landscape import Objective, eigenpairs
+from landscape.objectives.subsample_errors import PARTS, quotient_errors
 from landscape.operators import SumOperator
 from training.settings import settings
 

@@ -31,8 +31,7 @@ class Settings:
         Literal["server", "mean", "swa"], Field(description="the global model that personal ones are made from")
     ] = "server"
     strategies: Annotated[Names, names_among(evaluation.STRATEGIES)] = Field(
-        default=("finetune", "knn"),
-        description="how models are made; local trains again as long as the run did",
+        default=("finetune", "knn"), description="how models are made; local trains again as long as the run did"
     )
     options: Names = Field(default=(), description='as ["epochs=5"], for every strategy that knows the name')
     clients: Count | None = Field(default=None, description="most clients, drawn once; none: all of them")
@@ -76,7 +75,9 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
 def measure(subject: Subject, settings: Settings, piece: StrategyPiece, earlier: Datasets) -> xr.Dataset:
     """The accuracy of one strategy for every client."""
     run = require_run(subject)
-    opened = open_subject(run.path, round=piece.round, model=settings.model, data_root=run.data_root)
+    opened = open_subject(
+        run.path, round=piece.round, model=settings.model, data_root=run.data_root, device=run.limits.device
+    )
     options = evaluation.parse_options(settings.strategies, settings.options)[piece.strategy]
     result = evaluation.evaluate(opened, piece.strategy, options, sample=settings.clients)
     scores, left = result.clients, "NaN: left out"

@@ -2,7 +2,8 @@
 
 Coordinates are weight distances: a = (0, 0), b = (||b - a||, 0), c above or below.
 
-models = "clients"  three participants of a round, with the global model projected beside them
+models = "clients"  three participants of a round, with the global model projected beside them; with `own` also the
+                    loss on the first one's own data, over the same plane
          "runs"     the global models of three runs (FedAvg, FedSAM, FedASAM)
          "rounds"   the first, the middle and the last of the selected rounds of each run
 u and v are orthonormal (Garipov et al. 2018), so that the picture is not sheared. Distances are of weights; running
@@ -14,16 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
 import xarray as xr
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from analysis.shared.grids import GridPiece, measure_rows
 from analysis.shared.model_points import (
     FORWARD,
+    OWN,
     ModelPoint,
     check_architectures,
     count_evaluated,
@@ -71,10 +73,24 @@ class Settings:
     steps: int = Field(default=21, ge=2, description="points along each axis")
     margin: NonNegative = Field(default=0.2, description="beyond the models on every side, as a share of the picture")
     splits: Splits = Field(default=SPLITS, description="data, each a picture")
+    own: bool = Field(default=False, description="the first participant's own training data too")
     batchnorm: Policy = Field(
         default="interpolated", description="statistics of norm layers in between: interpolated too, or measured anew"
     )
     limit: Limit = None
+
+    @model_validator(mode="after")
+    def _check_own(self) -> Self:
+        if self.own and self.models != "clients":
+            raise ValueError(
+                f'own needs models = "clients", got "{self.models}": other models have no data of their own'
+            )
+        return self
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """The data, by split."""
+        return (*self.splits, OWN) if self.own else self.splits
 
 
 @dataclass(frozen=True)
@@ -135,20 +151,12 @@ def find_frame(subjects: Sequence[Subject], settings: Settings, corners: Corners
     """Base, u and v of a plane, with running statistics that pass through those of all three models."""
     chosen = find_corners(subjects, settings, corners)
     layout = Layout.of(subjects[corners[0].run].model, statistics=settings.batchnorm == "interpolated")
-    weights = layout.parameters[-1].stop
-    points = [one.load(subjects, settings.model) for one in chosen]
+    a, b, c = (one.load(subjects, settings.model)[: layout.size] for one in chosen)
     try:
-        found = directions.through_models(*(point[:weights] for point in points))
+        return directions.through_models(a, b, c, weights=layout.parameters[-1].stop)
     except ValueError as error:
         names = ", ".join(f"{letter} = {one.describe(subjects)}" for letter, one in zip("abc", chosen, strict=True))
         raise ValueError(f"{error} ({names})") from None
-    if layout.size == weights:
-        return found
-    a, b, c = (point[weights : layout.size] for point in points)
-    width, (along, height) = found.coordinates[1, 0], found.coordinates[2]
-    across = (b - a) / width
-    upwards = (c - a - along * across) / height
-    return Frame(points[0], torch.cat([found.u, across]), torch.cat([found.v, upwards]), found.coordinates)
 
 
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
@@ -158,7 +166,10 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
         find_frame(subjects, settings, corners)  # three equal models are refused before any work is done
         subject = subjects[corners[0].run]
         policy = find_policy(subject, settings)
-        costs = {split: count_evaluated(subject, policy, split, settings.limit) for split in settings.splits}
+        costs = {}
+        for split in settings.pictures:
+            data, client = find_corners(subjects, settings, corners)[0].find_data(split)
+            costs[split] = count_evaluated(subject, policy, data, settings.limit, client)
         passes = 4 * sum(costs.values()) * FORWARD
         models = PlanePiece(corners[0].round, plane=number, corners=corners, passes=passes, vectors=10)
         planned.append(models)
@@ -173,12 +184,15 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: PlanePiece, 
     plane = find_frame(subjects, settings, corners)
     subject = subjects[corners[0].run]
     policy = find_policy(subject, settings)
+    first = find_corners(subjects, settings, corners)[0]
     if piece.split is None:
-        objectives = [make_objective(subject, policy, split, settings.limit) for split in settings.splits]
+        whose = [first.find_data(split) for split in settings.pictures]
+        objectives = [make_objective(subject, policy, data, settings.limit, client) for data, client in whose]
         found = measure_models(subjects, settings, corners, plane, objectives)
         found["batchnorm"] = variable((), policy, "treatment of norm layers")
-        return xr.Dataset(found, {"split": list(settings.splits), "model": list(CORNERS[: found["model_x"].size])})
-    objective = make_objective(subject, policy, piece.split, settings.limit)
+        return xr.Dataset(found, {"split": list(settings.pictures), "model": list(CORNERS[: found["model_x"].size])})
+    data, client = first.find_data(piece.split)
+    objective = make_objective(subject, policy, data, settings.limit, client)
     x, y = find_axes(plane, settings)
     base, u, v = (one[: objective.size] for one in (plane.base, plane.u, plane.v))
     rows = np.arange(len(x))[piece.first : piece.stop]
@@ -204,7 +218,8 @@ def measure_models(
     losses = [[one.loss for one in some] for some in own]
     errors = [[np.nan if one.error is None else one.error for one in some] for some in own]
     x, y = find_axes(plane, settings)
-    counts = [subjects[corners[0].run].count(split, limit=settings.limit) for split in settings.splits]
+    whose = [shown[0].find_data(split) for split in settings.pictures]
+    counts = [subjects[corners[0].run].count(split, client, settings.limit) for split, client in whose]
     return {
         "x": variable("x_index", x, "from the first model towards the second", UNIT),
         "y": variable("y_index", y, "at right angles to it, towards the third", UNIT),
@@ -232,7 +247,7 @@ def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) 
     """Make coordinates of where the points and the models of each plane are."""
     names = {
         "plane": "plane",
-        "split": "data of everyone, of the first model's run",
+        "split": "data of everyone, of the first model's run; own: of the first participant",
         "x_index": "point along x",
         "y_index": "point along y",
         "model": "model: a, b and c span the plane, the global model is projected",

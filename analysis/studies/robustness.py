@@ -1,12 +1,14 @@
 """Accuracy under the common corruptions in five severities, and what is lost of the clean accuracy.
 
-Hendrycks and Dietterich 2019; FedSAM/FedASAM, Figures 6 and 8.
+Hendrycks and Dietterich 2019; FedSAM/FedASAM, Figures 6 and 8. Of CIFAR the published files (CIFAR-10-C and 100-C)
+are used where they are in the folder of the data; else images are corrupted here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Self
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -14,14 +16,17 @@ import xarray as xr
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from analysis.shared.outputs import compute_outputs, draw_examples
+from analysis.shared.outputs import judge
 from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, names_among, variable
 from analysis.subjects import Run, Subject
 from training.data.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
+from training.data.datasets import find_root
+from training.data.readers.corrupted_cifar import FILES, find_folder, read_corrupted
 from training.settings import Names, Several, settings
 
 Kinds = Annotated[Names, names_among(CORRUPTIONS, empty=True)]
 Greys = Several[float]
+PUBLISHED = "none: the published file itself"  # how a published file departs from the published files
 Severities = Several[Annotated[int, Field(ge=SEVERITIES[0], le=SEVERITIES[-1])]]
 
 
@@ -38,6 +43,10 @@ class Settings:
     white: Greys = Field(default=(), description="what the network sees for white")
     limit: Limit = None
     seed: Seed = 0
+    images: Literal["auto", "published", "made"] = Field(
+        default="auto",
+        description="corrupted images: the published ones where they are there, only these, or made here",
+    )
 
     @model_validator(mode="after")
     def _check_greys(self) -> Self:
@@ -59,7 +68,7 @@ class CorruptionPiece(Piece):
 def find_greys(subject: Subject, settings: Settings, channels: int) -> tuple[Floats, Floats]:
     """What the network sees for black and for white, (channels, 1, 1) each."""
     black, white = settings.black, settings.white
-    if not black and isinstance(subject, Run) and subject.federation.dataset.train_images.dtype == torch.uint8:
+    if not black and isinstance(subject, Run) and subject.federation.dataset.train_inputs.dtype == torch.uint8:
         data = subject.federation.dataset
         black = tuple((0 - mean) / std for mean, std in zip(data.mean, data.std, strict=True))
         white = tuple((1 - mean) / std for mean, std in zip(data.mean, data.std, strict=True))
@@ -73,13 +82,40 @@ def find_greys(subject: Subject, settings: Settings, channels: int) -> tuple[Flo
     return np.asarray(black, dtype=np.float64)[:, None, None], np.asarray(white, dtype=np.float64)[:, None, None]
 
 
-def examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Images and labels."""
-    inputs, labels = subject.examples(settings.split)
+def examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor, Tensor]:
+    """Images and labels, and their numbers among all of the split."""
+    inputs, labels, chosen = subject.draw_examples(settings.split, None, settings.limit, settings.seed, "robustness")
     if inputs.ndim != 4:
         raise ValueError(f"{subject.name}: corruptions need images of shape (N, C, H, W), got {tuple(inputs.shape)}")
-    chosen = draw_examples(labels, settings.limit, settings.seed, "robustness")
-    return inputs[chosen], labels[chosen]
+    return inputs.cpu(), labels, chosen
+
+
+def find_published(subject: Subject, settings: Settings) -> Path | None:
+    """Find the folder of the published corrupted images of a run's test data; None if they are not to be used."""
+    if settings.images == "made":
+        return None
+    folder, data = None, "its own data"
+    if isinstance(subject, Run) and settings.split == "test" and subject.federation.tests is None:
+        data = subject.federation.dataset.name
+        folder = find_folder(data, find_root(subject.federation.recipe.data.root))
+    if folder is None and settings.images == "published":
+        wanted = f"; get {FILES[data].describe()} and put it beside the data" if data in FILES else ""
+        raise ValueError(
+            f"{subject.name}: there are no published corrupted images of the {settings.split} data{wanted}"
+        )
+    return folder
+
+
+def read_published(folder: Path, subject: Subject, corruption: str, severity: int, chosen: Tensor) -> Floats:
+    """Published images under a corruption, as pixels between 0 and 255.
+
+    folder: of the files.
+    chosen: numbers of the test images.
+    """
+    assert isinstance(subject, Run)
+    labels = subject.federation.dataset.test_labels
+    assert labels is not None
+    return np.asarray(read_corrupted(folder, corruption, severity, labels.numpy())[chosen.numpy()], dtype=np.float64)
 
 
 def to_pixels(inputs: Tensor, black: Floats, white: Floats) -> Floats:
@@ -97,7 +133,7 @@ def to_inputs(pixels: Floats, black: Floats, white: Floats, dtype: torch.dtype) 
 
 def choose_corruptions(subject: Subject, settings: Settings) -> tuple[list[str], list[str]]:
     """Corruptions that are applied, and those that images of so many channels cannot have."""
-    channels = subject.examples(settings.split)[0].shape[1]
+    channels = examples(subject, settings)[0].shape[1]
     asked = list(settings.corruptions or CORRUPTIONS)
     fits = [name for name in asked if CORRUPTIONS[name].channels in (None, channels)]
     if not fits:
@@ -107,7 +143,8 @@ def choose_corruptions(subject: Subject, settings: Settings) -> tuple[list[str],
 
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the images as they are, and one for each corruption."""
-    inputs, _ = examples(subject, settings)
+    inputs, _, _ = examples(subject, settings)
+    find_published(subject, settings)
     find_greys(subject, settings, inputs.shape[1])
     rounds = subject.select_with(settings.rounds, settings.model)
     passes = len(inputs) * len(rounds) / 3
@@ -118,27 +155,38 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
 
 def measure(subject: Subject, settings: Settings, piece: CorruptionPiece, earlier: Datasets) -> xr.Dataset:
     """How many images every round's model has right, clean or under one corruption."""
-    inputs, labels = examples(subject, settings)
+    inputs, labels, chosen = examples(subject, settings)
     rounds = subject.select(settings.rounds)
     points = [subject.point(round, settings.model) for round in rounds]
 
+    total = len(labels) if subject.task.ignored is None else int((labels != subject.task.ignored).sum())
+
     def count_right(seen: Tensor) -> list[int]:
-        return [int((compute_outputs(subject, point, seen).predicted == labels).sum()) for point in points]
+        return [int(np.trace(judge(subject, point, seen, labels).confusion)) for point in points]
 
     if piece.corruption is None:
-        accuracy = np.asarray(count_right(inputs)) / len(labels)
+        accuracy = np.asarray(count_right(inputs)) / total
         clean = variable("round", accuracy, "accuracy on the images as they are, a fraction")
-        return xr.Dataset({"clean_accuracy": clean}, {"round": rounds}, {"total": len(labels)})
+        return xr.Dataset({"clean_accuracy": clean}, {"round": rounds}, {"total": total})
     black, white = find_greys(subject, settings, inputs.shape[1])
     pixels = to_pixels(inputs, black, white)
     right, changes = [], []
+    folder = find_published(subject, settings)
+    if folder is not None and settings.images == "auto" and not (folder / f"{piece.corruption}.npy").is_file():
+        folder = None
     for severity in settings.severities:
-        changed = corrupt(pixels, piece.corruption, severity, seed=settings.seed)
+        if folder is None:
+            changed = corrupt(pixels, piece.corruption, severity, seed=settings.seed)
+        else:
+            changed = read_published(folder, subject, piece.corruption, severity, chosen)
         right.append(count_right(to_inputs(changed, black, white, inputs.dtype)))
         changes.append(float(np.sqrt(np.mean(np.square(changed - pixels)))))
-    kind, departure = CORRUPTIONS[piece.corruption], DEPARTURES.get(piece.corruption, "")
+    kind = CORRUPTIONS[piece.corruption]
+    departure = DEPARTURES.get(piece.corruption, "") if folder is None else PUBLISHED
     found = {
-        "correct": variable(("severity", "round"), right, f"corrupted images that are right, of {len(labels)}"),
+        "correct": variable(
+            ("severity", "round"), right, f"predictions on corrupted images that are right, of {total}"
+        ),
         "change": variable("severity", changes, "root mean square change of a pixel, of 255"),
         "extra": variable((), kind.extra, "whether it is one of the four kinds beside the benchmark's fifteen"),
         "departure": variable((), departure, "how it differs from the published files"),
@@ -165,7 +213,10 @@ def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Datas
         "mean_accuracy": variable("round", accuracy.mean(both), "mean over corruptions and severities"),
         "mean_relative_drop": variable("round", drop.mean(both), "mean share that is lost"),
     }
-    return answer.assign(found).assign_attrs(left_out=", ".join(choose_corruptions(subject, settings)[1]))
+    about = {"left_out": ", ".join(choose_corruptions(subject, settings)[1])}
+    published = [str(name) for name in answer["corruption"].values[answer["departure"].values == PUBLISHED]]
+    about |= {"published": ", ".join(published)} if published else {}
+    return answer.assign(found).assign_attrs(about)
 
 
 STUDY = Study("robustness", __doc__, Settings, pieces, measure, derive, papers="003 F6 F8")

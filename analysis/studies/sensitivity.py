@@ -27,6 +27,7 @@ from analysis.shared.model_points import Reference, find_reference, local_models
 from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
+from landscape.runtime.device import to_float64
 from training.methods.fedfsa import LayerRadii, Measure
 from training.rules.context import ClientContext
 from training.rules.vectors import unit
@@ -78,7 +79,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     found = {
         "loss": scalar(base, "loss of the client's model on its own data"),
         "loss_error": scalar(error, "its standard error, where a subset of the data was seen"),
-        "gradient_norm": scalar(float(gradient.double().norm()), "norm of its gradient"),
+        "gradient_norm": scalar(float(to_float64(gradient).norm()), "norm of its gradient"),
         "sam_rise": scalar(top - base, "L(W + e) - L(W), e = radius g / ||g||"),
         "global_sensitivity": scalar(abs(before - base), "|L(W_g) - L(W)| on the client's data (eq. 9)"),
         "moved": each(lambda entry: _product(away, away, entry), "||w_j - w_g,j||^2 (eq. 11)"),
@@ -124,14 +125,14 @@ def _only(vector: Tensor, entry: Entry) -> Tensor:
 
 def _product(a: Tensor, b: Tensor, entry: Entry) -> float:
     """The inner product within one layer."""
-    return float(_only(a, entry).double() @ b.double())
+    return float(to_float64(_only(a, entry)) @ to_float64(b))
 
 
 def _adaptive(away: Tensor, entry: Entry, entries: Sequence[Entry]) -> float:
     """The mean of |d| / ||d of its layer||; zero where the layer did not move, as FedSoL perturbs it not at all."""
-    layer = [away[one.start : one.stop].double() for one in entries if one.layer == entry.layer]
+    layer = [to_float64(away[one.start : one.stop]) for one in entries if one.layer == entry.layer]
     length = float(torch.cat(layer).norm())
-    return float(away[entry.start : entry.stop].double().abs().mean()) / length if length else 0.0
+    return float(to_float64(away[entry.start : entry.stop]).abs().mean()) / length if length else 0.0
 
 
 def count_chosen(subject: Subject, settings: Settings) -> int:
@@ -146,7 +147,7 @@ def _choose_layers(subject: Subject, settings: Settings, start: Tensor, end: Ten
     layout, rule = Layout.of(subject.model), LayerRadii(layers=count_chosen(subject, settings))
     context = ClientContext(layout, start[: layout.size], {}, {}, lr=0.0, momentum=0.0, steps=1, round=0)
     chosen = [replace(rule, measure=name).update_client(context, end[: layout.size])["chosen"] for name in MEASURES]
-    return torch.stack(chosen).bool().numpy()
+    return torch.stack(chosen).bool().cpu().numpy()
 
 
 STUDY = Study("sensitivity", __doc__, Settings, pieces, measure, papers="000 eqs 7-11, 004 F8")

@@ -15,11 +15,11 @@ from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.model_points import describe_views, load_model, participants
-from analysis.shared.spread import PARTS, deal, standard_error
 from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed, Study, names_among, variable
 from analysis.subjects import Subject
 from landscape import Objective, sharpness
 from landscape.geometry.sharpness import KINDS
+from landscape.objectives.subsample_errors import rise_error
 from landscape.results import Sharpness
 from training.settings import Count, Names, Positive, Whole, settings
 
@@ -144,9 +144,7 @@ def estimate_sampling_error(objective: Objective, theta: Tensor, found: Sharpnes
         return 0.0
     if found.perturbation is None or found.m is not None or found.kind == "keskar":
         return math.nan
-    parts = deal(objective, min(PARTS, objective.count))
-    rises = np.asarray([part.loss(theta + found.perturbation) - part.loss(theta) for part in parts])
-    return float(standard_error(rises, [part.count for part in parts], objective.population))
+    return rise_error(objective, theta, found.perturbation)
 
 
 STUDY = Study("sharpness", __doc__, Settings, pieces, measure, papers="000 eq 3")

@@ -9,7 +9,6 @@ measured curvature has risen by `rise`: sqrt(2 rise / lambda). (FedGloSS, Figure
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
@@ -21,21 +20,16 @@ from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.grids import GridPiece, measure_rows
-from analysis.shared.model_points import (
-    ModelPoint,
-    check_architectures,
-    tell_origin,
-)
+from analysis.shared.model_points import OWN, ModelPoint, check_architectures, tell_origin
 from analysis.study import Datasets, Floats, Limit, Model, Rounds, Seed, Splits, Study, Tolerance, scalar, variable
 from analysis.subjects import SPLITS, Subject
-from landscape import Layout, Objective, curvature_extent, directions, eigenpairs
-from landscape.geometry.surface import coordinates
+from landscape import Layout, Objective, directions, eigenpairs
+from landscape.geometry.surface import coordinates, shared_extent
+from landscape.runtime.device import to_float64
 from training.settings import Positive, Whole, settings
 
 Axes = Literal["random", "shared", "eigen"]
 AXES = get_args(Axes)
-OWN = "own"  # the split of a participant's own training data
-SHARPEST = 10  # times the wanted rise: what the sharpest model may show when the flattest sets the range
 
 
 @settings
@@ -92,11 +86,6 @@ def list_models(subjects: Sequence[Subject], settings: Settings) -> list[ModelPo
     return [*found, *local]
 
 
-def find_data(point: ModelPoint, split: str) -> tuple[str, int | None]:
-    """A split, and the client whose data it is; None: everyone's."""
-    return ("train", point.client) if split == OWN else (split, None)
-
-
 def pieces(subjects: Sequence[Subject], settings: Settings) -> list[SurfacePiece]:
     """The axes of every model, then blocks of rows of its surfaces."""
     if settings.axes == "shared":
@@ -109,7 +98,7 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[SurfacePiece
     axes, shared = tuple(planned), tuple(one for one in planned if one.client is None)
     for one in axes:
         for split in settings.splits if one.client is None else (OWN, "train"):
-            cost = subjects[one.run].count(*find_data(one.point, split), settings.limit)
+            cost = subjects[one.run].count(*one.point.find_data(split), settings.limit)
             planned += one.cut(split, settings.steps, cost, (one, *shared))
     return planned
 
@@ -119,7 +108,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: SurfacePiece
     if piece.split is None:
         return measure_axes(subjects, settings, piece.point)
     own, *shared = earlier
-    split, client = find_data(piece.point, piece.split)
+    split, client = piece.point.find_data(piece.split)
     objective = subjects[piece.run].objective(split, client, settings.limit)
     theta = piece.point.load(subjects, settings.model)
     if settings.axes == "eigen":
@@ -158,14 +147,14 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
         second, residuals = pairs.values, pairs.residuals
     else:
         both = torch.stack(random_axes(subjects, settings, objective.layout, theta))
-        second = (both.double() * operator.matmat(both).double()).sum(dim=1).cpu().numpy()
-    weights, lengths = theta[: objective.layout.parameters[-1].stop], both.double().norm(dim=1).cpu().numpy()
+        second = (to_float64(both) * to_float64(operator.matmat(both))).sum(dim=1).cpu().numpy()
+    weights, lengths = theta[: objective.layout.parameters[-1].stop], to_float64(both).norm(dim=1).cpu().numpy()
     found = {
         "curvature": variable("axis", second, "second derivative of the training loss along the axis"),
         "residual": variable("axis", residuals, "||H v - lambda v|| of eigenvectors; NaN on random axes"),
         "length": variable("axis", lengths, "norm of the direction", "weight distance"),
         "cosine": scalar(directions.cosine(both[0], both[1]), "cosine between the directions"),
-        "norm": scalar(float(weights.double().norm()), "norm of the weights", "weight distance"),
+        "norm": scalar(float(to_float64(weights).norm()), "norm of the weights", "weight distance"),
         **tell_origin("model", (), [point], subjects),
     }
     if settings.axes == "eigen":  # the others are computed in no time
@@ -176,30 +165,18 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
 def find_reach(settings: Settings, axes: Sequence[xr.Dataset]) -> tuple[float, float]:
     """How far x and y go, the same for all models.
 
-    As far as the flattest global model needs, but not so far that the sharpest rises more than ten times as much, and
-    never by more than the norm of the model, or of each filter on random axes: nothing would be left of it there.
+    Never further than the norm of a global model, or of each filter on random axes: nothing would be left of it there.
 
     axes: what `measure_axes` found of the global models.
     """
     if settings.extent is not None:
         return settings.extent, settings.extent
     most = [float(one["norm"]) if settings.axes == "eigen" else 1.0 for one in axes]
-    wanted = np.array(
-        [
-            [_reach(curvature, settings.rise, top) for curvature in one["curvature"].values.tolist()]
-            for one, top in zip(axes, most, strict=True)
-        ]
-    )
+    curvatures = np.stack([one["curvature"].values for one in axes])
     if settings.axes != "eigen":  # random axes are alike: one number for both
-        wanted = wanted.reshape(-1, 1).repeat(2, axis=1)
-    both = np.minimum(wanted.max(axis=0), math.sqrt(SHARPEST) * wanted.min(axis=0))
-    across, along = (float(f"{reach:.2g}") for reach in both)  # two digits: they are written on an axis
-    return across, along
-
-
-def _reach(curvature: float, rise: float, most: float) -> float:
-    flat = curvature == 0 or not math.isfinite(curvature)
-    return most if flat else min(curvature_extent(curvature, rise), most)
+        curvatures, most = curvatures.reshape(-1, 1).repeat(2, axis=1), [*most, *most]
+    across, along = shared_extent(curvatures, settings.rise, np.asarray(most))
+    return float(f"{across:.2g}"), float(f"{along:.2g}")  # two digits: they are written on an axis
 
 
 def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:

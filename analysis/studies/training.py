@@ -14,9 +14,9 @@ from pydantic import Field
 
 from analysis.study import Datasets, Floats, Piece, Study, variable
 from analysis.subjects import MODELS, Run, Subject
-from analysis.summary import PREFIX
 from training.settings import Count, Several, Share, settings
 from training.storage import metrics
+from training.storage.metrics import PREFIX
 
 Record = Mapping[str, object]  # of one round, as metrics.jsonl has it
 QUANTITIES = {  # of training.recording -> what it is
@@ -50,6 +50,7 @@ ABOUT = {  # metric -> what it is, its units
 OF_CLIENTS = {  # metric with a value for each client -> name of the variable, what it is
     "own_accuracies": ("own_accuracy", "accuracy of the client's own model after the round; NaN: did not take part"),
     "client_accuracies": ("client_accuracy", "accuracy of the server's model on the client's own test examples"),
+    "client_mious": ("client_miou", "mean IoU of the server's model on the client's own test examples"),
 }
 
 
@@ -209,8 +210,8 @@ def describe_metric(name: str) -> tuple[str, str]:
     model = next((model for model in ("mean", "swa") if name.startswith(PREFIX[model])), "server")
     plain = name.removeprefix(PREFIX[model])
     whose = {"server": "the server's model", "mean": "the participants' mean", "swa": "the SWA model"}[model]
-    kinds = {"accuracy": f"test accuracy of {whose}, a fraction", "test_loss": f"test loss of {whose}"}
-    return (kinds[plain], "1") if plain in kinds else ABOUT.get(name, (name.replace("_", " "), "1"))
+    kinds = {"accuracy": "test accuracy of {}, a fraction", "test_loss": "test loss of {}", "miou": "mean IoU of {}"}
+    return (kinds[plain].format(whose), "1") if plain in kinds else ABOUT.get(name, (name.replace("_", " "), "1"))
 
 
 STUDY = Study(

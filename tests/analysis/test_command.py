@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from analysis import command, runner, store
+from analysis.catalog import STUDIES
 from analysis.subjects import Limits, Run
 from training.storage import lock
 
@@ -151,7 +152,7 @@ def test_a_full_disk_names_the_file_and_loses_nothing(
     assert not (run.path / "lock").exists()
     monkeypatch.undo()
     (path,) = command.analyze([run], ["training"], [], console=console())
-    assert runner.plan(command.STUDIES["training"], command.STUDIES["training"].settings(), [run], path.parents[1]).kept
+    assert runner.plan(STUDIES["training"], STUDIES["training"].settings(), [run], path.parents[1]).kept
 
 
 def test_a_folder_of_runs_and_patterns(place: Callable[[str], Run], tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from analysis import exports, store
-from analysis.exports import choose_surface
+from analysis import store
 from analysis.store import Answer, DamagedError
 from analysis.subjects import Run
+from reports import exports
+from reports.exports import choose_surface
 from tests.analysis.helpers import ask
 
 X, Y = np.array([-1.0, 0.25, 2.0, 3.0]), np.array([0.0, 0.5, 7.0])  # not square, not even
@@ -210,7 +211,7 @@ def test_bad_files_and_choices(tmp_path: Path) -> None:
 
 
 def test_without_torch() -> None:
-    code = "import sys, analysis.exports; sys.exit('torch' in sys.modules)"
+    code = "import sys, reports.exports; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
 
 

@@ -244,7 +244,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_surface_of_another_program_cannot_name_other_files(tmp_path: Path) -> None:
-    from analysis.exports import read_goldstein
+    from reports.exports import read_goldstein
 
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:

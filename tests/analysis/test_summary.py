@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from analysis import runner, store, summary
+from analysis import runner, store
 from analysis.store import Answer
 from analysis.studies import curvature, forgetting, incompatibility, interpolation, local_global, training
 from analysis.subjects import Limits, Run
+from reports.inputs import summary
 from training.storage import metrics
 
 
 def test_torch_stays_unloaded():
-    code = "import sys, analysis.summary, analysis.store; print('torch' in sys.modules)"
+    code = "import sys, reports.inputs.summary, analysis.store; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

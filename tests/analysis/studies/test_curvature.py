@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import summary
 from analysis.store import Answer
 from analysis.subjects import Limits, Run
 from landscape.spectrum.krylov_space import random_rows
+from reports.inputs import summary
 from tests.analysis.helpers import ask, dense
 
 

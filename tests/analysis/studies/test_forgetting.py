@@ -10,6 +10,7 @@ import xarray as xr
 from analysis.studies import forgetting
 from analysis.subjects import Limits, Own
 from tests.analysis.helpers import ask, check_interruption, plan
+from training.tasks.task import count_confusion
 
 
 def forward(w, inputs):
@@ -100,7 +101,7 @@ def test_the_measure_is_stored(found):
 
 
 def test_a_class_without_examples_is_unknown_not_zero():
-    assert forgetting.count_confusion(torch.tensor([0, 2, 2]), torch.tensor([0, 2, 0]), 3).tolist() == [
+    assert count_confusion(torch.tensor([0, 2, 0]), torch.tensor([0, 2, 2]), 3).tolist() == [
         [1, 0, 0],
         [0, 0, 0],
         [1, 0, 1],

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from analysis.studies import interpolation
 from analysis.subjects import Limits, Run
+from landscape.geometry.paths import list_beyond
 from tests.analysis.helpers import ask, ask_all, assert_same, check_reading, plan
 from tests.analysis.studies.test_plane import flat, several
 from tests.analysis.studies.test_surface import normed, plain
@@ -114,8 +115,7 @@ def test_every_kind_of_pair_and_each_edge_once(runs: list[Run], tmp_path: Path) 
     ("low", "high", "before", "beyond"), [(-1.0, 2.0, 20, 20), (-0.25, 1.0, 5, 0), (0.0, 1.52, 0, 10), (0.0, 1.0, 0, 0)]
 )
 def test_the_spacing_beyond_the_models(low: float, high: float, before: int, beyond: int) -> None:
-    settings = interpolation.Settings(low=low, high=high)
-    x = interpolation.list_outside(settings)
+    x = list_beyond(low, high, 21)
     assert len(x) == before + beyond
     whole = np.sort(np.concatenate([x, np.linspace(0, 1, 21)]))
     assert whole[0] == low
@@ -220,7 +220,7 @@ def test_what_is_not_there_is_said(run: Run, make_run: Callable[..., Run], tmp_p
         ({"pairs": "run-run"}, "pairs must be a list, got"),
         ({"batchnorm": ("batch",)}, "batchnorm: unknown 'batch'. Known: frozen, interpolated, recomputed"),
         ({"batchnorm": ()}, "batchnorm must be a list"),
-        ({"low": 0.1}, "low must be at most 0 and high at least 1, got 0.1"),
+        ({"low": 0.1}, "low must be at most 0 and high at least 1, both finite; got 0.1"),
         ({"high": float("inf")}, "high must be finite"),
         ({"steps": 2}, "steps must be at least 3, got 2"),
         ({"clients": 0}, "clients must be at least 1, got 0"),

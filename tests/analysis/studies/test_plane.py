@@ -106,6 +106,22 @@ def test_three_clients_and_the_global_model(run: Run, tmp_path: Path) -> None:
     check_cells(run, found, points)
 
 
+def test_the_first_participants_own_loss_over_the_same_plane(run: Run, tmp_path: Path) -> None:
+    found = ask("plane", [run], tmp_path, steps=3, splits=("train",), own=True).isel(plane=0)
+    assert found["split"].values.tolist() == ["train", "own"]
+    clients = sorted(run.local_points(4))[:3]
+    data = run.examples("train", clients[0])
+    assert found["examples"].sel(split="own") == len(data[1])
+    points = [run.local_points(4)[client] for client in clients]
+    u, v = frame_by_hand(*points)
+    for i, x in enumerate(found["x"].values):
+        for j, y in enumerate(found["y"].values):
+            loss, _ = plain(run.model, points[0] + x * u + y * v, data)
+            assert float(found["loss"].sel(split="own", x_index=i, y_index=j)) == pytest.approx(loss, rel=1e-10)
+    losses = [plain(run.model, one, data)[0] for one in (*points, run.point(4))]
+    np.testing.assert_allclose(found["model_loss"].sel(split="own"), losses, rtol=1e-10)
+
+
 def test_chosen_clients_of_every_round_of_every_run(runs: list[Run], tmp_path: Path) -> None:
     found = ask("plane", runs, tmp_path, rounds="2,4", steps=2)
     assert found["plane"].values.tolist() == [0, 1, 2, 3]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
 import torch
 
 from analysis.studies import robustness
-from analysis.subjects import Limits, Own
+from analysis.subjects import Limits, Own, Run
 from tests.analysis.helpers import ask, check_interruption
 from training.data.corruptions import CORRUPTIONS, corrupt
 from training.settings import build
@@ -20,7 +21,7 @@ def test_the_study_by_hand(run, tmp_path):
     found = ask("robustness", [run], tmp_path, corruptions=kinds, severities=severities, rounds="2,4")
     assert dict(found.sizes) == {"round": 2, "corruption": 2, "severity": 2}
     data = run.federation.dataset
-    bytes_ = data.test_images.numpy().astype(float)
+    bytes_ = data.test_inputs.numpy().astype(float)
     for round in (2, 4):
         A, a, B, b = torch.split(run.point(round), [256, 4, 40, 10])
 
@@ -28,7 +29,7 @@ def test_the_study_by_hand(run, tmp_path):
             A, a, B, b = weights
             x = (torch.from_numpy(pixels) / 255 - data.mean[0]) / data.std[0]
             logits = torch.relu(x.flatten(1) @ A.view(4, 64).T + a) @ B.view(10, 4).T + b
-            return int((logits.argmax(1) == data.test_labels).sum())
+            return int((logits.argmax(1) == data.test_targets).sum())
 
         here = found.sel(round=round)
         clean = right(bytes_)
@@ -58,7 +59,7 @@ def test_pixels_come_back_as_the_bytes_they_were(run):
     inputs, _ = run.examples("test")
     black, white = robustness.find_greys(run, robustness.Settings(), 1)
     pixels = robustness.to_pixels(inputs.float(), black, white)
-    np.testing.assert_array_equal(pixels, run.federation.dataset.test_images.numpy())
+    np.testing.assert_array_equal(pixels, run.federation.dataset.test_inputs.numpy())
     torch.testing.assert_close(robustness.to_inputs(pixels, black, white, torch.float64), inputs)
 
 
@@ -77,6 +78,51 @@ def test_a_model_of_ones_own_says_what_is_black(tmp_path):
         "robustness", [own], tmp_path, black=(0.0, 0.0), white=(1.0, 1.0), corruptions=("fog",), severities=(1,)
     )
     assert float(found["clean_accuracy"][0]) == int((model(X).argmax(1) == y).sum()) / 6
+
+
+@pytest.fixture
+def cifar(tmp_path, monkeypatch):
+    """A run on four made-up images of CIFAR-10, and published corrupted images of them."""
+    from tests.training.data.readers import fakes
+    from training import config
+    from training.engine.run import train
+
+    folder = tmp_path / "data" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    labels = [3, 1, 4, 1]
+    for part in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        content = {"data": fakes.draw(len(part), 4, 3072), "labels": labels}
+        (folder / part).write_bytes(pickle.dumps(content, protocol=4))
+    fakes.write_corrupted_cifar(tmp_path / "data", np.array(labels))
+    monkeypatch.setenv("LANDSCAPE_DATA", str(tmp_path / "data"))
+    settings = {"data": {"name": "cifar10"}, "model": {"name": "mlp", "hidden": [3]}, "partition": {"clients": 2}}
+    recipe = config.validate({**settings, "rounds": {"count": 1, "participants": 2}})
+    return Run(train(recipe, tmp_path / "runs"), limits=Limits(workers=1))
+
+
+def test_published_images_are_preferred(cifar, tmp_path):
+    from tests.training.data.readers import fakes
+
+    settings = {"corruptions": ("fog", "contrast", "snow"), "severities": (2,)}
+    found = ask("robustness", [cifar], tmp_path / "a", **settings)
+    assert found.attrs["published"] == "fog, contrast"  # there is no file for snow
+    data = cifar.federation.dataset
+    clean = data.test_inputs.numpy().astype(float)
+    for key, kind in enumerate(("fog", "contrast")):
+        images = fakes.draw(key, 20, 32, 32, 3)[4:8].transpose(0, 3, 1, 2)
+        change = np.sqrt(np.mean((images - clean) ** 2))
+        assert float(found["change"].sel(corruption=kind)[0]) == pytest.approx(change, rel=1e-12)
+    made = ask("robustness", [cifar], tmp_path / "b", images="made", **settings)
+    assert "published" not in made.attrs
+    assert float(made["change"].sel(corruption="snow")[0]) == float(found["change"].sel(corruption="snow")[0])
+    assert float(made["change"].sel(corruption="fog")[0]) != float(found["change"].sel(corruption="fog")[0])
+    with pytest.raises(ValueError, match=r"no .*snow\.npy"):
+        ask("robustness", [cifar], tmp_path / "c", images="published", **settings)
+
+
+def test_published_images_that_are_not_there(run, tmp_path):
+    with pytest.raises(ValueError, match="there are no published corrupted images of the test data"):
+        ask("robustness", [run], tmp_path, images="published")
 
 
 def test_interrupted_and_run_again(run, tmp_path):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.shared import spread
 from analysis.studies.local_global import combine_errors
 from analysis.subjects import Run
 from landscape import Objective, eigenpairs
+from landscape.objectives import subsample_errors
 from tests.analysis.helpers import ask
 
 DRAWS = 80
@@ -45,11 +45,13 @@ def test_quotients_against_the_variance_of_the_examples() -> None:
     v = torch.eye(3, dtype=torch.float64)[:2]
     own = torch.cat([chunk[0] for chunk in full.chunks])[:, :2].square()
     exact = own.var(dim=0).numpy() / 100 * (1 - 100 / 400)
-    found = np.stack([spread.quotient_errors(full.subset(100, seed=seed), full.theta, v) ** 2 for seed in range(DRAWS)])
+    found = np.stack(
+        [subsample_errors.quotient_errors(full.subset(100, seed=seed), full.theta, v) ** 2 for seed in range(DRAWS)]
+    )
     noise = found.std(axis=0) / math.sqrt(DRAWS)
     assert (noise < 0.15 * exact).all()
     assert (np.abs(found.mean(axis=0) - exact) < 4 * noise).all()
-    assert spread.quotient_errors(full, full.theta, v).tolist() == [0, 0]
+    assert subsample_errors.quotient_errors(full, full.theta, v).tolist() == [0, 0]
 
 
 def test_the_largest_eigenvalue_of_a_subset_is_within_its_error() -> None:
@@ -59,7 +61,7 @@ def test_the_largest_eigenvalue_of_a_subset_is_within_its_error() -> None:
     for seed in range(DRAWS):
         part = full.subset(150, seed=seed)
         pairs = eigenpairs(part.hessian(full.theta), 1, tol=1e-6)
-        error = spread.quotient_errors(part, full.theta, pairs.vectors)[0]
+        error = subsample_errors.quotient_errors(part, full.theta, pairs.vectors)[0]
         scores.append((pairs.values[0] - exact) / error)
         inside += abs(scores[-1]) < 2
     assert 0.87 * DRAWS < inside <= DRAWS
@@ -67,7 +69,7 @@ def test_the_largest_eigenvalue_of_a_subset_is_within_its_error() -> None:
 
 
 def test_classes_are_dealt_out_evenly() -> None:
-    parts = spread.deal(classification(60), 10)
+    parts = subsample_errors.deal(classification(60), 10)
     for part in parts:
         labels = torch.cat([chunk[1] for chunk in part.chunks])
         assert torch.bincount(labels).tolist() == [2, 2, 2]
@@ -76,8 +78,8 @@ def test_classes_are_dealt_out_evenly() -> None:
 
 
 def test_one_part_knows_no_error() -> None:
-    assert math.isnan(spread.standard_error(np.asarray([1.0]), [3], 10))
-    assert spread.standard_error(np.asarray([1.0, 1.0]), [3, 3], 10) == 0
+    assert math.isnan(subsample_errors.standard_error(np.asarray([1.0]), [3], 10))
+    assert subsample_errors.standard_error(np.asarray([1.0, 1.0]), [3, 3], 10) == 0
 
 
 def test_curvature_says_what_it_saw(run: Run, tmp_path: Path) -> None:
@@ -108,5 +110,5 @@ def test_local_and_global_errors(run: Run, tmp_path: Path) -> None:
     objectives = {k: run.objective("train", k, limit=60) for k in run.clients}
     shares = run.shares(run.clients)
     whole = combine_errors(objectives, shares, run.point(4), v)
-    single = [shares[k] * spread.quotient_errors(one, run.point(4), v, 4) for k, one in objectives.items()]
+    single = [shares[k] * subsample_errors.quotient_errors(one, run.point(4), v, 4) for k, one in objectives.items()]
     assert whole == pytest.approx(np.sqrt(np.sum(np.square(single), axis=0)), rel=0.7)

@@ -1,1 +1,61 @@
-"""Figures, tables and one web page from stored results. Never imports torch."""
+"""Figures, tables and one web page from stored results. Never imports torch, but for what `reproduce` trains.
+
+Look         figure, draw, collect (numbers of runs as one table), compare
+Write        report (the page), reproduce (tables and figures of the papers)
+Exchange     export, import_goldstein (surfaces for ParaView, and in Goldstein's layout)
+Look up      list_entries, register_figure (a figure of your own)
+
+Names are loaded when they are first used (PEP 562).
+
+    reports.figure("overlay", runs)  # a matplotlib figure
+    reports.report(runs)  # everything on one page
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reports.catalog import register_figure
+    from reports.command import report
+    from reports.exports import export, import_goldstein
+    from reports.interface import collect, compare, draw, figure, list_entries
+    from reports.reproduction import reproduce
+
+HOMES = {  # where every public name is defined
+    "collect": "reports.interface",
+    "compare": "reports.interface",
+    "draw": "reports.interface",
+    "export": "reports.exports",
+    "figure": "reports.interface",
+    "import_goldstein": "reports.exports",
+    "list_entries": "reports.interface",
+    "register_figure": "reports.catalog",
+    "report": "reports.command",
+    "reproduce": "reports.reproduction",
+}
+
+__all__ = [
+    "collect",
+    "compare",
+    "draw",
+    "export",
+    "figure",
+    "import_goldstein",
+    "list_entries",
+    "register_figure",
+    "report",
+    "reproduce",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module when it is first used."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'reports' has no attribute '{name}'")
+    found: object = getattr(import_module(HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

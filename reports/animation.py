@@ -8,10 +8,14 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter, writers
 
+from landscape.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
+from landscape.plotting.relief import VIEW, draw_colorbar, make_reliefs
+from landscape.plotting.scales import share_scale
+from landscape.plotting.style import MAGNITUDE, STYLE, label_axes
 from reports.files import make_slug, name_path_in_errors
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.loss.relief import VIEW, Net, draw_colorbar, draw_solid, finish_axes, lay_over, make_reliefs
+from reports.plotting.loss.relief import Net, draw_solid, finish_axes, lay_over
 from reports.plotting.loss.surfaces import (
     Surface,
     find_comparison,
@@ -20,9 +24,6 @@ from reports.plotting.loss.surfaces import (
     name_axes,
     name_surfaces,
 )
-from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
-from reports.plotting.scales import share_scale
-from reports.plotting.style import MAGNITUDE, STYLE, label_axes
 
 FRAMES, DPI = 36, 80  # of one turn: ten degrees each, under two megabytes
 TURNING, PASSING = 12, 3  # frames in a second: of a turn, of rounds
@@ -97,7 +98,8 @@ def animate_turn(base: Surface, one: Surface | None, path: Path, color: str, eve
         draw_solid(axes, base, scale)
         finish_axes(axes, base, scale, first)
     else:
-        lay_over(axes, base, [Net(one, color, others[0])], scale, first)
+        looks = assign_looks(run.algorithm for run in everything.runs)
+        lay_over(axes, base, [Net(one, color, others[0])], scale, first, looks[base.run.algorithm].color)
     draw_colorbar(figure, axes, scale, NAME)
     with rc_context(STYLE), name_path_in_errors(path):
         figure.draw_without_rendering()

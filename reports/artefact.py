@@ -69,6 +69,9 @@ class Grid:
     note: what readers must know, for the caption.
     blocks: whether the best is marked within each group of rows, not in the whole column.
     across: whether it is marked within each row, among columns with the same label in different groups.
+    paired: whether it is marked within each row, among the columns of a group.
+    rivals: what of a row is compared: rows with the same text are; by default those of a group, or all.
+    facts: heading of a column of texts -> key of a row -> its text, such as a tick; they stand before the columns.
     arrows: whether every number gets an arrow, up or down, against that of the reference.
     """
 
@@ -83,6 +86,9 @@ class Grid:
     note: str = ""
     blocks: bool = False
     across: bool = False
+    paired: bool = False
+    rivals: Callable[[Entry], str] | None = None
+    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arrows: bool = False
 
 

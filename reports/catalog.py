@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.figure import Figure
+from reports.figure_type import Figure
 from reports.figures import (
     accuracy,
     classes,
@@ -36,6 +36,7 @@ from reports.figures import (
     surface,
     two_settings,
 )
+from training.plugins import ExtensionPoint
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
@@ -77,3 +78,14 @@ FIGURES: dict[str, Figure] = {
         interpolation.FIGURE,
     )
 }
+
+
+def accept_figure(name: str, found: object) -> Figure:
+    """Return a user's own figure; name: its 'module:name', for messages."""
+    if not isinstance(found, Figure):
+        raise ValueError(f"figure '{name}' must be a reports.figure_type.Figure, got {type(found).__name__}")
+    return found
+
+
+CATALOG = ExtensionPoint("figure", FIGURES, accept_figure)
+register_figure = CATALOG.register

@@ -10,25 +10,27 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from analysis.summary import FOLDER
+from analysis.store import FOLDER
 from landscape.errors import choose
-from reports.catalog import FIGURES
+from landscape.plotting.style import find_width
+from reports.catalog import CATALOG
 from reports.drawing import Outcome, draw_all
-from reports.figure import FORMATS, TOPICS, USUAL, Figure
+from reports.figure_type import FORMATS, TOPICS, USUAL, Figure
 from reports.inputs.runs import Collection, read_runs
 from reports.page.page import pluralise, write_page
 from reports.tables import catalog as tables
 from reports.tables.by_setting import tabulate_settings
 from reports.tables.table import BOLD
 from training.console.messages import printable
+from training.runs import Places, list_paths
 from training.storage.run_directory import expand_pattern, has_recipe, runs_in
 
 PAGE = "index.html"
 
 
 def report(
-    paths: Sequence[Path],
-    out: Path | None = None,
+    paths: Places,
+    out: str | os.PathLike[str] | None = None,
     *,
     formats: Sequence[str] = USUAL,
     console: Console | None = None,
@@ -41,10 +43,11 @@ def report(
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
     quantity: str = "accuracy",
+    width: str | float = "",
 ) -> Path:
     """Write figures, tables and the page of some runs into a folder.
 
-    paths: run directories, folders of them, folders of answers (`analyze --model`, `--out`), or patterns of these.
+    paths: runs, folders of them, folders of answers (`analyze --model`, `--out`), or patterns; one or several.
     out: the folder; by default `report` in the run, or beside several runs.
     formats: of the figures, some of png, pdf and svg.
     console: where to print; by default the terminal.
@@ -56,28 +59,27 @@ def report(
     questions: names of questions; of a study that has answers of these names, only they are shown.
     rows, columns: dotted settings, for one more table with their values as rows and columns.
     quantity: what that table shows, a key of reports.quantities.catalog.QUANTITIES.
+    width: of all figures: icml, icml2 (both columns), neurips, iclr, cvpr, cvpr2, eccv, or inches; "" as they choose.
 
     Returns the path of the page.
     """
     console = console or Console()
     _check_choices(formats, bold)
-    runs = find_runs(paths)
+    inches = find_width(str(width))
+    runs = find_runs(list_paths(paths))
     everything = _read(runs, questions)
     asked = [tabulate_settings(everything.runs, rows, columns, quantity, bold=bold)] if rows or columns else []
-    out = out or choose_folder(runs)
-    outcomes = list(
-        draw_all(
-            everything, FIGURES.values() if figures is None else figures, out, formats, workers=workers, strict=strict
-        )
-    )
+    folder = choose_folder(runs) if out is None else Path(out)
+    chosen = CATALOG.entries().values() if figures is None else figures
+    outcomes = list(draw_all(everything, chosen, folder, formats, workers=workers, strict=strict, width=inches))
     problems = [*everything.problems, *_list_failures(outcomes)]
     missing = [*_list_missing_figures(everything, outcomes), *_list_missing_studies(everything, outcomes)]
     made = [*asked, *tables.make_tables(everything, bold=bold, problems=problems)]
     for table in made:
-        tables.save(table, out / "tables")
+        tables.save(table, folder / "tables")
     if animate:
-        missing += _animate(everything, out / "animations", console)
-    page = write_page(out / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems, bold=bold)
+        missing += _animate(everything, folder / "animations", console)
+    page = write_page(folder / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems, bold=bold)
     pictures = sum(len(outcome.pictures) for outcome in outcomes)
     for line in [*problems, *missing]:
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
@@ -126,10 +128,10 @@ def keep_questions(everything: Collection, names: Sequence[str]) -> Collection:
     return everything.keep({study: some for study, some in chosen.items() if some})
 
 
-def list_figures() -> Table:
+def tabulate_figures() -> Table:
     """List every figure with its topic and the studies it is drawn from."""
     listed = Table("name", "topic", "what it shows", "studies", box=box.SIMPLE_HEAD, show_edge=False)
-    for figure in FIGURES.values():
+    for figure in CATALOG.entries().values():
         listed.add_row(figure.name, TOPICS[figure.topic], figure.title, ", ".join(figure.needs) or "-")
     return listed
 

@@ -20,10 +20,10 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
 from analysis.store import DEFAULT
-from reports.figure import Drawing, Figure, save
+from landscape.plotting.style import STYLE, join_caption, mark, shrink_letters, use_width
+from reports.figure_type import Drawing, Figure, save
 from reports.files import make_slug, make_slugs
 from reports.inputs.runs import Collection, Run
-from reports.plotting.style import STYLE, join_caption, mark
 from reports.plotting.svg import inline_svg
 from reports.variants import find_variants, make_full_titles
 from training.executors.parent import end_with_parent, without_main
@@ -138,6 +138,7 @@ def draw_all(
     *,
     workers: int | None = None,
     strict: bool = False,
+    width: float | None = None,
 ) -> Iterator[Outcome]:
     """Draw figures for every section of a report; yields outcomes in the order of sections and figures.
 
@@ -145,6 +146,7 @@ def draw_all(
     formats: of the pictures.
     workers: processes that draw; by default one a core.
     strict: whether a figure that fails is an error.
+    width: of all figures, in inches; None: as each figure chooses.
     """
     figures = list(figures)
     jobs = [
@@ -155,7 +157,7 @@ def draw_all(
         for chosen in [choose_questions(figure, section.narrow(everything))]
         for questions in chosen
     ]
-    renderer = Renderer(everything, out, tuple(formats), strict)
+    renderer = Renderer(everything, out, tuple(formats), strict, width)
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     if workers < 2 or len(jobs) <= FEW:
         yield from map(renderer.draw, jobs)
@@ -180,12 +182,14 @@ class Renderer:
     out: the folder of the report.
     formats: of the pictures.
     strict: whether a figure that fails is an error.
+    width: of all figures, in inches; None: as each figure chooses.
     """
 
     everything: Collection
     out: Path
     formats: tuple[str, ...]
     strict: bool
+    width: float | None = None
 
     def draw(self, job: Job) -> Outcome:
         """Draw a figure, save it, and return what the page needs of it."""
@@ -193,7 +197,8 @@ class Renderer:
         everything = self.everything.narrow(job.questions)
         try:
             runs = section.select(everything)
-            drawn = figure.draw(runs, everything)
+            with use_width(self.width):
+                drawn = figure.draw(runs, everything)
             stems = make_slugs(f"{figure.name}{one.suffix}{job.suffix}" for one in drawn)
             pictures = []
             for one, stem in zip(drawn, stems, strict=True):
@@ -212,6 +217,8 @@ class Renderer:
     def _save(self, drawn: Drawing, figure: Figure, section: Section, stem: str) -> Picture:
         """Save a drawing under this name, and take what the page shows of it."""
         folder = self.out / "figures" / section.slug
+        if self.width is not None:
+            shrink_letters(drawn.canvas)
         _lay_out(drawn.canvas)
         first, *others = dict.fromkeys(("svg", *self.formats))
         paths = save(drawn, folder, stem, [first])

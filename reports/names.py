@@ -1,6 +1,8 @@
-"""How methods and classes are called in print; files and settings keep their short names. Imports no torch."""
+"""How methods, partitions, settings and classes are called in print; files keep short names. Imports no torch."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 METHODS = {  # method, or what stands after a plus, as recipes write it -> as papers print it
     "adabest": "AdaBest",
@@ -42,6 +44,33 @@ METHODS = {  # method, or what stands after a plus, as recipes write it -> as pa
     "silobn": "SiloBN",
 }
 RULES = {"sam": "SAM", "asam": "ASAM", "fsa": "FSA", "previous_sam": "SAM~"}  # what may stand after a plus
+PARTITIONS = {  # partition as recipes write it -> as figures print it, before its skew
+    "dirichlet_by_class": "Dirichlet by class",
+    "dirichlet_per_class": "Dirichlet per class",
+    "dirichlet_total": "Dirichlet",
+    "iid": "IID",
+    "pachinko": "Pachinko",
+    "pathological": "pathological",
+    "shards": "shards",
+}
+SYMBOLS = {"alpha": "α", "beta": "β", "rho": "ρ", "eta": "η", "mu": "μ", "lr": "learning rate"}
+SETTINGS = {  # dotted settings whose last part alone would say too little
+    "data.examples": "training examples",
+    "evaluation.every": "rounds between evaluations",
+    "local.batch_size": "batch size",
+    "local.epochs": "local epochs",
+    "local.steps": "local steps",
+    "local.weight_decay": "weight decay",
+    "partition.alpha": "Dirichlet α",
+    "partition.classes_per_client": "classes per client",
+    "partition.clients": "clients",
+    "partition.shards_per_client": "shards per client",
+    "rounds.count": "rounds",
+    "rounds.participants": "clients per round",
+    "seed": "seed",
+    "swa.cycle": "rounds of an SWA cycle",
+    "swa.start": "start of SWA",
+}
 DIGITS = tuple(f"digit {number}" for number in range(10))
 CIFAR100 = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
@@ -76,26 +105,58 @@ CLASSES = {  # data set -> its classes, in the order of their numbers
 def name_method(name: str) -> str:
     """Return the printed name of a method; a name that is not known stays as it is.
 
-    name: as recipes write it, perhaps with a rule or with SWA.
+    name: as recipes write it, perhaps with a rule or with SWA; of a user's own 'module:name' the module is left out.
 
     >>> name_method("feddyn+sam + SWA")
     'FedDyn + SAM + SWA'
     """
-    parts = [part.strip() for part in name.split("+")]
-    if parts[0] not in METHODS:
+    parts = [part.strip().rpartition(":")[2] for part in name.split("+")]
+    if parts[0] not in METHODS and ":" not in name:
         return name
-    return " + ".join([METHODS[parts[0]], *(RULES.get(part, part) for part in parts[1:])])
+    return " + ".join([METHODS.get(parts[0], parts[0]), *(RULES.get(part, part) for part in parts[1:])])
 
 
-def name_class(data: str, number: int) -> str:
+def name_partition(name: str, skew: tuple[str, float] | None = None) -> str:
+    """Return the printed name of a partition with its skew.
+
+    name: as recipes write it. skew: the setting that measures it, and its value; None where it has none.
+
+    >>> name_partition("dirichlet_total", ("alpha", 0.5)), name_partition("shards", ("shards_per_client", 2))
+    ('Dirichlet α = 0.5', 'shards, 2 per client')
+    """
+    printed = PARTITIONS.get(name, name)
+    if skew is None:
+        return printed
+    key, value = skew
+    if key in SYMBOLS:
+        return f"{printed} {SYMBOLS[key]} = {value:g}".strip()
+    what = key.removesuffix("_per_client").replace("_", " ")
+    return f"{printed}, {value:g}{'' if what == name else ' ' + what} per client"
+
+
+def name_setting(key: str) -> str:
+    """Return the printed name of a setting.
+
+    key: dotted, as recipes write it.
+
+    >>> name_setting("algorithm.rho"), name_setting("local.epochs"), name_setting("local.momentum")
+    ('ρ', 'local epochs', 'momentum')
+    """
+    last = key.rpartition(".")[2]
+    return SETTINGS.get(key, SYMBOLS.get(last, last.replace("_", " ")))
+
+
+def name_class(data: str, number: int, given: Sequence[str] = ()) -> str:
     """Return the name of a class; "class 3" where the names are not known.
 
     data: the data set, as recipes write it.
+    number: of the class.
+    given: the names that the data set itself gives, if it does.
 
     >>> name_class("cifar10", 3), name_class("own data", 3)
     ('cat', 'class 3')
     """
-    known = CLASSES.get(data, ())
+    known = given or CLASSES.get(data, ())
     return known[number] if 0 <= number < len(known) else f"class {number}"
 
 

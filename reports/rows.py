@@ -12,7 +12,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from analysis.summary import harmless
+from reports.inputs.summary import harmless
 
 Row = dict[str, str | float]  # column -> value; whole numbers are numbers too
 

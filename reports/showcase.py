@@ -7,10 +7,10 @@ from pathlib import Path
 
 from matplotlib import rc_context
 
+from landscape.plotting.style import STYLE
 from reports.catalog import FIGURES
 from reports.command import find_runs
 from reports.inputs.runs import read_runs
-from reports.plotting.style import STYLE
 
 # figure -> part of the suffix of the drawing that is shown
 SHOWN = {

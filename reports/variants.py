@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from matplotlib.colors import to_hex, to_rgb
 
-from analysis.summary import differing
 from reports.inputs.progress import describe_progress, select_counted
 from reports.inputs.recipes import as_number, is_number
 from reports.inputs.runs import Collection, Run
+from reports.inputs.summary import differing
 from reports.palette import LINES, Look, assign_looks
 from training.storage import toml
 

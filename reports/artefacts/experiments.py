@@ -5,13 +5,9 @@ Only functions here open torch, and each run in a process of its own with one th
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,54 +17,90 @@ from rich.console import Console
 from reports.artefact import Question
 from reports.artefacts.plan import Comparison, Wanted
 from reports.artefacts.scales import Content, Scale
+from training.console.jobs import Job, run_jobs
 from training.console.tables import print_line
-from training.executors.parent import end_with_parent, without_main
+from training.executors.pools import Placement
 from training.storage.run_directory import read_status
 
 RUNS = "runs"  # folder of the runs of a scale
-SILENCE = 60.0  # seconds between two lines about a run that takes long
-
-
-@dataclass(frozen=True)
-class Job:
-    """A call in a process of its own: a function of this file, its arguments, and what to call it."""
-
-    name: str
-    call: Callable[[], Any]
+PLACEMENT = Placement()
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run after training: where it is, its state (finished or diverged), and what was said on the way."""
+    """A run after training and measuring.
+
+    path: where it is. state: finished or diverged. messages: what was said on the way.
+    refused: why questions could not be answered.
+    """
 
     path: Path
     state: str
     messages: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
-def train_runs(
+def make_runs(
     wanted: Mapping[str, Wanted],
     out: Path,
+    scale: Scale,
     *,
     console: Console,
     data_root: Path | None = None,
-    workers: int | None = None,
-) -> dict[str, Path]:
-    """Train every run that is not finished, and return the directories of all by their keys.
+    placement: Placement = PLACEMENT,
+    device: str = "auto",
+) -> tuple[dict[str, Path], list[str]]:
+    """Train every run that is not finished and measure it at once, so that an interruption leaves whole runs.
 
-    wanted: the runs by key. out: the folder of a scale. data_root: folder of the data.
-    workers: runs at a time; by default one a core.
+    wanted: the runs by key. out: the folder of a scale. scale: of the questions. data_root: folder of the data.
+    placement: where, and how many runs at a time; by default here, one a core.
+    device: auto, cpu, cuda, cuda:1 or mps.
+    Returns the directories of all runs by their keys, and a line for each question that could not be answered.
     """
-    runs = out / RUNS
+    from landscape.runtime.device import find_device
+    from landscape.runtime.memory import allowance
+
     paths = find_runs(wanted, out, data_root)
-    left = {key: one for key, one in wanted.items() if not is_trained(one.content, paths[key])}
-    if len(left) < len(wanted):
-        print_line(console, f"{len(wanted) - len(left)} of {len(wanted)} runs are there already")
-    jobs = [Job(paths[key].name, partial(train_run, one.content, runs, data_root)) for key, one in left.items()]
-    for number, (job, trained) in enumerate(run_jobs(jobs, workers, console, runs), start=1):
-        said = f" ({trained.messages[-1]})" if trained.state != "finished" and trained.messages else ""
-        print_line(console, f"run {number} of {len(jobs)}, {job.name}: {trained.state}{said}")
-    return paths
+    there = {key for key, one in wanted.items() if is_trained(one.content, paths[key])}
+    if there:
+        print_line(console, f"{len(there)} of {len(wanted)} runs are there already")
+    here = placement.backend == "processes"  # all processes together may keep so much; other nodes have memory too
+    memory = int(allowance(find_device(device)) / (placement.workers or os.cpu_count() or 1)) if here else None
+    runs = (out / RUNS).absolute()  # workers of a cluster have working directories of their own
+    root = None if data_root is None else data_root.absolute()
+    make = partial(make_run, data_root=root, memory=memory, device=device)
+    jobs = []
+    for key, one in wanted.items():
+        questions = [(question, question.at(scale.name)) for question in one.questions.values()]
+        if key not in there or questions:  # answers that are there are kept
+            path = paths[key].absolute() if key in there else None
+            jobs.append(Job(paths[key].name, partial(make, one.content, runs, path, questions)))
+    problems: list[str] = []
+    for number, (job, made) in enumerate(run_jobs(jobs, placement, console, runs), start=1):
+        said = f" ({made.messages[-1]})" if made.state != "finished" and made.messages else ""
+        print_line(console, f"run {number} of {len(jobs)}, {job.name}: {made.state}{said}")
+        problems += [f"{job.name}: {line}" for line in made.refused]
+    return paths, problems
+
+
+def make_run(
+    content: Content,
+    runs: Path,
+    path: Path | None,
+    questions: Sequence[tuple[Question, Mapping[str, object]]],
+    data_root: Path | None,
+    memory: int | None,
+    device: str = "auto",
+) -> Trained:
+    """Train one run, unless it is there already, and answer its questions if it finished, in this process.
+
+    content: nested settings of the run. runs: folder of all runs. path: of the trained run; None: it is to be trained.
+    The other arguments are those of `answer_questions`.
+    """
+    made = train_run(content, runs, data_root, device) if path is None else Trained(path, read_status(path)["state"])
+    if made.state != "finished" or not questions:
+        return made
+    return replace(made, refused=tuple(answer_questions(made.path, questions, data_root, memory, device)))
 
 
 def find_runs(wanted: Mapping[str, Wanted], out: Path, data_root: Path | None = None) -> dict[str, Path]:
@@ -94,13 +126,13 @@ def is_trained(content: Content, path: Path) -> bool:
     return path.exists() and bool(find_end(path, _make_recipe(content, None)))
 
 
-def train_run(content: Content, runs: Path, data_root: Path | None) -> Trained:
+def train_run(content: Content, runs: Path, data_root: Path | None, device: str = "auto") -> Trained:
     """Train one run in this process, with one thread."""
     from training.engine.run import train
 
     said: list[str] = []
     with _one_thread():
-        path = train(_make_recipe(content, data_root), runs, workers=1, on_message=said.append)
+        path = train(_make_recipe(content, data_root), runs, workers=1, device=device, on_message=said.append)
     return Trained(path, read_status(path)["state"], tuple(said))
 
 
@@ -112,43 +144,17 @@ def _make_recipe(content: Content, data_root: Path | None) -> Any:
     return config.validate({**content, "data": {**content.get("data", {}), **where}})
 
 
-def measure_runs(
-    wanted: Mapping[str, Wanted],
-    paths: Mapping[str, Path],
-    scale: Scale,
-    *,
-    console: Console,
-    data_root: Path | None = None,
-    workers: int | None = None,
-) -> list[str]:
-    """Answer the questions of every finished run, and return a line for each that could not be answered.
-
-    wanted: the runs by key. paths: their directories. The other arguments are those of `train_runs`.
-    """
-    from landscape.runtime.memory import allowance
-
-    memory = int(allowance() / (workers or os.cpu_count() or 1))  # what all processes together may keep
-    jobs = []
-    for key, one in wanted.items():
-        questions = [(question, question.at(scale.name)) for question in one.questions.values()]
-        if questions and read_status(paths[key])["state"] == "finished":  # answers that are there are kept
-            jobs.append(Job(paths[key].name, partial(answer_questions, paths[key], questions, data_root, memory)))
-    problems: list[str] = []
-    for number, (job, refused) in enumerate(run_jobs(jobs, workers, console), start=1):
-        print_line(console, f"measured {number} of {len(jobs)}, {job.name}")
-        problems += [f"{job.name}: {line}" for line in refused]
-    return problems
-
-
 def answer_questions(
     run: Path,
     questions: Sequence[tuple[Question, Mapping[str, object]]],
     data_root: Path | None,
     memory: int | None = None,
+    device: str = "auto",
 ) -> list[str]:
     """Answer questions about one run in this process, with one thread; returns why some could not be answered.
 
     questions: each with its settings at the scale of the run. memory: bytes that kept graphs may take.
+    device: where to measure.
     """
     from analysis import command
 
@@ -156,7 +162,7 @@ def answer_questions(
     console = Console(quiet=True)
     with _one_thread():
         limit = None if memory is None else str(memory)
-        subjects = command.open_subjects([run], data_root=data_root, workers=1, memory=limit)
+        subjects = command.open_subjects([run], data_root=data_root, workers=1, memory=limit, device=device)
         for question, settings in questions:
             try:
                 _answer(subjects, question, settings, question.name, console)
@@ -172,10 +178,11 @@ def compare_runs(
     *,
     console: Console,
     data_root: Path | None = None,
+    device: str = "auto",
 ) -> list[str]:
     """Answer questions that compare runs, and return a line for each that could not be answered.
 
-    paths: run directories by key. The other arguments are those of `train_runs`.
+    paths: run directories by key. The other arguments are those of `make_runs`.
     """
     from analysis import command
 
@@ -187,7 +194,7 @@ def compare_runs(
             continue
         try:
             with _one_thread():
-                subjects = command.open_subjects(runs, data_root=data_root)
+                subjects = command.open_subjects(runs, data_root=data_root, device=device)
                 _answer(subjects, one.question, one.question.at(scale.name), one.name, Console(quiet=True))
             print_line(console, f"compared {one.name}")
         except ValueError as error:
@@ -205,60 +212,6 @@ def _answer(
             subjects, [question.study], {question.study: settings}, console=console, name=name
         ):
             runner.carry_out(plan, say=lambda line: None)
-
-
-def run_jobs(
-    jobs: Sequence[Job], workers: int | None, console: Console, runs: Path | None = None
-) -> Iterator[tuple[Job, Any]]:
-    """Run jobs in processes of their own and yield each with its result as it ends.
-
-    workers: processes; by default one a core. runs: a folder of runs, whose progress is told while they take long.
-    """
-    count = min(workers or os.cpu_count() or 1, len(jobs))
-    if count <= 1:
-        for job in jobs:
-            yield job, job.call()
-        return
-    try:
-        with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start_worker) as pool:
-            with without_main():  # a pool that spawns starts all its processes at the first call
-                futures: dict[Future[Any], Job] = {pool.submit(job.call): job for job in jobs}
-            yield from _collect(futures, console, runs)
-    except BrokenProcessPool:
-        raise OSError(
-            "a worker process was killed, mostly for want of memory; the same command goes on where it stopped, "
-            "with --workers 1 one run at a time"
-        ) from None
-
-
-def _collect(futures: dict[Future[Any], Job], console: Console, runs: Path | None) -> Iterator[tuple[Job, Any]]:
-    left, last = set(futures), time.monotonic()
-    try:
-        while left:
-            done, left = wait(left, timeout=SILENCE, return_when=FIRST_COMPLETED)
-            for one in done:
-                yield futures[one], one.result()
-            if not done and runs is not None and time.monotonic() - last >= SILENCE:
-                last = time.monotonic()
-                for one in left:
-                    if one.running():
-                        print_line(console, f"running: {_tell_progress(runs / futures[one].name)}")
-    finally:
-        for one in left:
-            one.cancel()
-
-
-def _tell_progress(run: Path) -> str:
-    from training.storage import metrics
-
-    try:
-        return f"{run.name}, round {len(metrics.read(run))}"
-    except (OSError, ValueError):  # not begun yet
-        return run.name
-
-
-def _start_worker() -> None:
-    end_with_parent()
 
 
 class _one_thread:  # noqa: N801 (a context manager)

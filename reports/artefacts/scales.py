@@ -41,12 +41,20 @@ WATCHED = {  # settings whose changes captions tell
 }
 DIGITS_LR = 0.1  # the embedded digits learn well with it, without momentum
 LAPTOP_ROUNDS = 150  # a table of eleven methods in six settings takes a night
+LONGEST = 20_000  # rounds of published runs; those of ablations that go on for ten times as long are doubled here
 SMALL_LR = 0.05  # the least rate of plain SGD that gets anywhere in a few hundred rounds
 # twenty classes in five superclasses, hard enough that methods differ
 TWENTY = {"name": "synthetic", "classes": 20, "examples": 2000, "separation": 5.0}
 WIDE = {"name": "mlp", "hidden": [64, 32]}  # for them: their pixels have no places, which convolutions would look for
 DEEP = {"name": "mlp", "hidden": [32, 32, 32, 32, 32]}  # six layers: FedFSA chooses five of ResNet-18's
 LARGE = {"name": "mlp", "hidden": [48, 32]}  # for other large networks: deeper ones hardly learn in so few rounds
+# on a laptop, by the first letters of a published network: other ones stay others
+LAPTOP_MODELS: dict[str | tuple[str, ...], Content] = {
+    ("resnet", "wrn", "mobilenet"): {"name": "lenet64"},
+    "vgg": {"name": "fedavg_net"},
+    "vit": {"name": "vit_small", "patch": 4, "width": 32, "depth": 2, "heads": 2, "hidden": 64},
+    "sl_vit": {"name": "sl_vit", "width": 32, "depth": 2, "heads": 2, "head_width": 16, "hidden": 64},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +123,7 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
             "mixup": augment.get("mixup", 0.0),
         }
     local["batch_size"] = min(local.get("batch_size", 64), 16)
-    local["epochs"] = math.ceil(math.log2(local.get("epochs", 1) + 1))  # 1, 2, 5, 10 -> 1, 2, 3, 4
+    local["epochs"] = _shrink_epochs(local)
     wanted = DIGITS_LR * (1 - local.get("momentum", 0.0)) * local.get("lr", usual_lr) / usual_lr
     _shorten(content, max(round(8 * math.log10(rounds.get("count", 10))), 10), wanted)
     return content
@@ -133,6 +141,8 @@ def _choose_digits_model(model: Content, usual: Content) -> Content:
         return dict(LARGE)
     if name.startswith("vgg"):
         return {"name": "mlp", "hidden": [64, 64]}
+    if name == "sl_vit":
+        return {"name": "sl_vit", "width": 32, "depth": 2, "heads": 2, "head_width": 16, "hidden": 64}
     if name.startswith("vit"):
         return {"name": "vit_small", "patch": 2, "width": 32, "depth": 2, "heads": 2, "hidden": 64}
     return usual
@@ -149,13 +159,21 @@ def _shrink_to_laptop(content: Content, usual_lr: float) -> Content:
         if partition.get("name") == "pachinko":
             partition |= {"name": "dirichlet_total", "alpha": 0.5}
             partition.pop("beta", None)
-    if str(content.get("model", {}).get("name")).startswith(("resnet", "wrn", "mobilenet", "vgg", "vit")):
-        content["model"] = {"name": "lenet64"}
-    local["epochs"] = 1
+    name = str(content.get("model", {}).get("name"))
+    stand_in = next((small for kind, small in LAPTOP_MODELS.items() if name.startswith(kind)), content.get("model", {}))
+    content["model"] = dict(stand_in)
+    local["epochs"] = _shrink_epochs(local)
     lr = local.get("lr", usual_lr)
     wanted = lr if local.get("momentum", 0.0) else max(SMALL_LR / usual_lr, 1.0) * lr
-    _shorten(content, min(rounds.get("count", 10), LAPTOP_ROUNDS), wanted)
+    count = rounds.get("count", 10)
+    most = LAPTOP_ROUNDS * (1 + math.log10(max(count / LONGEST, 1)))
+    _shorten(content, min(count, round(most)), wanted)
     return content
+
+
+def _shrink_epochs(local: Content) -> int:
+    """Fewer local epochs, other ones for other published ones: 1, 2, 5, 10, 20 -> 1, 2, 3, 4, 5."""
+    return math.ceil(math.log2(local.get("epochs", 1) + 1))
 
 
 def _shorten(content: Content, count: int, lr: float) -> None:

@@ -12,8 +12,8 @@ from analysis.store import Answer
 from reports.artefact import Artefact, Cell, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
 from reports.artefacts.plan import list_comparisons, make_content, read_keys
 from reports.artefacts.scales import Scale, describe_changes, find_unreadable
-from reports.figure import Drawing
-from reports.figure import save as save_drawing
+from reports.figure_type import Drawing
+from reports.figure_type import save as save_drawing
 from reports.inputs.runs import Run, read_runs
 from reports.panels.layout import draw_layout
 from reports.plotting.svg import inline_svg

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, make_canvas
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.lines import draw_mean_line
 from reports.plotting.over_rounds import find_best
-from reports.plotting.style import join_caption, label_axes, make_canvas
 from reports.rows import Row
 from reports.variants import describe_seeds, find_variants
 

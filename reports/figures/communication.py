@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.summary import mean_known
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
+from reports.inputs.summary import mean_known
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
 from reports.plotting.over_rounds import find_best
-from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.quantities.measures import find_target_cost, list_targets
 from reports.rows import Row
 from reports.variants import Variant, describe_seeds, find_variants

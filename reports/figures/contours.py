@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
+from landscape.plotting.scales import Scale, make_linear_scale, share_scale
+from landscape.plotting.style import MAGNITUDE, join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.loss.surfaces import Surface, describe, find_global_surfaces, name_axes, name_surfaces
-from reports.plotting.maps import draw_bar, draw_contour_lines, fill_contours, make_maps, mark_centre
-from reports.plotting.scales import Scale, make_linear_scale, share_scale
-from reports.plotting.style import MAGNITUDE, join_caption, label_axes, mark
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:

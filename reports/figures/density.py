@@ -9,14 +9,14 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark, write_powers
+from reports.figure_type import Drawing, Figure
 from reports.figures.eigenvalues import describe_models
 from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import select_finite
 from reports.plotting.heat import mark_empty
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
-from reports.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark, write_powers
 from reports.rows import Row, list_numbers
 from reports.variants import find_variants
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.maps import draw_bar, fill_contours, format_number, make_maps, mark_centre
+from landscape.plotting.scales import choose_decades
+from landscape.plotting.style import SIGNED, join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.loss.surfaces import describe, find_comparison, name_axes, name_surfaces
-from reports.plotting.maps import draw_bar, fill_contours, format_number, make_maps, mark_centre
-from reports.plotting.scales import choose_decades
-from reports.plotting.style import SIGNED, join_caption, label_axes, mark
 
+TICKS = 5  # numbers on either side of zero
 SPAN = 1e3  # from the largest difference down to the smallest that gets a colour
 
 
@@ -39,11 +40,12 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         rows += [
             {**where, "x": x, "y": y, "difference": gap[i, j]} for i, x in enumerate(one.x) for j, y in enumerate(one.y)
         ]
-    texts = [format_number(level) for level in levels]
+    ticks = _choose_ticks(levels)
+    texts = [format_number(level) for level in ticks]
     if beyond:
         texts[0], texts[-1] = f"< {texts[0]}", f"> {texts[-1]}"
     if shown is not None:
-        draw_bar(figure, panels, shown, (levels, texts), "difference of training losses")
+        draw_bar(figure, panels, shown, (ticks, texts), "difference of training losses")
     remarks = [
         "black line: equal loss" if shown is not None else "",
         f"white: less than {levels[len(levels) // 2]:g} apart",
@@ -65,6 +67,13 @@ def _choose_levels(gaps: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.floa
     high = float(finite.max()) if len(finite) else 1.0
     side = choose_decades(high / SPAN, high)
     return np.concatenate([-side[::-1], side]), bool(np.isinf(sizes).any())
+
+
+def _choose_ticks(levels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Choose levels that are written, alike on both sides of zero: as many as can be read, the outermost among them."""
+    side = levels[len(levels) // 2 :]
+    chosen = side[::-1][:: -(-len(side) // TICKS)][::-1]
+    return np.concatenate([-chosen[::-1], chosen])
 
 
 FIGURE = Figure(

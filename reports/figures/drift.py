@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.heat import make_panels
@@ -18,7 +19,6 @@ from reports.plotting.measured import (
     select_runs,
 )
 from reports.plotting.series import draw_panel, has_numbers
-from reports.plotting.style import join_caption
 from reports.rows import Row
 from reports.variants import describe_seeds, find_variants
 

@@ -8,12 +8,12 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend, fit_axis, select_finite
 from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.quantities.measures import find_last_participants
 from reports.rows import Row
 from reports.variants import find_variants, make_titles
@@ -31,9 +31,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         return []
     most = max(len(_find_last(run)["client"]) for run in ordered)
     figure, axes = make_panels(len(ordered), columns=4, width=2.8, height=min(1.6 + ROOM * max(most, 8), 9.0))
-    names, rows = make_titles(ordered, everything), list[Row]()
+    names, rows, order = make_titles(ordered, everything), list[Row](), _sort_clients(ordered)
     for panel, run in zip(axes, ordered, strict=True):
-        rows += _draw_panel(panel, run, colours[run.name], names[run.name])
+        rows += _draw_panel(panel, run, colours[run.name], names[run.name], order)
     numbers = select_finite([row[key] for row in rows for key in ("own", "everyone", "global_model")])
     for panel in axes:
         fit_axis(panel, "x", numbers)
@@ -60,6 +60,16 @@ def _find_last(run: Run) -> xr.Dataset:
     return find_last_participants(get_data(run, "local_global"), "distance").sel(rank=1)
 
 
+def _sort_clients(runs: Sequence[Run]) -> list[int]:
+    """Sort clients by sharpness on everyone's data, in the mean over runs: the same order in every panel."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        last = _find_last(run)
+        for client, value in zip(last["client"].values, last["global_eigenvalue"].values, strict=True):
+            found.setdefault(int(client), []).append(float(value))
+    return sorted(found, key=lambda client: float(np.mean(found[client])))
+
+
 def _explain(axes: Axes) -> None:
     """Explain filled, open and dashed marks in the legend, in a neutral colour."""
     axes.plot([], [], "o", color="0.4", label="client's model, own data")
@@ -67,9 +77,9 @@ def _explain(axes: Axes) -> None:
     axes.plot([], [], "--", color="0.4", label="global model, everyone's data")
 
 
-def _draw_panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
+def _draw_panel(axes: Axes, run: Run, color: str, title: str, order: Sequence[int]) -> list[Row]:
     last = _find_last(run)
-    last = last.isel(client=np.argsort(last["global_eigenvalue"].values))
+    last = last.isel(client=np.argsort([order.index(int(client)) for client in last["client"].values]))
     clients, own, everyone = (last[name].values for name in ("client", "local_eigenvalue", "global_eigenvalue"))
     near, far = (last[f"{side}_residual"].values for side in ("local", "global"))
     whole, heights = float(last["global_model_eigenvalue"]), np.arange(len(clients))
@@ -78,7 +88,7 @@ def _draw_panel(axes: Axes, run: Run, color: str, title: str) -> list[Row]:
     axes.plot(everyone, heights, "o", color="white", markeredgecolor=color)
     axes.axvline(whole, linestyle="--", color="0.4")
     for values, doubts in ((own, near), (everyone, far)):
-        axes.errorbar(values, heights, xerr=doubts, fmt="none", ecolor=color, capsize=2)
+        axes.errorbar(values, heights, xerr=doubts, fmt="none", ecolor=color, capsize=2, zorder=1.5)  # below the dots
     every = -(-len(heights) // MOST)
     axes.set_yticks(heights[::every], [str(client) for client in clients[::every]])
     axes.set_ylim(-0.6, len(heights) - 0.4)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import fit_axis, use_whole_rounds
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
-from reports.plotting.style import draw_legend, join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.variants import find_variants
 
@@ -19,8 +19,8 @@ from reports.variants import find_variants
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw the largest eigenvalues over rounds, a line for each method."""
     measured = select_runs(runs, "curvature", "eigenvalue")
-    if not measured:
-        return []
+    if len({int(t) for run in measured for t in get_data(run, "curvature")["round"].values}) < 2:
+        return []  # points of a single round are in the figure of the spectrum
     figure, (axes,) = make_canvas()
     rows: list[Row] = []
     for variant in find_variants(measured, everything):
@@ -71,4 +71,5 @@ FIGURE = Figure(
     reading="Lower is flatter. Compare methods at equal loss, and look at the norm of the weights beside it.",
     needs=("curvature",),
     draw=draw,
+    wants="--set curvature.rounds=all",
 )

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, list_class_names, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.variants import make_titles, sort_by_title
 
@@ -26,7 +26,13 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     rows: list[Row] = []
     for axes, (run, norms) in zip(panels, pairs, strict=True):
         cells = norms.transpose("class", "round")
-        image = draw_heat(axes, cells, norms["round"].values, list_class_names(run.data, norms["class"].values), limits)
+        image = draw_heat(
+            axes,
+            cells,
+            norms["round"].values,
+            list_class_names(run.data, norms["class"].values, run.class_names),
+            limits,
+        )
         label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
         rows += [

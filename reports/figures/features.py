@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.plotting.embedding import draw_embedding
+from reports.plotting.embedding import draw_class_keys, draw_embedding
 from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.variants import make_titles, sort_by_title
 
@@ -29,6 +29,8 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         rows += [{"run": run.name, "algorithm": run.algorithm, **row} for row in drawn]
         label_axes(axes, "t-SNE, first axis", "t-SNE, second axis", named[run.name])
         mark(axes, [run.name])
+    shown = found[0][0]
+    draw_class_keys(figure, places[0], shown.data, np.unique(found[0][1]["label"]), shown.class_names)
     (stored,) = find_answers([found[0][0]], "features")
     first = found[0][1].isel(model=0, round=-1)
     said = [

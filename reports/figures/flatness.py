@@ -10,20 +10,20 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.typing import FillStyleType
 from numpy.typing import NDArray
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import Look, assign_looks
 from reports.plotting.fitting import fit_axis
 from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.quantities.measures import MEASURES, Measure, find_final_accuracy
 from reports.rows import Row
 
 CHOSEN = ("lambda_1", "everyone", "trace", "sam", "incompatibility")
 FILLS: tuple[FillStyleType, ...] = ("full", "none", "left", "right", "top", "bottom")  # of markers, one per partition
 STUDIES = ("curvature", "incompatibility", "local_global", "sharpness")
-FEWEST = 3  # runs, for a rank correlation
+FEWEST = 5  # runs, for a rank correlation
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
@@ -44,7 +44,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     remarks = [
         "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
         "flatness at the last round that was looked at",
-        "r: Spearman's rank correlation over all points of a panel",
+        "Spearman's r: rank correlation, ranks counted within each partition",
         "diverged runs are left out" if any(run.progress.state == "diverged" for run in runs) else "",
         *describe_measurement(answers)[:1],
     ]
@@ -78,9 +78,9 @@ def _draw_panel(
         (point,) = axes.plot([across], [up], look.marker, color=look.color, markersize=7)
         point.set_fillstyle(fills[run.heterogeneity])
         mark(point, [run.name])
-    correlation, chance = _correlate(x, y)
-    title = f"r = {correlation:.2f}, p = {chance:.2g}, n = {len(points)}"
-    axes.set_title(title if np.isfinite(correlation) else f"n = {len(points)}: too few or all equal", fontsize=9, y=1.0)
+    correlation, chance = _correlate(x, y, [run.heterogeneity for run, _, _ in points])
+    title = f"Spearman's r = {correlation:.2f}, p = {chance:.2g}, n = {len(points)}"
+    axes.set_title(title if np.isfinite(correlation) else f"n = {len(points)}: no correlation", fontsize=9, y=1.0)
     fit_axis(axes, "x", x)
     label_axes(axes, measure.label, "test accuracy (%)")
     about: Row = {"measure": measure.name, "spearman": correlation, "p": chance}
@@ -98,14 +98,28 @@ def _draw_panel(
     ]
 
 
-def _correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
-    """Rank correlation and its two-sided p-value; NaN where there are too few points, or all are equal."""
-    if len(x) < FEWEST or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return np.nan, np.nan
-    from scipy.stats import spearmanr  # here, because it takes a second to import
+def _correlate(x: NDArray[np.float64], y: NDArray[np.float64], groups: Sequence[str]) -> tuple[float, float]:
+    """Rank correlation and its two-sided p-value; NaN where there are too few points, or all are equal.
 
-    result = spearmanr(x, y)
-    return float(result.statistic), float(result.pvalue)
+    groups: the partition of each point. Ranks are counted, and their means taken off, within each: across partitions
+    accuracy and flatness differ for other reasons, and pooling could turn the sign (Simpson's paradox).
+    """
+    from scipy.stats import rankdata, t  # here, because it takes a second to import
+
+    ranks = np.zeros((2, len(x)))
+    names = np.asarray(groups)
+    for name in dict.fromkeys(groups):
+        own = names == name
+        for row, values in enumerate((x, y)):
+            found = rankdata(values[own])
+            ranks[row, own] = found - found.mean()
+    left = len(x) - len(set(groups)) - 1  # degrees of freedom
+    sizes = np.linalg.norm(ranks, axis=1)
+    if len(x) < FEWEST or left < 1 or not sizes.all():
+        return np.nan, np.nan
+    r = float(np.clip(ranks[0] @ ranks[1] / (sizes[0] * sizes[1]), -1, 1))
+    chance = 0.0 if abs(r) == 1 else 2 * float(t.sf(abs(r) * np.sqrt(left / (1 - r**2)), left))
+    return r, chance
 
 
 def _draw_legend(

@@ -7,15 +7,15 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from analysis.summary import mean_known
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
+from reports.inputs.summary import mean_known
 from reports.plotting.fitting import draw_shared_legend, use_whole_rounds
 from reports.plotting.heat import mark_empty
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.series import has_numbers
-from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.variants import Variant, describe_seeds, find_variants
 

@@ -8,17 +8,18 @@ import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from numpy.typing import NDArray
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import select_finite, spans_decades
 from reports.plotting.heat import draw_colour_bar, draw_heat, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.variants import find_variants, make_titles
 
 SIDES = {"local": "own data", "global": "everyone's data"}
 FEW = 4  # runs that get a row each; of more, two share a row
+MOST = 40  # clients with a row each, whether they took part or not
 THIN = 0.2  # inches: the colour bar
 
 
@@ -30,6 +31,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     if len(rounds) < 2:  # one round alone is what the dumbbells show
         return []
     clients = sorted({one for run in ordered for one in _with_participants(run, "client")})
+    gaps = clients[-1] + 1 - len(clients)
+    if clients[-1] < MOST:
+        clients = list(range(clients[-1] + 1))  # a row for everyone: an absent client is a gap
     maps = {(run.name, side): _fill_cells(run, side, clients, rounds) for run in ordered for side in SIDES}
     norm, below = _make_norm(maps.values())
     height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
@@ -64,6 +68,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     remarks = [
         "each participant's model of a round",
         "hatched: took no part, or not measured",
+        "clients that never took part are left out" if gaps and clients[-1] >= MOST else "",
         "largest eigenvalue of the training loss",
     ]
     low = f"not positive ones as {norm.vmin:.2g}" if below else ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.plotting.series import draw_panel, has_numbers
-from reports.plotting.style import join_caption
 from reports.rows import Row
 from reports.variants import Variant, describe_seeds, find_variants
 

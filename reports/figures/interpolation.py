@@ -8,15 +8,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import OKABE_ITO, join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.palette import OKABE_ITO
 from reports.plotting.fitting import draw_shared_legend, select_finite
 from reports.plotting.heat import mark_empty
 from reports.plotting.loss.between import Line, draw_curves, list_rows, read_lines
 from reports.plotting.measured import describe_setting
 from reports.plotting.origins import Origin
-from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.variants import make_titles
 
@@ -105,6 +104,9 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
             panel.xaxis.set_major_locator(MultipleLocator(0.5))
             _draw_barriers(panel, some, field, shades)
         rows += [row for line in some for row in list_rows(line)]
+    if any(len(line.data["split"]) > 1 for some in groups.values() for line in some):
+        for style, split in (("-", "training data"), ("--", "test data")):
+            axes[0].plot([], [], style, color="0.4", label=split)
     draw_shared_legend(figure, 3)
     counts = [f"{len(some)} of {sum(one.kind == kind for one in lines)} {kind}" for kind, some in groups.items()]
     less = ", highest barriers first" if sum(map(len, groups.values())) < len(lines) else ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.relief import draw_colorbar, make_reliefs
+from landscape.plotting.scales import Scale, share_scale
+from landscape.plotting.scene import make_net_trace, make_scene, make_solid_trace
+from landscape.plotting.style import join_caption
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.loss.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
-from reports.plotting.loss.scene import make_net_trace, make_scene, make_solid_trace
-from reports.plotting.loss.surfaces import Surface, describe, find_local_surfaces
-from reports.plotting.scales import Scale, share_scale
-from reports.plotting.style import join_caption
+from reports.plotting.loss.relief import draw_solid, finish_axes, mark_panel
+from reports.plotting.loss.surfaces import Surface, belongs_to, describe, find_local_surfaces, name_axes
 from reports.variants import make_titles
 
 NAME = "training loss"
@@ -39,8 +40,8 @@ def _draw_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str
             finish_axes(axes, one, scale, f"client {one.client} on {data} (n = {one.examples})")
         visibility = {"visible": True if number == 0 else "legendonly"}
         own, everyone = (f"client {one.client}, {one.view}" for one in pair)
-        traces.append(make_solid_trace(pair[0], scale, own, color, **visibility))
-        traces.append({**make_net_trace(pair[1], scale, everyone, color), **visibility})
+        traces.append(make_solid_trace(pair[0], scale, own, color, **belongs_to(pair[0]), **visibility))
+        traces.append(make_net_trace(pair[1], scale, everyone, color, **belongs_to(pair[1]), **visibility))
     for axes in panels:
         mark_panel(axes, run.name)
     draw_colorbar(figure, panels, scale, NAME)
@@ -51,7 +52,7 @@ def _draw_run(pairs: Sequence[tuple[Surface, Surface]], scale: Scale, color: str
         [row for one in surfaces for row in one.rows(scale)],
         join_caption([named[run.name], *describe(surfaces, NAME, scale), remark]),
         suffix=f"_{run.name}",
-        interactive=make_scene(traces, surfaces[0], scale, NAME),
+        interactive=make_scene(traces, name_axes(surfaces[0]), scale, NAME),
     )
 
 

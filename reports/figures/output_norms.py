@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels
 from reports.plotting.measured import describe_measurement, find_answers
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.rows import Row
 from reports.variants import make_titles, sort_by_title
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.relief import draw_colorbar, make_reliefs
+from landscape.plotting.scales import share_scale
+from landscape.plotting.scene import make_net_trace, make_scene, make_solid_trace
+from landscape.plotting.style import join_caption
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.loss.relief import Net, draw_colorbar, lay_over, make_reliefs
-from reports.plotting.loss.scene import make_net_trace, make_scene, make_solid_trace
-from reports.plotting.loss.surfaces import describe, find_comparison, name_surfaces
-from reports.plotting.scales import share_scale
-from reports.plotting.style import join_caption
+from reports.plotting.loss.relief import Net, lay_over
+from reports.plotting.loss.surfaces import belongs_to, describe, find_comparison, name_axes, name_surfaces
 
 NAME = "training loss"
 
@@ -29,11 +30,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     for one, title in zip(others, names, strict=True):
         color = chosen[one.run.algorithm].color
         figure, (axes,) = make_reliefs(1, size=4.6)
-        lay_over(axes, base, [Net(one, color, title)], scale, reference)
+        lay_over(axes, base, [Net(one, color, title)], scale, reference, chosen[base.run.algorithm].color)
         draw_colorbar(figure, axes, scale, NAME)
         traces = [
-            make_solid_trace(base, scale, reference, chosen[base.run.algorithm].color, opacity=0.9),
-            make_net_trace(one, scale, title, color),
+            make_solid_trace(base, scale, reference, chosen[base.run.algorithm].color, opacity=0.9, **belongs_to(base)),
+            make_net_trace(one, scale, title, color, **belongs_to(one)),
         ]
         said = f"solid: {reference}; net: {title}; same range, heights and colours"
         drawn.append(
@@ -42,7 +43,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
                 [*base.rows(scale), *one.rows(scale)],
                 join_caption([*describe([base, one], NAME, scale), said]),
                 suffix=f"_{one.run.name}",
-                interactive=make_scene(traces, base, scale, NAME),
+                interactive=make_scene(traces, name_axes(base), scale, NAME),
             )
         )
     return drawn

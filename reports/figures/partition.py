@@ -8,14 +8,13 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import OKABE_ITO, join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
-from reports.palette import OKABE_ITO
 from reports.plotting.heat import list_class_names
-from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 
-SHOWN = 60  # clients, at most: more bubbles cannot be told apart
+SHOWN = 100  # clients, at most: more bubbles cannot be told apart; of more, some evenly spaced ones
 BIGGEST = 0.9  # diameter of the largest bubble, in cells
 
 
@@ -34,7 +33,8 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
 def _draw_one(runs: Sequence[Run], suffix: str) -> Drawing:
     every = runs[0].class_counts
     assert every is not None
-    counts = every[:SHOWN]
+    chosen = np.arange(0, len(every), -(-len(every) // SHOWN))
+    counts = every[chosen]
     clients, classes = counts.shape
     cell = min(0.36, 12.0 / clients, 9.0 / classes)  # inches
     figure, (axes,) = make_canvas(width=2.0 + cell * (clients + 0.2), height=max(0.8 + cell * (classes + 0.2), 2.4))
@@ -45,20 +45,23 @@ def _draw_one(runs: Sequence[Run], suffix: str) -> Drawing:
     mark(dots, [run.name for run in runs])
     axes.set_xlim(-0.6, clients - 0.4)
     axes.set_ylim(-0.6, classes - 0.4)
-    axes.set_xticks(range(0, clients, -(-clients // 15)))
+    places = range(0, clients, -(-clients // 15))
+    axes.set_xticks(places, [str(chosen[place]) for place in places])
     shown = range(0, classes, -(-classes // 20))
-    axes.set_yticks(shown, list_class_names(runs[0].data, shown))
+    axes.set_yticks(shown, list_class_names(runs[0].data, shown, runs[0].class_names))
     label_axes(axes, "client", "class")
     _draw_sizes(figure, counts, cell)
     seeds = sorted({run.seed for run in runs})
     remarks = [
         f"{int(every.sum())} training examples of {len(every)} clients",
-        f"the first {SHOWN} of them are shown" if len(every) > SHOWN else "",
+        f"{clients} of them are shown, evenly spaced" if len(every) > SHOWN else "",
         f"{every.sum(axis=1).min()} to {every.sum(axis=1).max()} examples a client",
         f"{np.mean(np.count_nonzero(every, axis=1)):.3g} classes a client on average",
         f"seed {', '.join(map(str, seeds))}",
     ]
-    return Drawing(figure, _list_rows(counts), join_caption([runs[0].data, runs[0].heterogeneity, *remarks]), suffix)
+    return Drawing(
+        figure, _list_rows(counts, chosen), join_caption([runs[0].data, runs[0].heterogeneity, *remarks]), suffix
+    )
 
 
 def _draw_sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
@@ -84,10 +87,10 @@ def _draw_sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
     )
 
 
-def _list_rows(counts: NDArray[np.int64]) -> list[Row]:
+def _list_rows(counts: NDArray[np.int64], clients: NDArray[np.int64]) -> list[Row]:
     return [
-        {"client": client, "class": name, "examples": int(count)}
-        for (client, name), count in np.ndenumerate(counts)
+        {"client": int(clients[place]), "class": name, "examples": int(count)}
+        for (place, name), count in np.ndenumerate(counts)
         if count
     ]
 

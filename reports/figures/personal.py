@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import select_finite
 from reports.plotting.heat import make_panels, mark_empty
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.quantities.measures import list_personal_strategies
 from reports.rows import Row, list_numbers
 from reports.variants import find_variants, make_titles

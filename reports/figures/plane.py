@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.loss.planes import PANELS, Plane, draw_plane, read_planes
 from reports.plotting.loss.surfaces import sort_runs
-from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.variants import make_titles
 

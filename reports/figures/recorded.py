@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, make_canvas
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend, fit_axis, use_whole_rounds
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
 from reports.plotting.measured import describe_setting
 from reports.plotting.over_rounds import find_recorded, list_records
-from reports.plotting.style import join_caption, label_axes, make_canvas
 from reports.rows import Row
 from reports.variants import describe_seeds, find_variants
 

@@ -9,12 +9,12 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from analysis.summary import mean_known
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
+from reports.inputs.summary import mean_known
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
-from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row
 from reports.variants import Variant, find_variants
 

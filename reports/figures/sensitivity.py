@@ -8,7 +8,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import draw_shared_legend, fit_axis
@@ -21,7 +22,6 @@ from reports.plotting.measured import (
     get_data,
     select_runs,
 )
-from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.quantities.measures import find_last_participants
 from reports.rows import Row
 from reports.variants import find_variants
@@ -61,7 +61,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         panel.set_xticks(range(len(layers)), layers if last else [], rotation=35, ha="right", rotation_mode="anchor")
         panel.set_xlim(-0.6, len(layers) - 0.4)
         title = words[0] if origin == "sent" else ELSEWHERE.get(name, words[0])
-        label_axes(panel, "layer, from the input to the output", words[1], title)
+        label_axes(panel, "layer, from the input to the output" if last else "", words[1], title)
         rows += drawn
     axes[0].plot([], [], "o", color="none", markeredgecolor="black", markersize=9, label="FedFSA would choose it")
     draw_shared_legend(figure, 5)

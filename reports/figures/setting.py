@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.summary import group
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.progress import select_counted
 from reports.inputs.runs import Collection, Run
+from reports.inputs.summary import group
+from reports.names import name_setting
 from reports.plotting.fitting import draw_shared_legend, fit_axis
 from reports.plotting.heat import make_panels
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.quantities.measures import MEASURES, Measure
 from reports.rows import Row
 from reports.variants import Variant, find_numeric_settings, find_variants, flatten_settings, get_number
@@ -42,7 +43,7 @@ def _draw_one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing 
     rows: list[Row] = []
     for axes, (name, averages) in zip(panels, points.items(), strict=True):
         rows += _draw_panel(axes, lines, averages, values, key)
-        label_axes(axes, key, MEASURES[name].label)
+        label_axes(axes, name_setting(key), MEASURES[name].label)
         for row in rows:
             row.setdefault("measure", name)
     draw_shared_legend(figure)

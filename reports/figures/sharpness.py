@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import draw_shared_legend, fit_axis
 from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.quantities.measures import find_last_participants
 from reports.rows import Row
 from reports.variants import find_variants
@@ -34,11 +34,11 @@ KINDS = {
     "average_adaptive": "adaptive\naverage",
     "keskar": "Keskar\n(%)",
 }
-SPREAD = 0.8  # of the room between two groups of bars that is filled
+SPREAD = 0.8  # of the room between two groups that is filled
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Draw bars for every kind of sharpness: of the global model, and of local models on both data."""
+    """Draw points for every kind of sharpness; bars would mean nothing along a logarithmic axis."""
     measured = select_runs(runs, "sharpness", "global_model_value")
     shown = {prefix: title for prefix, title in PANELS.items() if any(_has(run, prefix) for run in measured)}
     if not shown:
@@ -48,11 +48,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     for panel, (prefix, title) in zip(axes, shown.items(), strict=False):
         kinds = list(dict.fromkeys(kind for run in measured if _has(run, prefix) for kind in _list_kinds(run)))
         drawn: list[Row] = []
-        for run, look, name, shift, width in _place_bars(measured, everything):
+        for run, look, name, shift in _place_points(measured, everything):
             if _has(run, prefix):
                 groups = [kinds.index(kind) for kind in _list_kinds(run)]
                 numbers = _average(run, prefix, "value")
-                _draw_bars(panel, run, look, name, np.asarray(groups) + shift, width, *numbers)
+                _draw_points(panel, run, look, name, np.asarray(groups) + shift, *numbers)
                 drawn += _list_rows(run, title, _list_kinds(run), *numbers)
         panel.set_xticks(range(len(kinds)), [KINDS.get(kind, kind) for kind in kinds], fontsize=8)
         label_axes(panel, "kind of sharpness", "rise of the loss", title)
@@ -71,12 +71,12 @@ def _has(run: Run, prefix: str) -> bool:
     return f"{prefix}_value" in get_data(run, "sharpness")
 
 
-def _place_bars(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Look, str, float, float]]:
-    """Yield every run with its look, its name in the legend, and the position and width of its bar in a group."""
+def _place_points(runs: Sequence[Run], everything: Collection) -> Iterator[tuple[Run, Look, str, float]]:
+    """Yield every run with its look, its name in the legend, and the position of its point in a group."""
     width, bars = SPREAD / len(runs), 0
     for variant in find_variants(runs, everything):
         for number, run in enumerate(variant.runs):
-            yield run, variant.look, "_" if number else variant.label, (bars + 0.5) * width - SPREAD / 2, width
+            yield run, variant.look, "_" if number else variant.label, (bars + 0.5) * width - SPREAD / 2
             bars += 1
 
 
@@ -93,29 +93,27 @@ def _average(run: Run, prefix: str, name: str) -> tuple[NDArray[np.float64], NDA
     return values.mean(axis=0), error
 
 
-def _draw_bars(
+def _draw_points(
     axes: Axes,
     run: Run,
     look: Look,
     name: str,
     positions: NDArray[np.float64],
-    width: float,
     values: NDArray[np.float64],
     error: NDArray[np.float64],
 ) -> None:
-    bars = axes.bar(positions, values, 0.9 * width, color=look.color, label=name)
-    whiskers = axes.errorbar(positions, values, error, fmt="none", ecolor="black", elinewidth=1, capsize=2)
-    mark([list(bars), whiskers], [run.name])
+    points = axes.errorbar(positions, values, error, fmt=look.marker, color=look.color, capsize=2, label=name)
+    mark(points, [run.name])
 
 
 def _draw_gradients(axes: Axes, runs: Sequence[Run], shown: dict[str, str], everything: Collection) -> list[Row]:
     """Draw the norms of the gradient: away from a minimum, radius times this norm is most of the rise."""
     rows: list[Row] = []
-    for run, look, name, shift, width in _place_bars(runs, everything):
+    for run, look, name, shift in _place_points(runs, everything):
         for group, (prefix, title) in enumerate(shown.items()):
             if _has(run, prefix):
                 value, error = (some[:1] for some in _average(run, prefix, "gradient_norm"))  # the same for every kind
-                _draw_bars(axes, run, look, name, np.asarray([group + shift]), width, value, error)
+                _draw_points(axes, run, look, name, np.asarray([group + shift]), value, error)
                 rows += _list_rows(run, title, ["gradient norm"], value, error)
     axes.set_xticks(range(len(shown)), [title.replace(", ", ",\n") for title in shown.values()], fontsize=8)
     label_axes(axes, "model and data", "norm of the gradient", "gradient there")

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.figures.eigenvalues import describe_models
 from reports.inputs.runs import Collection, Run
 from reports.palette import Look
 from reports.plotting.fitting import draw_shared_legend, fit_axis
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
-from reports.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.rows import Row, list_numbers
 from reports.variants import Variant, find_variants
 
 RATIO = 5  # the papers compare the first eigenvalue with this one
 SPREAD = 0.6  # of the room between two ranks that the runs share
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 NEGATIVE = "p"  # a marker that no method has
 
 
@@ -54,7 +55,7 @@ def _make_name(variant: Variant) -> str:
     values = [get_data(run, "curvature")["eigenvalue"].isel(round=-1).values for run in variant.runs]
     rank = min(RATIO, *(len(some) for some in values), len(values[0]))
     ratio = np.mean([some[0] / some[rank - 1] if some[rank - 1] else np.nan for some in values])
-    return f"{variant.label}: λ1/λ{rank} = {ratio:.2f}" if rank > 1 else variant.label
+    return f"{variant.label}: λ₁/λ{str(rank).translate(SUBSCRIPTS)} = {ratio:.2f}" if rank > 1 else variant.label
 
 
 def _draw_points(axes: Axes, run: Run, look: Look, shift: float) -> list[Row]:
@@ -99,7 +100,7 @@ FIGURE = Figure(
     name="spectrum",
     topic="flat",
     title="The largest eigenvalues, one by one",
-    reading="Lower is flatter; a steep fall, a large λ1/λ5, means that one direction is much sharper than the others.",
+    reading="Lower is flatter; a steep fall, a large λ₁/λ₅, means that one direction is much sharper than the others.",
     needs=("curvature",),
     draw=draw,
 )

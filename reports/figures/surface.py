@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.relief import draw_colorbar, make_reliefs
+from landscape.plotting.scales import share_scale
+from landscape.plotting.scene import make_scene, make_solid_trace
+from landscape.plotting.style import join_caption
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.loss.relief import draw_colorbar, draw_solid, finish_axes, make_reliefs, mark_panel
-from reports.plotting.loss.scene import make_scene, make_solid_trace
-from reports.plotting.loss.surfaces import describe, find_global_surfaces, name_surfaces
-from reports.plotting.scales import share_scale
-from reports.plotting.style import join_caption
+from reports.plotting.loss.relief import draw_solid, finish_axes, mark_panel
+from reports.plotting.loss.surfaces import belongs_to, describe, find_global_surfaces, name_axes, name_surfaces
 
 NAME = "training loss"
 
@@ -30,14 +31,16 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         finish_axes(axes, one, scale, title)
         mark_panel(axes, one.run.name)
         visibility = {"visible": True if number < 2 else "legendonly"}
-        traces.append(make_solid_trace(one, scale, title, chosen[one.run.algorithm].color, **visibility))
+        traces.append(
+            make_solid_trace(one, scale, title, chosen[one.run.algorithm].color, **belongs_to(one), **visibility)
+        )
     draw_colorbar(figure, panels, scale, NAME)
     return [
         Drawing(
             figure,
             [row for one in surfaces for row in one.rows(scale)],
             join_caption(describe(surfaces, NAME, scale)),
-            interactive=make_scene(traces, surfaces[0], scale, NAME),
+            interactive=make_scene(traces, name_axes(surfaces[0]), scale, NAME),
         )
     ]
 

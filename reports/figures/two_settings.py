@@ -8,12 +8,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.summary import mean_known
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import join_caption, label_axes, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.progress import select_counted
 from reports.inputs.runs import Collection, Run
+from reports.inputs.summary import mean_known
+from reports.names import name_setting
 from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels, write_values
-from reports.plotting.style import join_caption, label_axes, mark
 from reports.quantities.measures import MEASURES
 from reports.rows import Row
 from reports.variants import Variant, find_numeric_settings, find_variants, flatten_settings, get_number
@@ -40,7 +41,7 @@ def _draw_one(runs: Sequence[Run], everything: Collection, across: str, up: str)
     for axes, one, (x, y, values) in zip(panels, crossed, tables, strict=True):
         image = draw_heat(axes, values, [f"{value:g}" for value in x], [f"{value:g}" for value in y], limits)
         write_values(axes, image, ".1f")
-        label_axes(axes, across, up, one.label)
+        label_axes(axes, name_setting(across), name_setting(up), one.label)
         mark(axes, one.names)
         rows += [
             {"method": one.label, across: x[j], up: y[i], "accuracy": value} for (i, j), value in np.ndenumerate(values)

@@ -28,7 +28,8 @@ def judge_locally_flat(evidence: Evidence) -> Verdict:
     own = evidence.measure(place, numbers.find_local_sharpness)
     wide = evidence.measure(place, numbers.find_global_sharpness)
     ratios = [math.log(wide[seed] / own[seed]) for seed in sorted(set(own) & set(wide)) if own[seed] > 0]
-    return judge_differences(ratios, f"ln ratio of {LAMBDA}", "FedSAM's local models, everyone's data / own data")
+    detail = "FedSAM's local models, everyone's data / own data"
+    return judge_differences(ratios, LAMBDA, detail, ratio=True)
 
 
 def judge_sam_lowers(evidence: Evidence) -> Verdict:
@@ -96,7 +97,7 @@ def judge_norms(evidence: Evidence) -> Verdict:
             evidence, *places, numbers.find_norm, "‖w‖", "FedDyn / FedGloSS", ratio=True
         ),
         "growth of FedDyn's norm at the end": judge_differences(
-            [math.log(one) for one in grows.values()], "ln ratio of ‖w‖", "last quarter of FedDyn's rounds"
+            [math.log(one) for one in grows.values()], "‖w‖", "last quarter of FedDyn's rounds", ratio=True
         ),
     }
     return require_all(parts, "norm of the global model")

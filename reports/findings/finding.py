@@ -31,6 +31,7 @@ class Verdict:
 
     effect: mean over seeds, in `unit`; positive where it goes the way of the claim.
     low, high: its interval. seeds: that it is a mean of. detail: what was compared, in a sentence.
+    ratio: whether the effect is a natural logarithm of a ratio of `unit`.
     """
 
     outcome: Outcome
@@ -40,6 +41,7 @@ class Verdict:
     seeds: int = 0
     unit: str = ""
     detail: str = ""
+    ratio: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,20 +85,22 @@ class Finding:
     judge: Callable[[Evidence], Verdict] = field(compare=False)
 
 
-def judge_differences(differences: Sequence[float], unit: str, detail: str) -> Verdict:
+def judge_differences(differences: Sequence[float], unit: str, detail: str, *, ratio: bool = False) -> Verdict:
     """Judge a claim that says that differences are positive.
 
     differences: one per seed, positive where the claim holds.
+    unit: of the differences. detail: what was compared. ratio: whether the differences are ln of ratios of `unit`.
     """
     known = np.asarray([one for one in differences if math.isfinite(one)], dtype=np.float64)
     if len(known) == 0:
-        return Verdict("undecided", unit=unit, detail=f"{detail}; no finished run above chance")
+        return Verdict("undecided", unit=unit, detail=f"{detail}; no finished run above chance", ratio=ratio)
     mean = float(known.mean())
     if len(known) == 1:
-        return Verdict("undecided", mean, seeds=1, unit=unit, detail=f"{detail}; one seed has no interval")
+        why = f"{detail}; one seed has no interval"
+        return Verdict("undecided", mean, seeds=1, unit=unit, detail=why, ratio=ratio)
     half = float(stats.t.ppf((1 + LEVEL) / 2, len(known) - 1) * known.std(ddof=1) / math.sqrt(len(known)))
     outcome: Outcome = "confirmed" if mean - half > 0 else "refuted" if mean + half < 0 else "undecided"
-    return Verdict(outcome, mean, mean - half, mean + half, len(known), unit, detail)
+    return Verdict(outcome, mean, mean - half, mean + half, len(known), unit, detail, ratio)
 
 
 def compare(
@@ -110,7 +114,7 @@ def compare(
     high, low = evidence.measure(more, number), evidence.measure(less, number)
     seeds = sorted(set(high) & set(low))
     differences = [_compare(high[seed], low[seed], ratio) for seed in seeds]
-    return judge_differences(differences, f"ln ratio of {unit}" if ratio else unit, detail)
+    return judge_differences(differences, unit, detail, ratio=ratio)
 
 
 def _compare(more: float, less: float, ratio: bool) -> float:

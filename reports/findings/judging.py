@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import get_args
 
 from reports.artefact import Panel, list_cells
 from reports.artefacts.plan import make_content
@@ -17,7 +19,7 @@ from reports.artefacts.scales import Scale, describe_changes
 from reports.artefacts.typesetting import RunFinder
 from reports.findings.catalog import FINDINGS
 from reports.findings.experiments import PAPER
-from reports.findings.finding import Evidence, Finding, Place, Verdict
+from reports.findings.finding import Evidence, Finding, Outcome, Place, Verdict
 from reports.inputs.runs import Run
 from training.storage.atomic_files import write_atomically
 
@@ -27,8 +29,8 @@ SETTINGS: dict[str, Mapping[str, str]] = {
     "CIFAR-10": {"methods": "cifar10"},
 }
 READING = (
-    "An effect is positive where it goes the way of the claim; in brackets stands its 95 % interval over seeds. "
-    "Confirmed and refuted: the whole interval lies on one side of zero."
+    "An effect above zero, or a factor above one, goes the way of the claim; in brackets stands its 95 % interval over "
+    "seeds. Confirmed and refuted: the whole interval lies on one side of zero, or of one."
 )
 COMPARED = {"methods": "basin"}  # experiment -> artefact whose panels compare its runs
 
@@ -98,18 +100,38 @@ def write_findings(judged: list[Judged], folder: Path) -> list[Path]:
 
 
 def describe_effect(verdict: Verdict) -> str:
-    """Write the effect with its interval: "+0.52 [0.31, 0.73] points, 5 seeds"."""
+    """Write the effect with its interval, and a logarithm of a ratio as a factor.
+
+    >>> describe_effect(Verdict("confirmed", 0.52, 0.31, 0.73, seeds=5, unit="points"))
+    '+0.52 [+0.31, +0.73] points, 5 seeds'
+    >>> describe_effect(Verdict("confirmed", math.log(2), math.log(1.5), math.log(3), seeds=2, unit="λ₁", ratio=True))
+    '2× [1.5×, 3×] in λ₁, 2 seeds'
+    """
     if not math.isfinite(verdict.effect):
         return "not measured"
-    interval = f" [{verdict.low:+.3g}, {verdict.high:+.3g}]" if math.isfinite(verdict.low) else ""
+    write = _write_factor if verdict.ratio else "{:+.3g}".format
+    interval = f" [{write(verdict.low)}, {write(verdict.high)}]" if math.isfinite(verdict.low) else ""
     seeds = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
-    return f"{verdict.effect:+.3g}{interval} {verdict.unit}, {seeds}"
+    return f"{write(verdict.effect)}{interval} {'in ' if verdict.ratio else ''}{verdict.unit}, {seeds}"
+
+
+def _write_factor(logarithm: float) -> str:
+    return f"{math.exp(min(logarithm, 700.0)):.3g}×"  # exp(700) is nearly the largest number that there is
+
+
+def count_outcomes(judged: list[Judged]) -> dict[str, str]:
+    """Count the verdicts of every data set: "10 confirmed, 2 refuted, 8 undecided"."""
+    datas = dict.fromkeys(one.data for one in judged)
+    counts = {data: Counter(one.verdict.outcome for one in judged if one.data == data) for data in datas}
+    outcomes = get_args(Outcome)
+    return {data: ", ".join(f"{found[name]} {name}" for name in outcomes) for data, found in counts.items()}
 
 
 def to_markdown(judged: list[Judged]) -> str:
     """Write the verdicts as a Markdown table: a row per claim, a column per data set."""
     datas = list(dict.fromkeys(one.data for one in judged))
-    lines = [f"| claim | paper | {' | '.join(datas)} |", f"|:---|:---|{':---|' * len(datas)}"]
+    lines = [f"{data}: {counts}.\n" for data, counts in count_outcomes(judged).items()]
+    lines += [f"| claim | paper | {' | '.join(datas)} |", f"|:---|:---|{':---|' * len(datas)}"]
     for name, finding in FINDINGS.items():
         own = {one.data: one.verdict for one in judged if one.finding.name == name}
         cells = [
@@ -123,10 +145,13 @@ def to_markdown(judged: list[Judged]) -> str:
 def to_html(judged: list[Judged]) -> str:
     """Write the verdicts as a section of a page: each claim, and what the runs of every data set say about it."""
     parts = [f'<section id="findings"><h2>What holds</h2><p class="note">{READING}</p>']
+    usual = {data: find_usual_scale(judged, data) for data in dict.fromkeys(one.data for one in judged)}
+    for data, counts in count_outcomes(judged).items():
+        parts.append(f"<p><b>{escape(data)}</b>: {counts}. <small>Made with {escape(usual[data])}.</small></p>")
     for name, finding in FINDINGS.items():
         own = [one for one in judged if one.finding.name == name]
         if own:
-            lines = "".join(_write_line(one) for one in own)
+            lines = "".join(_write_line(one, usual[one.data]) for one in own)
             source = escape(f"{finding.paper}, {finding.where}")
             parts.append(
                 f'<div class="finding"><h4>{escape(finding.claim)} <small>({source})</small></h4>{lines}</div>'
@@ -134,10 +159,15 @@ def to_html(judged: list[Judged]) -> str:
     return "\n".join([*parts, "</section>"])
 
 
-def _write_line(one: Judged) -> str:
+def find_usual_scale(judged: list[Judged], data: str) -> str:
+    """Find what most findings on a data set were made with: said once, not at each of them."""
+    return Counter(one.scaled for one in judged if one.data == data).most_common(1)[0][0]
+
+
+def _write_line(one: Judged, usual: str) -> str:
     verdict = one.verdict
     outcome = f'<b class="{verdict.outcome}">{verdict.outcome}</b>'
-    about = escape(f"{verdict.detail}. {one.scaled}")
+    about = escape(verdict.detail if one.scaled == usual else f"{verdict.detail}; made with {one.scaled}")
     return f"<p>{escape(one.data)}: {outcome}, {escape(describe_effect(verdict))} <small>{about}</small></p>"
 
 
@@ -145,13 +175,13 @@ def to_csv(judged: list[Judged]) -> str:
     """Write the verdicts as CSV, numbers to the last digit."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    heads = ("finding", "claim", "paper", "where", "data", "outcome", "effect", "low", "high", "seeds", "unit")
+    heads = ("finding", "claim", "paper", "where", "data", "outcome", "effect", "low", "high", "seeds", "unit", "log")
     writer.writerow([*heads, "compared", "scaled"])
     for one in judged:
         verdict, finding = one.verdict, one.finding
         numbers = [repr(value) if math.isfinite(value) else "" for value in (verdict.effect, verdict.low, verdict.high)]
         about = (finding.name, finding.claim, finding.paper, finding.where, one.data, verdict.outcome)
-        writer.writerow([*about, *numbers, verdict.seeds, verdict.unit, verdict.detail, one.scaled])
+        writer.writerow([*about, *numbers, verdict.seeds, verdict.unit, verdict.ratio, verdict.detail, one.scaled])
     return text.getvalue()
 
 
@@ -163,6 +193,7 @@ def to_json(judged: list[Judged]) -> str:
             "data": one.data,
             "outcome": one.verdict.outcome,
             "effect": one.verdict.effect if math.isfinite(one.verdict.effect) else None,
+            "log_of_ratio": one.verdict.ratio,
             "seeds": one.verdict.seeds,
         }
         for one in judged

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import store, summary
+from analysis import store
 from analysis.store import Answer
-from analysis.summary import SKEWS
 from reports.inputs.personal import Personal, name_apart, read_answer, read_json
 from reports.inputs.progress import Progress, determine_progress
 from reports.inputs.recipes import Settings, find_table
+from reports.inputs.summary import SKEWS
 from training.storage import metrics, run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.npz import read_npz
@@ -127,7 +127,7 @@ def read_personal(run: Path, answers: Mapping[str, Sequence[Answer]], problems: 
     """Read the scores of personal models: of the study `personal`, and of `landscape personal` (personal/*.json)."""
     found: list[Personal] = []
     for answer in answers.get("personal", ()):
-        path = run / summary.FOLDER / "personal" / f"{answer.question}.h5"
+        path = run / store.FOLDER / "personal" / f"{answer.question}.h5"
         found += attempt(problems, path, read_answer, answer) or []
     for path in sorted((run / "personal").glob("[!.]*.json")):
         one = attempt(problems, path, _read_score, path)
@@ -151,3 +151,18 @@ def read_provenance(run: Path) -> Mapping[str, object]:
 def read_digest(run: Path) -> str:
     """Read the digest of a run's recipe; empty where it is not on record."""
     return str(read_provenance(run).get("digest", ""))
+
+
+def read_class_names(run: Path) -> tuple[str, ...]:
+    """Read the names that the data set gives its classes; none where the run does not hold them.
+
+    run: its directory. What is wrong with its provenance is told by `read_progress`.
+    """
+    try:
+        content = parse_object(read_small(run / PROVENANCE)) or {}
+    except DamagedError:
+        return ()
+    names = content.get("class_names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(names)

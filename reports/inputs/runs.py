@@ -13,13 +13,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from analysis.store import DEFAULT, Answer, find_answers
-from analysis.summary import FOLDER, SKEWS
+from analysis.store import DEFAULT, FOLDER, Answer, find_answers
 from reports.inputs.personal import Personal
 from reports.inputs.progress import Progress
 from reports.inputs.reading import (
     attempt,
     read_answers,
+    read_class_names,
     read_digest,
     read_metrics,
     read_partition,
@@ -28,7 +28,8 @@ from reports.inputs.reading import (
     read_settings,
 )
 from reports.inputs.recipes import Settings, as_number, find_table, find_whole
-from reports.names import name_method
+from reports.inputs.summary import SKEWS
+from reports.names import name_method, name_partition
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
 
@@ -44,6 +45,7 @@ class Run:
     progress: Progress = field(default_factory=Progress)  # how far it came
     personal: tuple[Personal, ...] = ()  # scores of models made for clients
     called: str = ""  # where the folder's name is not enough
+    class_names: tuple[str, ...] = ()  # as the data set gives them; empty: it does not, or they are not on disk
 
     @property
     def name(self) -> str:
@@ -70,10 +72,10 @@ class Run:
 
     @property
     def heterogeneity(self) -> str:
-        """How the data were distributed over clients: the name of the partition, and its skew."""
+        """How the data were distributed over clients: the printed name of the partition, and its skew."""
         partition = find_table(self.settings, "partition")
-        skew = next((f" {as_number(partition[key]):g}" for key in SKEWS if key in partition), "")
-        return f"{partition.get('name', '')}{skew}".strip()
+        skew = next(((key, as_number(partition[key])) for key in SKEWS if key in partition), None)
+        return name_partition(str(partition.get("name", "")), skew)
 
     @property
     def chance(self) -> float:
@@ -200,6 +202,7 @@ def _read_run(path: Path, problems: list[str]) -> Run:
         read_partition(path / PARTITION, problems),
         read_progress(path, settings, None if metrics is None else len(metrics), problems),
         read_personal(path, answers, problems),
+        class_names=read_class_names(path),
     )
 
 

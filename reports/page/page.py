@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.drawing import Outcome, Picture, Section
-from reports.figure import TOPICS
+from reports.figure_type import TOPICS
 from reports.files import make_slug
 from reports.inputs.progress import CROSS, DAGGER, Progress
 from reports.inputs.reading import attempt

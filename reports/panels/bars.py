@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from landscape.plotting.style import label_axes, mark
 from reports.inputs.progress import CROSS
 from reports.panels.kind import Given, Kind, Shown, find_quantity, list_values
-from reports.plotting.style import label_axes, mark
 from reports.quantities.catalog import ACCURACY, Quantity
 from reports.rows import Row
 

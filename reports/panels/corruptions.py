@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from analysis.summary import mean_known
+from landscape.plotting.style import label_axes, mark
 from reports.inputs.runs import Run
+from reports.inputs.summary import mean_known
 from reports.panels.bars import style_bars
 from reports.panels.kind import Given, Kind, Shown
-from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 
 WIDE = 0.85  # share of a corruption's room that its bars take

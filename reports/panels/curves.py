@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.axes import Axes
 
+from landscape.plotting.style import label_axes, mark
 from reports.inputs.runs import Run
 from reports.panels.kind import Given, Kind, Shown
 from reports.plotting.fitting import fit_axis, use_whole_rounds
 from reports.plotting.lines import Series, draw_mean_line
 from reports.plotting.over_rounds import find_series, smooth
-from reports.plotting.style import label_axes, mark
 from reports.quantities.measures import find_final_accuracy
 from reports.rows import Row, list_numbers
 

@@ -9,12 +9,12 @@ import xarray as xr
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 
+from landscape.plotting.style import MAGNITUDE, label_axes, mark
 from reports.inputs.runs import Run
 from reports.panels.kind import Given, Kind, Shown
 from reports.panels.loss.surface import choose_seed
 from reports.plotting.fitting import use_whole_rounds
 from reports.plotting.over_rounds import find_best
-from reports.plotting.style import MAGNITUDE, label_axes, mark
 from reports.rows import Row
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from landscape.plotting.style import mark
 from reports.inputs.runs import Run
 from reports.panels.kind import Given, Kind, Shown
 from reports.panels.loss.surface import choose_seed
 from reports.plotting.embedding import draw_embedding
-from reports.plotting.style import mark
 from reports.rows import Row
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from analysis.store import Answer
 from landscape.errors import choose
+from landscape.plotting.scales import Scale
 from reports.inputs.runs import Run
-from reports.plotting.scales import Scale
 from reports.quantities.catalog import Quantity
 from reports.rows import Row
 from reports.variants import Variant

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from landscape.plotting.style import label_axes, mark
 from reports.inputs.runs import Run
 from reports.panels.bars import style_bars
 from reports.panels.features import find_round
@@ -16,7 +17,6 @@ from reports.panels.kind import Given, Kind, Shown
 from reports.panels.loss.surface import choose_seed
 from reports.plotting.fitting import fit_axis
 from reports.plotting.measured import REFERENCES, find_reference
-from reports.plotting.style import label_axes, mark
 from reports.rows import Row, list_numbers
 
 LABELS = {"adaptive": r"adaptive radius $\Lambda$, mean", "moved": "$||w_j - w_{g,j}||^2$", "removal": "change of loss"}
@@ -28,11 +28,13 @@ class Options:
     """What is drawn.
 
     variable: of the study `sensitivity`.
+    joined: whether the tensors of a layer, such as weight and bias, are one: a mean over all its entries.
     at: share of the run's rounds; the nearest measured round with participants is drawn and named.
     label: of the y axis.
     """
 
     variable: str = "adaptive"
+    joined: bool = False
     at: float = 1.0
     label: str = ""
 
@@ -70,7 +72,19 @@ def _find(run: Run, options: Options) -> xr.Dataset | None:
     if not data.sizes["round"]:
         return None
     one = data.isel(round=find_round(data, run, options.at))
-    return one.isel(client=np.flatnonzero(one[options.variable].notnull().any("layer")))
+    one = one.isel(client=np.flatnonzero(one[options.variable].notnull().any("layer")))
+    return _join_tensors(one, options.variable) if options.joined else one
+
+
+def _join_tensors(data: xr.Dataset, name: str) -> xr.Dataset:
+    """The mean over all entries of a layer, from the means over those of its tensors; in the order of the network."""
+    owners = [str(tensor).rpartition(".")[0] or str(tensor) for tensor in data["layer"].values]
+    parts = {}
+    for layer in dict.fromkeys(owners):
+        own = data.isel(layer=[place for place, owner in enumerate(owners) if owner == layer])
+        parts[layer] = (own[name] * own["entries"]).sum("layer", skipna=False) / own["entries"].sum()
+    joined = xr.concat(parts.values(), xr.Variable("layer", list(parts)), coords="minimal", compat="override")
+    return xr.Dataset({name: joined}, {"round": data["round"]})
 
 
 def _draw_bars(

@@ -14,16 +14,16 @@ from matplotlib.lines import Line2D
 from mpl_toolkits.mplot3d import Axes3D
 
 from analysis.store import Answer
+from landscape.plotting.relief import draw_colorbar
+from landscape.plotting.style import STYLE, TICKS, join_caption
 from reports.artefact import Entry, Layout, Panel
-from reports.figure import Drawing
+from reports.figure_type import Drawing
 from reports.inputs.progress import describe_progress
 from reports.inputs.runs import Run
 from reports.panels.kind import Shown
 from reports.panels.prepare import Prepared, prepare_panels
 from reports.plotting.fitting import draw_notes, draw_shared_legend
-from reports.plotting.loss.relief import draw_colorbar
 from reports.plotting.measured import describe_measurement, find_answers
-from reports.plotting.style import STYLE, TICKS, join_caption
 from reports.rows import Row
 
 PAGE = 7.2  # inches: the width of a page, which panels share

@@ -9,11 +9,11 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from landscape.plotting.style import label_axes, mark
 from reports.panels.kind import Given, Kind, Shown
 from reports.plotting.fitting import use_whole_rounds
 from reports.plotting.lines import draw_mean_line
 from reports.plotting.over_rounds import find_series
-from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 
 

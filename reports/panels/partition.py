@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from landscape.plotting.relief import make_norm
+from landscape.plotting.style import label_axes, mark
 from reports.panels.kind import Array, Given, Kind, Shown
 from reports.panels.loss.surface import choose_seed
 from reports.plotting.heat import draw_heat
-from reports.plotting.loss.relief import make_norm
-from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 
 

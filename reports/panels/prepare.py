@@ -10,12 +10,12 @@ import numpy as np
 
 from analysis.store import Answer
 from landscape.errors import choose
+from landscape.plotting.scales import Scale, share_scale
 from reports.artefact import Entry, Layout, Panel
 from reports.inputs.runs import Run
 from reports.palette import MARKERS, Look, assign_looks
 from reports.panels.catalog import PANELS
 from reports.panels.kind import Array, Given, Kind, Shown
-from reports.plotting.scales import Scale, share_scale
 from reports.variants import shade
 
 Runs = Callable[[Panel, Entry], Sequence[Run]]

@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 
+from landscape.plotting.style import label_axes, mark
 from reports.inputs.recipes import as_number, is_number
 from reports.inputs.runs import Run
 from reports.panels.kind import Given, Kind, Shown, find_quantity, list_values
 from reports.plotting.fitting import fit_axis
-from reports.plotting.style import label_axes, mark
 from reports.quantities.catalog import ACCURACY, Quantity
 from reports.rows import Row, list_numbers
 from reports.variants import flatten_settings

@@ -8,13 +8,14 @@ import matplotlib
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
-from reports.palette import OKABE_ITO
-from reports.plotting.heat import mark_empty
-from reports.plotting.style import MAGNITUDE
+from landscape.plotting.style import MAGNITUDE, OKABE_ITO
+from reports.plotting.fitting import draw_shared_legend
+from reports.plotting.heat import list_class_names, mark_empty
 from reports.rows import Row
 
 SIZE = 8  # of a point, in all panels
@@ -55,6 +56,22 @@ def draw_embedding(axes: Axes, data: xr.Dataset, names: Sequence[str] = (), lett
         }
         for example, name, guess, x, y in zip(data["example_index"].values, labels, predicted, *points.T, strict=True)
     ]
+
+
+def draw_class_keys(
+    figure: Figure, axes: Axes, data: str, classes: NDArray[np.int64], given: Sequence[str] = ()
+) -> None:
+    """Draw a legend of the classes below all panels, where there are not too many to tell apart.
+
+    axes: of any panel. data: the data set, whose classes may have names. given: those that it gives itself, if it does.
+    """
+    if len(classes) > 2 * len(OKABE_ITO):
+        return
+    for place, (number, name) in enumerate(zip(classes, list_class_names(data, classes, given), strict=True)):
+        color, filled = _choose_color(place, len(classes))
+        text = f"{number}: {name}" if name != str(number) else f"class {number}"
+        axes.scatter([], [], s=SIZE, facecolors=color if filled else "none", edgecolors=color, label=text)
+    draw_shared_legend(figure, 5)
 
 
 def _write_name(axes: Axes, points: NDArray[np.float64], text: str, letters: float) -> None:

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
+from landscape.plotting.style import write_plain_numbers, write_powers
 from reports.plotting.heat import mark_empty
-from reports.plotting.style import write_plain_numbers, write_powers
 
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
+from landscape.plotting.style import MAGNITUDE, make_canvas
 from reports.names import has_class_names, name_class
-from reports.plotting.style import MAGNITUDE, make_canvas
 
 TICKS = 10  # labelled cells along one side of a heat map
 
@@ -53,12 +53,15 @@ def draw_heat(
     return image
 
 
-def list_class_names(data: str, numbers: Iterable[int]) -> list[str]:
+def list_class_names(data: str, numbers: Iterable[int], given: Sequence[str] = ()) -> list[str]:
     """List the names of classes for an axis that is called "class"; their numbers where names are not known.
 
     data: the data set.
+    numbers: of the classes.
+    given: the names that the data set itself gives, if it does.
     """
-    return [name_class(data, int(one)) if has_class_names(data) else str(one) for one in numbers]
+    known = bool(given) or has_class_names(data)
+    return [name_class(data, int(one), given) if known else str(one) for one in numbers]
 
 
 def write_values(axes: Axes, image: AxesImage, said: str) -> None:

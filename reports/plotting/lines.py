@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from analysis.summary import mean_known
+from landscape.plotting.style import mark
 from reports.inputs.runs import Run
-from reports.plotting.style import mark
+from reports.inputs.summary import mean_known
 from reports.rows import Row
 from reports.variants import Variant
 

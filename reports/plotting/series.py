@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from landscape.plotting.style import label_axes, mark
 from reports.inputs.runs import Run
 from reports.plotting.fitting import fit_axis, select_finite, use_whole_rounds
-from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 from reports.variants import Variant
 

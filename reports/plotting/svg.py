@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from reports.plotting.style import MARK
+from landscape.plotting.style import MARK
 
 GREY = re.compile(r"#([0-9a-f]{2})\1\1(?![0-9a-f])", re.IGNORECASE)
 NUMBER = re.compile(r"(-?\d+\.\d{2})\d+")

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from analysis.summary import ERROR
 from reports.inputs.personal import Personal
 from reports.inputs.runs import Run
 from reports.inputs.subsets import find_subset
+from reports.inputs.summary import ERROR
 from reports.quantities.curves import (
     PERSONAL,
     count_planned,

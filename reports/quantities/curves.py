@@ -7,10 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.summary import PREFIX
 from reports.inputs.recipes import find_table, find_whole
 from reports.inputs.runs import Run
 from reports.quantities.measures import count_bytes_per_round, find_final_accuracy
+from training.storage.metrics import PREFIX
 
 PERSONAL = "personal_accuracy"  # metric: mean over all clients of each one's own latest model on its own test examples
 

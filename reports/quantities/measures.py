@@ -10,13 +10,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from analysis import store, summary
-from analysis.summary import PREFIX
+from analysis import store
+from reports.inputs import summary
 from reports.inputs.personal import GLOBAL
 from reports.inputs.reading import read_provenance
 from reports.inputs.recipes import find_table, find_whole
 from reports.inputs.runs import Run
 from reports.inputs.subsets import Subset, find_subset
+from training.storage.metrics import PREFIX
 
 NEVER = math.nan  # rounds and bytes to a target that was not reached
 
@@ -58,7 +59,7 @@ def find_flops(run: Run) -> float:
 def make_finder(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
     """Make a function that finds a number of a study in a run, of any question; NaN where it is missing.
 
-    key: the name that analysis.summary gives the number.
+    key: the name that reports.inputs.summary gives the number.
     factor: what it is multiplied by.
     """
 
@@ -89,7 +90,7 @@ def make_measure(
 ) -> Measure:
     """A number of a study with its standard error and the examples that it was measured on, where these are on record.
 
-    key, error: as analysis.summary names the number and its standard error.
+    key, error: as reports.inputs.summary names the number and its standard error.
     each: it was measured on the examples of single clients.
     """
     return Measure(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.summary import differing
 from landscape.errors import choose
 from reports.artefact import Entry, Grid, get_key
 from reports.inputs.recipes import find_table, is_number
 from reports.inputs.runs import Run
+from reports.inputs.summary import differing
 from reports.names import name_method
 from reports.palette import assign_looks
 from reports.quantities.catalog import QUANTITIES

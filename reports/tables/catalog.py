@@ -279,7 +279,7 @@ def _name_client(run: Run, client: int) -> str:
     if run.class_counts is not None and client < len(run.class_counts):
         counts = run.class_counts[client]
         if counts.max() >= OWNED * counts.sum():
-            return f"{client} ({name_class(run.data, int(counts.argmax()))})"
+            return f"{client} ({name_class(run.data, int(counts.argmax()), run.class_names)})"
     return str(client)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.summary import group
 from reports.inputs.progress import CROSS, DAGGER, select_counted
 from reports.inputs.runs import Collection, Run
+from reports.inputs.summary import group
 from reports.quantities.measures import Measure, find_final_accuracy
 from reports.quantities.quantity import Quantity
 from reports.tables.table import GUESSING, Cell, Column, is_at_chance

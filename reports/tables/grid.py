@@ -45,7 +45,8 @@ def make_grid(
     below, lines = Footnotes(), []
     columns = tuple(_make_column(grid, column) for column in grid.columns)
     for row in grid.rows:
-        cells, names = [], []
+        cells = [Cell(missing=texts.get(get_key(row), ""), ranked=False) for texts in grid.facts.values()]
+        names: list[str] = []
         for column, shown in zip(grid.columns, columns, strict=True):
             if (get_key(row), get_key(column)) in grid.absent:
                 cells.append(Cell(missing="", ranked=False))
@@ -60,9 +61,20 @@ def make_grid(
                 )
             cells.append(cell)
             names += [run.name for run in runs]
-        lines.append(Line(row.label, tuple(dict.fromkeys(names)), tuple(cells), row.group))
+        lines.append(
+            Line(
+                row.label, tuple(dict.fromkeys(names)), tuple(cells), row.group, grid.rivals(row) if grid.rivals else ""
+            )
+        )
+    columns = (*(Column(heading) for heading in grid.facts), *columns)
     table = Table(name, "", title, "", grid.stub, columns, tuple(lines), bold=bold)
-    table = replace(table, blocks=grid.blocks, across=grid.across, footnotes=below.write())
+    table = replace(
+        table,
+        blocks=grid.blocks or grid.rivals is not None,
+        across=grid.across,
+        paired=grid.paired,
+        footnotes=below.write(),
+    )
     return replace(table, note=_write_note(grid, table, beside))
 
 
@@ -174,8 +186,9 @@ def _write_note(grid: Grid, table: Table, beside: bool) -> str:
     said = [f"{capitalise(what)}.", _describe_spreads(list(shown.values()), cells)]
     said.append(f"{grid.note.rstrip('.')}." if grid.note else "")
     if any(column.better for column in table.columns):
-        within = " Within each group of rows." if table.blocks else " Within each row." if table.across else ""
-        said.append(f"{BOLD[table.bold]}{within}")
+        kinds = {" Within each group of rows.": grid.blocks, " Within each row.": table.across}
+        kinds[" Within each row and group of columns."] = table.paired
+        said.append(BOLD[table.bold] + next((text for text, chosen in kinds.items() if chosen), ""))
     if beside and any(cell.printed is not None for line in table.lines for cell in line.cells):
         said.append(describe_brackets(cells))
     return " ".join(one for one in said if one)

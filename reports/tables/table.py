@@ -98,6 +98,7 @@ class Line:
     runs: tuple[str, ...]
     cells: tuple[Cell, ...]  # one per column
     group: str = ""  # heading above rows that belong together
+    rivals: str = ""  # what it is compared with in blocks: rows with the same text; nothing: those of its group
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Table:
     """Rows of cells; the best of a column is bold, or of each group of rows, or of a row among columns of one title."""
 
     name: str
-    topic: str  # key of reports.figure.TOPICS
+    topic: str  # key of reports.figure_type.TOPICS
     title: str
     reading: str  # how to read it, in one sentence
     stub: str  # heading of the first column
@@ -116,6 +117,7 @@ class Table:
     footnotes: tuple[str, ...] = ()
     bold: str = "clear"  # key of BOLD
     blocks: bool = False  # compare within each group of rows
+    paired: bool = False  # compare within each row, in each group of columns
 
 
 def rank_cells(table: Table) -> dict[tuple[int, int], int]:
@@ -125,9 +127,12 @@ def rank_cells(table: Table) -> dict[tuple[int, int], int]:
     if table.across:
         titles = dict.fromkeys(column.title for column in table.columns)
         sets = [[(i, j) for j in columns if table.columns[j].title == title] for i in rows for title in titles]
+    elif table.paired:
+        headings = dict.fromkeys(column.group for column in table.columns)
+        sets = [[(i, j) for j in columns if table.columns[j].group == one] for i in rows for one in headings]
     elif table.blocks:
-        groups = dict.fromkeys(line.group for line in table.lines)
-        sets = [[(i, j) for i in rows if table.lines[i].group == one] for one in groups for j in columns]
+        blocks = [line.rivals or line.group for line in table.lines]
+        sets = [[(i, j) for i in rows if blocks[i] == one] for one in dict.fromkeys(blocks) for j in columns]
     else:
         sets = [[(i, j) for i in rows] for j in columns]
     for members in sets:

@@ -11,9 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from analysis.summary import harmless
-from reports.files import name_path_in_errors
+from reports.files import make_slug, name_path_in_errors
 from reports.inputs.progress import CROSS, DAGGER
+from reports.inputs.summary import harmless
 from reports.tables.cells import NEVER
 from reports.tables.table import Cell, Column, PrintedCell, Table, format_cell, format_printed, rank_cells
 
@@ -36,7 +36,9 @@ TEX = {
         "↓": r"$\downarrow$",
     },
     **{sign: rf"$\{name}$" for sign, name in zip("αβγδερλημ", GREEK, strict=True)},
-    **{"₁": "$_1$", "₅": "$_5$", "—": "---", "\N{EN DASH}": "--", "†": r"$\dagger$", "√": r"$\surd$"},
+    **{sign: f"$_{number}$" for number, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+    **{"—": "---", "\N{EN DASH}": "--", "†": r"$\dagger$", "√": r"$\surd$"},
+    **{"✓": r"$\surd$", "✗": r"$\times$"},  # \checkmark needs amssymb
 }
 
 
@@ -69,7 +71,8 @@ def escape_tex(text: str) -> str:
 def to_latex(table: Table) -> str:
     """Typeset a table for LaTeX; the document needs \\usepackage{booktabs}."""
     rows = _format_cells(table, escape_tex, (r"\textbf{{}}", r"\underline{{}}"))
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{escape_tex(_make_caption(table))}}}"]
+    caption = rf"\caption{{{escape_tex(_make_caption(table))}}}"
+    lines = [r"\begin{table}", r"\centering", caption, rf"\label{{tab:{make_slug(table.name)}}}"]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
     spans, first = _find_spans(table.columns), 2
     if any(group for group, _ in spans):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.figure import Drawing, Figure
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 
 

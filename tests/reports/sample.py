@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.figure import Drawing, Figure
+from landscape.plotting.style import draw_legend, label_axes, make_canvas, mark
+from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
-from reports.plotting.style import draw_legend, label_axes, make_canvas, mark
 
 
 def draw_lines(runs: Sequence[Run], everything: Collection) -> list[Drawing]:

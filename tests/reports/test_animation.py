@@ -66,9 +66,7 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     found = read(tmp_path / "one", names=("run_a",))
     paths, missing = animate(found, tmp_path / "out")
     assert [path.name for path in paths] == ["surface_run_a.gif"]  # alone: nothing to lay over it
-    assert missing == [
-        "digits, dirichlet_total 0.5: nothing to show over rounds; analyze with --set surface.rounds=all"
-    ]
+    assert missing == ["digits, Dirichlet α = 0.5: nothing to show over rounds; analyze with --set surface.rounds=all"]
     bare = read_runs([make_run(tmp_path / "two" / "run", "fedavg")])
     bare.runs[0].answers.clear()
     paths, (line,) = animate(bare, tmp_path / "out")

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from reports import drawing
 from reports.catalog import FIGURES
-from reports.command import choose_folder, find_runs, list_figures, report
+from reports.command import choose_folder, find_runs, report, tabulate_figures
 from reports.page import page
 from tests.reports.conftest import make_run
 from tests.reports.sample import FAILING, LINES, SURFACE
@@ -39,7 +39,7 @@ def test_a_report_holds_pictures_numbers_tables_and_the_page(runs: list[Path], c
     found = report(runs, console=console, figures=[LINES], strict=True)
     out = runs[0].parent / "report"
     assert found == out / "index.html"
-    here = out / "figures" / "digits-dirichlet_total-0.5"
+    here = out / "figures" / "digits-Dirichlet-0.5"
     assert sorted(path.name for path in here.iterdir()) == ["lines.csv", "lines.png", "lines.svg"]
     assert {path.suffix for path in (out / "tables").iterdir()} == {".tex", ".md", ".csv"}
     assert said(console)[-1] == str(found)
@@ -79,16 +79,19 @@ def test_missing_studies_are_named_with_the_command_that_makes_them(runs: list[P
     (runs[0] / "analysis" / "local_global" / "default.h5").unlink()
     path = report(runs, console=console, figures=[FIGURES["eigenvalues"], FIGURES["local_global"], LINES])
     lines = said(console)
-    assert "not drawn: eigenvalues needs `landscape analyze RUN... --study curvature`" in lines
+    assert (
+        "not drawn: eigenvalues needs `landscape analyze RUN... --study curvature --set curvature.rounds=all`" in lines
+    )
     assert "local_global is not there for run_a: `landscape analyze RUN --study local_global`" in lines
     text = path.read_text()
     assert "What is not here" in text
-    assert "not drawn: eigenvalues needs <code>landscape analyze RUN... --study curvature</code>" in text
+    hint = "landscape analyze RUN... --study curvature --set curvature.rounds=all"
+    assert f"not drawn: eigenvalues needs <code>{hint}</code>" in text
 
 
 def test_a_figure_that_fails_is_one_line(runs: list[Path], console: Console) -> None:
     text = report(runs, console=console, figures=[FAILING, LINES]).read_text()
-    line = "broken (digits, dirichlet_total 0.5) could not be drawn: ZeroDivisionError: no numbers"
+    line = "broken (digits, Dirichlet α = 0.5) could not be drawn: ZeroDivisionError: no numbers"
     assert line in said(console)
     assert line in text
     assert "Lines of runs" in text
@@ -118,7 +121,7 @@ def test_without_runs_it_says_what_to_write(tmp_path: Path, console: Console) ->
 
 def test_figures_are_listed_with_what_they_are_drawn_from(console: Console) -> None:
     console.width = 200
-    console.print(list_figures())
+    console.print(tabulate_figures())
     (line,) = (line for line in said(console) if line.split()[:1] == ["eigenvalues"])
     assert "How flat is it?" in line
     assert line.rstrip().endswith("curvature")

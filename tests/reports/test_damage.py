@@ -202,7 +202,7 @@ def test_brackets_in_paths_are_no_markup(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is always full")
-@pytest.mark.parametrize("name", ["figures/digits-dirichlet_total-0.5/lines.svg", "tables/accuracy.md"])
+@pytest.mark.parametrize("name", ["figures/digits-Dirichlet-0.5/lines.svg", "tables/accuracy.md"])
 def test_a_full_disk_is_named_with_the_file(name: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedavg", studies=("curvature",))
     path = tmp_path / "out" / name

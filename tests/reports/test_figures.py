@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reports.catalog import FIGURES
-from reports.figure import TOPICS, save
+from reports.figure_type import TOPICS, save
 from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied

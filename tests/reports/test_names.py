@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from reports.inputs.reading import read_class_names
 from reports.names import CLASSES, METHODS, RULES, name_class, name_method
-from training.data.readers import COARSE
+from reports.plotting.heat import list_class_names
+from training.data.readers.torchvision_folders import COARSE
 from training.methods.catalog import ALGORITHMS, COMPOSABLE
 
 
@@ -57,3 +59,22 @@ def test_the_classes_of_cifar100_fit_its_superclasses() -> None:
     ):
         superclasses = {COARSE[names.index(name)] for name in members.split(", ")}
         assert len(superclasses) == 1, members
+
+
+def test_names_that_the_data_set_gives_come_first():
+    assert name_class("cifar10", 1, ("tiger", "lion")) == "lion"
+    assert name_class("mine", 2, ("tiger", "lion")) == "class 2"
+    assert list_class_names("mine", [1, 0], ("tiger", "lion")) == ["lion", "tiger"]
+    assert list_class_names("mine", [1, 0]) == ["1", "0"]
+
+
+def test_class_names_are_read_from_the_provenance_of_a_run(tmp_path):
+    assert read_class_names(tmp_path) == ()
+    for content, expected in (
+        ('{"format": 1, "class_names": ["grey matter", "white matter"]}', ("grey matter", "white matter")),
+        ('{"class_names": [1, 2]}', ()),
+        ('{"class_names": "ab"}', ()),
+        ("[1", ()),
+    ):
+        (tmp_path / "provenance.json").write_text(content)
+        assert read_class_names(tmp_path) == expected

@@ -19,7 +19,7 @@ def test_what_a_run_says_of_itself(collection: Collection) -> None:
     assert (first.algorithm, first.data, first.heterogeneity, first.seed) == (
         "fedavg",
         "digits",
-        "dirichlet_total 0.5",
+        "Dirichlet α = 0.5",
         0,
     )
     assert third.algorithm == "fedasam + SWA"
@@ -52,8 +52,8 @@ def test_damage_is_one_line_each_and_not_the_end(tmp_path: Path) -> None:
 
 def test_data_sets_and_partitions_get_sections_of_their_own(tmp_path: Path) -> None:
     found = read_runs([make_run(tmp_path / name, "fedavg", data=name) for name in ("digits", "cifar10")])
-    assert found.settings == [("digits", "dirichlet_total 0.5"), ("cifar10", "dirichlet_total 0.5")]
-    assert [run.name for run in found.select("cifar10", "dirichlet_total 0.5")] == ["cifar10"]
+    assert found.settings == [("digits", "Dirichlet α = 0.5"), ("cifar10", "Dirichlet α = 0.5")]
+    assert [run.name for run in found.select("cifar10", "Dirichlet α = 0.5")] == ["cifar10"]
 
 
 def test_results_of_runs_that_were_compared_lie_beside_them(tmp_path: Path) -> None:

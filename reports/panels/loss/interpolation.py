@@ -10,10 +10,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
+from landscape.plotting.style import label_axes, mark
 from reports.panels.kind import Given, Kind, Shown
 from reports.plotting.fitting import select_finite
 from reports.plotting.loss.between import Line, list_rows, read_lines
-from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 
 STYLES = {"train": ("-", "training"), "test": ("--", "test")}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from mpl_toolkits.mplot3d import Axes3D
 
+from landscape.plotting.relief import find_middle_color
+from landscape.plotting.scales import Scale
+from landscape.plotting.style import mark
 from reports.panels.clients import name_client
 from reports.panels.kind import Array, Given, Kind, Shown
 from reports.panels.loss.surface import check_ranges, describe_axes, find_all
-from reports.plotting.loss.relief import add_key, draw_net, draw_solid, find_middle_color, finish_axes
+from reports.plotting.loss.relief import add_key, draw_net, draw_solid, finish_axes
 from reports.plotting.loss.surfaces import Surface
-from reports.plotting.scales import Scale
-from reports.plotting.style import mark
 from reports.rows import Row
 
 
@@ -24,44 +24,38 @@ class Options:
     """Whose surfaces are drawn.
 
     client: place of the client among those of the last round that were measured, from 0.
-    above: drawn over the client's own data: its model on everyone's data, or the global model there.
     classes: names of classes, by which clients are named.
     scale: panels with the same word share heights and colours.
     """
 
     client: int = 0
-    above: Literal["everyone", "global"] = "everyone"
     classes: tuple[str, ...] = ()
     scale: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The surfaces of a panel: of the first series on the client's data and above it, and nets of the others."""
+    """The surfaces of a panel: of the first series on the client's data and on everyone's, and nets of the others."""
 
     own: Surface
-    above: Surface
+    wide: Surface
     nets: list[tuple[Shown, Surface]]
 
     @property
     def surfaces(self) -> list[Surface]:
-        return [self.own, self.above, *(one for _, one in self.nets)]
+        return [self.own, self.wide, *(one for _, one in self.nets)]
 
 
 def _choose(shown: Sequence[Shown], options: Options, given: Given) -> Chosen | None:
     """None where the first series lacks its surfaces."""
     own, wide = (find_all(shown, given, split, local=True) for split in ("own", "train"))
-    whole = find_all(shown, given, "train")
-    above = whole if options.above == "global" else wide
     first = shown[0].name if shown else ""
-    if first not in own or first not in above:
+    if first not in own or first not in wide:
         return None
-    mine = _pick(own[first], options.client)
-    if mine is None:
+    mine, beside = (_pick(some[first], options.client) for some in (own, wide))
+    if mine is None or beside is None:
         return None
-    beside = above[first][-1] if options.above == "global" else _pick(wide[first], options.client)
     nets = [(one, net) for one in shown[1:] if (net := _find_client(wide.get(one.name, []), mine)) is not None]
-    assert beside is not None
     return Chosen(mine, beside, nets)
 
 
@@ -84,14 +78,13 @@ def draw(axes: Axes3D, shown: Sequence[Shown], options: Options, given: Given) -
     check_ranges(chosen.own, chosen.surfaces[1:])
     color = shown[0].look.color
     draw_solid(axes, chosen.own, given.scale)
-    _draw_sheet(axes, chosen.above, given.scale, color)
+    _draw_sheet(axes, chosen.wide, given.scale, color)
     for one, net in chosen.nets:
-        draw_net(axes, net, chosen.above, given.scale, one.look.color)
+        draw_net(axes, net, chosen.wide, given.scale, one.look.color)
     whose = name_client(chosen.own.run, chosen.own.client or 0, options.classes)
     finish_axes(axes, chosen.own, given.scale, whose, small=True)
-    words = "global model" if options.above == "global" else "global loss"
     add_key(axes, find_middle_color(chosen.own, given.scale), "local loss (solid)", thick=True)
-    add_key(axes, color, f"{shown[0].name}: {words}", thick=True)
+    add_key(axes, color, f"{shown[0].name}: global loss", thick=True)
     for one, _ in chosen.nets:
         add_key(axes, one.look.color, f"{one.name}: global loss (net)")
     named = [shown[0].name] * 2 + [one.name for one, _ in chosen.nets]
@@ -120,9 +113,8 @@ def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str
     chosen = _choose(shown, options, given)
     if chosen is None:
         return []
-    above = "the global model" if options.above == "global" else "the same model"
     return [
-        f"local loss: a participant's model on its own data; above it {above} on everyone's training data",
+        "local loss: a participant's model on its own data; above it the same model on everyone's training data",
         f"round {chosen.own.round}",
         *describe_axes(chosen.surfaces, "loss", given),
         "every surface has its own model in the middle",

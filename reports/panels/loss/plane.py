@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from landscape.plotting.style import label_axes, mark
 from reports.panels.clients import name_client
 from reports.panels.kind import Given, Kind, Shown
 from reports.panels.loss.surface import choose_seed
 from reports.plotting.loss.planes import PANELS, Plane, draw_plane, read_planes
-from reports.plotting.style import label_axes, mark
 from reports.rows import Row
 
 NARROW = 0.4  # height to width, or the other way round
@@ -22,11 +22,13 @@ NARROW = 0.4  # height to width, or the other way round
 class Options:
     """What is drawn.
 
-    split: train for the training loss, test for the test error.
+    split: train for the training loss, test for the test error, own for the loss on the first participant's data.
+    lowest: whether the lowest point gets a cross.
     classes: names of classes, by which clients are named.
     """
 
     split: str = "train"
+    lowest: bool = False
     classes: tuple[str, ...] = ()
 
 
@@ -36,7 +38,7 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
     if plane is None or options.split not in plane.data["split"].values:
         return []
     names, series = _name_models(plane, shown, options)
-    rows = draw_plane(axes, plane, options.split, names)
+    rows = draw_plane(axes, plane, options.split, names, lowest=options.lowest)
     label_axes(axes, "weight distance", "weight distance")
     if _is_narrow(plane):
         axes.set_aspect("auto")
@@ -88,12 +90,14 @@ def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str
     if plane is None or options.split not in plane.data["split"].values:
         return []
     count = int(np.nan_to_num(plane.data["examples"].sel(split=options.split)))
+    whose = f": {_name_models(plane, shown, options)[0][0]}" if options.split == "own" else ""
     away = float(plane.data["distance"].sel(model="global")) if "global" in plane.data["model"].values else None
     return [
-        f"{PANELS[options.split][1]}, n = {count}",
+        f"{PANELS[options.split][1]}{whose}, n = {count}",
         f"round {plane.models[0].round}",
         "the two axes have different scales" if _is_narrow(plane) else "",
         "levels in equal steps of the logarithm above the minimum",
+        "cross: the lowest point of the grid" if options.lowest else "",
         f"star: the global model, projected, {away:.2g} away from the plane" if away is not None else "",
     ]
 

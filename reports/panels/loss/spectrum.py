@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from landscape.plotting.style import label_axes, mark
 from reports.inputs.runs import Run
 from reports.panels.kind import Given, Kind, Shown
 from reports.plotting.fitting import fit_axis
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
-from reports.plotting.style import label_axes, mark
 from reports.rows import Row, list_numbers
 
 

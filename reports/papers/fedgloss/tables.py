@@ -30,6 +30,7 @@ COST = replace(COST, group="", key="communication cost")
 CNN_SETTINGS = (("cnn cifar10", 0.0), ("cnn cifar10", 0.05), ("cnn cifar100", 0.0), ("cnn cifar100", 0.5))
 RESNET_SETTINGS = (("resnet18 cifar10", 0.05), ("resnet18 cifar100", 0.5))
 SPEED_SETTINGS = (("cnn cifar10", 0.0), ("cnn cifar100", 0.0), *RESNET_SETTINGS, (LANDMARKS, 0.0))
+YES, NO = "✓", "✗"
 EVERY_ROUND: Settings = {"evaluation.every": 1}  # crossings are counted on the curve of every round
 
 METHODS = (  # columns of Table 1
@@ -86,6 +87,7 @@ TABLE1 = Artefact(
         quantity=_find_eigenvalue,
         adjust=tune,
         printed=_find_printed_client,
+        across=True,
         stub="client",
         note="Rows are places in the last cohort; the paper names clients by their only class, which in our runs may "
         "be another.",
@@ -114,8 +116,17 @@ TABLE2 = Artefact(
         ),
         adjust=tune,
         reference=make_method("FedAvg", "fedavg"),
-        note="SAM is on the server in FedGloSS alone, and on the clients in all (FedSpeed: similar to SAM; FedGloSS: "
-        "any optimiser, so that it costs 1x with SGD). Global flatness is sought by FedGAMMA, FedSMOO and FedGloSS.",
+        facts={
+            heading: dict(
+                zip(("FedSAM", "FedDyn + SAM", "FedSpeed", "FedGAMMA", "FedSMOO", "FedGloSS"), texts, strict=True)
+            )
+            for heading, texts in (
+                ("ServerOpt", ("SGD", "SGD", "SGD", "SGD", "SGD", "SAM")),
+                ("ClientOpt", ("SAM", "SAM", "similar to SAM", "SAM", "SAM", "any optimiser")),
+                ("Global Flatness", (NO, NO, NO, YES, YES, YES)),
+            )
+        },
+        note="With SGD on the clients FedGloSS costs 1x.",
     ),
     seeds=(0,),
     note="Costs are counted in the runs of Table 3 on CIFAR10, alpha = 0.",
@@ -279,7 +290,13 @@ TABLE7 = Artefact(
         quantity=ONE_DECIMAL,
         adjust=tune,
         blocks=True,
-        note="Global consistency is sought by FedDyn and FedGloSS, global flatness by FedGloSS alone.",
+        facts={
+            heading: {key: YES if row.label in sought else NO for key, row in ROW_OF.items()}
+            for heading, sought in {
+                "Global Consistency": ("FedDyn", "FedGloSS"),
+                "Global Flatness": ("FedGloSS",),
+            }.items()
+        },
     ),
     note=GUESSED,
 )
@@ -310,10 +327,10 @@ TABLE9 = Artefact(
             make_method("FedDyn (SGD)", "feddyn"),
             make_method("FedDyn (SAM)", "feddyn+sam"),
             make_method("FedSMOO", "fedsmoo"),
-            make_method("FedGloSS (SGD) without ADMM", "fedgloss+none", beta=NO_DUALS),
-            make_method("FedGloSS (SGD) with ADMM", "fedgloss+none"),
-            make_method("FedGloSS (SAM) without ADMM", "fedgloss", beta=NO_DUALS),
-            make_method("FedGloSS (SAM) with ADMM", "fedgloss"),
+            make_method("FedGloSS (SGD)", "fedgloss+none", key="FedGloSS (SGD) without ADMM", beta=NO_DUALS),
+            make_method("FedGloSS (SGD)", "fedgloss+none", key="FedGloSS (SGD) with ADMM"),
+            make_method("FedGloSS (SAM)", "fedgloss", key="FedGloSS (SAM) without ADMM", beta=NO_DUALS),
+            make_method("FedGloSS (SAM)", "fedgloss", key="FedGloSS (SAM) with ADMM"),
         ),
         (
             replace(COST, settings={**SETUPS["cnn cifar10"], "partition.alpha": 100.0}),
@@ -328,7 +345,14 @@ TABLE9 = Artefact(
         ),
         adjust=tune,
         reference="FedAvg",
-        note="ADMM is also part of FedDyn and FedSMOO.",
+        facts={
+            "ADMM": {
+                **dict.fromkeys(("FedAvg", "FedSAM"), NO),
+                **dict.fromkeys(("FedDyn (SGD)", "FedDyn (SAM)", "FedSMOO"), YES),
+                **{f"FedGloSS ({how}) without ADMM": NO for how in ("SGD", "SAM")},
+                **{f"FedGloSS ({how}) with ADMM": YES for how in ("SGD", "SAM")},
+            }
+        },
     ),
     questions=(LAMBDA,),
     note="No settings are printed for this table: those of the other levels stand in. " + GUESSED,

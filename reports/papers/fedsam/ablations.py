@@ -94,7 +94,14 @@ def make_table_14() -> Artefact:
         for group, (_, averaged, _) in groups.items()
         for name in THREE
     )
-    shape = Grid(rows, make_columns(BOTH), adjust=adjust, printed=printed, blocks=True)
+    shape = Grid(
+        rows,
+        make_columns(BOTH),
+        adjust=adjust,
+        printed=printed,
+        rivals=lambda row: f"{groups[row.group][0].title} {row.label}",
+        note="The best of the four is marked for each method and data set",
+    )
     title = "What averaging and the cyclic rate of SWA give, each by itself"
     return Artefact("table14", title, shape, note=NO_SEEDS)
 

@@ -204,7 +204,7 @@ FIGURES = (
                     "layers",
                     (make_series("FedSoL", "adaptive, 1", "adaptive", rho=1.0, radius="adaptive"),),
                     "(b)",
-                    options={"variable": "adaptive", "at": 200 / CIFAR10.rounds},
+                    options={"variable": "adaptive", "joined": True, "at": 200 / CIFAR10.rounds},
                 ),
             )
         ),

@@ -114,23 +114,29 @@ TABLE5 = Artefact(
     "table5", "Features of methods", NotReproduced("a comparison in words: which method has which feature")
 )
 
+_SEEN = {"own": "local loss: a client's own data", "train": "global loss: everyone's data"}
 FIGURE1 = Artefact(
     "figure1",
-    "Flatness incompatibility: loss of a local model and of the aggregated one, FedSAM",
-    Layout((make_panel("local_surfaces", *SEVERE_CIFAR10, (make_method("FedSAM"),), above="global"),), 1),
+    "Flatness incompatibility: loss of a local model and of the aggregated one over the same plane, FedSAM",
+    Layout(
+        tuple(
+            make_panel("plane", *SEVERE_CIFAR10, (make_method("FedSAM"),), title, split=split, lowest=True)
+            for split, title in _SEEN.items()
+        )
+    ),
     settings={"checkpoints.keep_locals": "last"},
     questions=(
         Question(
-            "surface",
+            "plane",
             "incompatible",
-            {"axes": "shared", "extent": 1.0, "steps": 21, "splits": ["train"], "clients": 1},
-            {"steps": 9, "limit": 400},
+            {"models": "clients", "own": True, "splits": ["train"], "steps": 21, "margin": 0.5},
+            {"steps": 15, "limit": 400},
             {"limit": 2000},
         ),
     ),
     seeds=(0,),
-    note="Data set, round, directions and range are lost: CIFAR-10, Dirichlet, severe, the last round, two random "
-    f"directions shared by both models and a range from -1 to 1 stand in. {LOST}",
+    note="Data set, round, directions and range are lost: CIFAR-10, Dirichlet, severe, the last round and the plane "
+    f"through three participants' models, in which the global model is projected, stand in. {LOST}",
 )
 
 

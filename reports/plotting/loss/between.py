@@ -10,8 +10,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from analysis.store import Answer
+from landscape.plotting.style import mark
 from reports.plotting.origins import Origin, read_origins
-from reports.plotting.style import mark
 from reports.rows import Row
 
 

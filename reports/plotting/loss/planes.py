@@ -12,12 +12,16 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from analysis.store import Answer
-from reports.plotting.maps import clip_to_levels, draw_bar, fill_contours
+from landscape.plotting.maps import clip_to_levels, draw_bar, fill_contours
+from landscape.plotting.style import MAGNITUDE
 from reports.plotting.origins import Origin, read_origins
-from reports.plotting.style import MAGNITUDE
 from reports.rows import Row
 
-PANELS = {"train": ("loss", "training loss", 1.0), "test": ("error", "test error (%)", 100.0)}  # field, name, factor
+PANELS = {  # split -> field, name, factor
+    "train": ("loss", "training loss", 1.0),
+    "test": ("error", "test error (%)", 100.0),
+    "own": ("loss", "training loss on the first participant's own data", 1.0),
+}
 SHAPES = ("o", "s", "D", "*")  # three models, and the global one beside them
 LEVELS, NEAREST = 7, 1 / 16  # levels, and how near the lowest comes to the minimum, of the whole height
 HALO = [withStroke(linewidth=2.5, foreground="white")]  # to be seen on any colour
@@ -58,12 +62,13 @@ def read_planes(answer: Answer) -> list[Plane]:
     return [Plane(data, read_origins(data, "model"), str(answer.data.attrs["models"])) for data in each]
 
 
-def draw_plane(axes: Axes, plane: Plane, split: str, names: Sequence[str]) -> list[Row]:
+def draw_plane(axes: Axes, plane: Plane, split: str, names: Sequence[str], *, lowest: bool = False) -> list[Row]:
     """Draw one split of a plane: training loss or test error. Returns the models first, then the grid.
 
     axes: with room on the right for a colour bar.
     split: a key of PANELS.
     names: of the models.
+    lowest: whether the lowest point of the grid gets a cross.
     """
     field, _, factor = PANELS[split]
     measured = plane.data.sel(split=split)
@@ -78,6 +83,9 @@ def draw_plane(axes: Axes, plane: Plane, split: str, names: Sequence[str]) -> li
         assert figure is not None
         draw_bar(figure, [axes], shown, (levels, _format_levels(levels, beyond)), "")  # the title names it
     _mark_models(axes, plane, names)
+    if lowest and np.isfinite(values).any():
+        i, j = np.unravel_index(np.nanargmin(values), values.shape)
+        axes.plot(plane.x[i], plane.y[j], "X", color="black", markeredgecolor="white", markersize=10, clip_on=False)
     models = zip(names, plane.places, at_models, strict=True)
     return [
         *({"split": split, "measure": field, "model": name, "x": x, "y": y, "value": v} for name, (x, y), v in models),

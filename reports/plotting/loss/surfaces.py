@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.store import Answer
+from landscape.plotting.scales import Scale
 from reports import variants
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
 from reports.plotting.origins import Origin, read_origins
-from reports.plotting.scales import Scale
 from reports.rows import Row
 
 MOST = 12  # panels; with more runs each method is shown by one seed
@@ -188,6 +188,22 @@ def name_surfaces(surfaces: Sequence[Surface], everything: Collection) -> list[s
     ]
 
 
+def _compare_minima(surfaces: Sequence[Surface]) -> str:
+    """Say for a caption how low each surface goes: along a logarithmic axis a lower bowl looks steeper than it is."""
+    lowest = {one.run.name: (one.run.method, np.nanmin(one.loss)) for one in surfaces if np.isfinite(one.loss).any()}
+    if len(lowest) < 2:
+        return ""
+    said = ", ".join(f"{method} {value:.2g}" for method, value in lowest.values())
+    return (
+        f"lowest loss: {said} (along a logarithmic axis a lower bowl looks steeper than an equally curved higher one)"
+    )
+
+
+def belongs_to(surface: Surface) -> dict[str, Any]:
+    """The entry of a plotly trace that tells the page whose surface it is: it is hidden with its run."""
+    return {"meta": {"run": surface.run.name}}
+
+
 def name_axes(surface: Surface) -> tuple[str, str]:
     """Name the two axes of a surface."""
     if surface.about.get("axes") == "eigen":
@@ -220,5 +236,6 @@ def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None)
         f"norm layers {first.about.get('batchnorm', 'frozen')}",
         f"seed {seeds}",
         scale.describe() if scale is not None else "",
+        _compare_minima(surfaces) if scale is not None and scale.log else "",
         "holes or hatching: no loss could be computed" if holes else "",
     ]

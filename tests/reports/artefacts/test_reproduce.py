@@ -7,11 +7,12 @@ import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from reports import reproduce
+from reports import reproduction
 from reports.artefact import Artefact, Facts
 from reports.artefacts import experiments, plan
 from reports.artefacts.page import read_part, write_paper_page
@@ -20,6 +21,7 @@ from reports.artefacts.typesetting import RunFinder, make_artefact
 from reports.findings import sharing
 from reports.papers.catalog import PAPERS
 from tests.reports.artefacts.sample import PAPER
+from training.executors.pools import Placement
 
 # few runs each, and among them every paper, tables, facts, and studies of one run, of clients and between runs
 SAMPLE = (
@@ -60,7 +62,7 @@ def test_an_artefact_is_trained_measured_and_typeset(name: str, folder: Path) ->
     paper = PAPERS[name.partition("/")[0]]
     artefact = paper.find(name.partition("/")[2])
     console = Console(quiet=True)
-    measured = reproduce.train_and_measure(paper, [artefact], SHORT, folder, console, workers=1)
+    measured = reproduction.train_and_measure(paper, [artefact], SHORT, folder, console, placement=Placement(workers=1))
     assert measured.problems == []
     made = make_artefact(paper, artefact, SHORT, measured.runs, folder / paper.key, formats=["png"])
     assert made.missing == ""
@@ -80,15 +82,15 @@ def test_an_artefact_is_trained_measured_and_typeset(name: str, folder: Path) ->
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let `landscape reproduce` know one paper of seconds."""
     scales = {**SCALES, "digits": SHORT}
-    monkeypatch.setattr(reproduce, "PAPERS", {"sample": PAPER})
-    monkeypatch.setattr(reproduce, "find_scale", lambda name: scales[name])
+    monkeypatch.setattr(reproduction, "PAPERS", {"sample": PAPER})
+    monkeypatch.setattr(reproduction, "find_scale", lambda name: scales[name])
     yield
     plan.plan_paper.cache_clear()
 
 
-def run(out: Path, *wanted: str, **options: object) -> tuple[str, reproduce.Outcome]:
+def run(out: Path, *wanted: str, **options: object) -> tuple[str, reproduction.Outcome]:
     console = Console(record=True, width=300, file=io.StringIO())
-    outcome = reproduce.reproduce(wanted, "digits", out, console=console, workers=1, **options)  # type: ignore[arg-type]
+    outcome = reproduction.reproduce(wanted, "digits", out, console=console, workers=1, **options)  # type: ignore[arg-type]
     return console.export_text(), outcome
 
 
@@ -105,6 +107,28 @@ def test_a_paper_is_made_once_and_the_rest_is_said(tmp_path: Path) -> None:
     again, _ = run(tmp_path, "sample/table1", "sample/table2")
     assert "3 of 3 runs are there already" in again
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == stamps
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_interruption_leaves_runs_that_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, trained = experiments.train_run, []
+
+    def train_once(*given: Any) -> experiments.Trained:
+        if trained:
+            raise KeyboardInterrupt
+        trained.append(train(*given))
+        return trained[0]
+
+    monkeypatch.setattr(experiments, "train_run", train_once)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "sample/table2")
+    assert len(list(tmp_path.rglob("*.h5"))) == 1
+    monkeypatch.setattr(experiments, "train_run", train)
+    text, outcome = run(tmp_path, "sample/table2")
+    assert "1 of 2 runs are there already" in text
+    assert "run 2 of 2" in text
+    assert outcome.problems == []
+    assert len(list(tmp_path.rglob("*.h5"))) == 2
 
 
 @pytest.mark.usefixtures("quick")
@@ -151,7 +175,9 @@ def test_an_unknown_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
 def test_a_diverged_run_is_a_cross(tmp_path: Path) -> None:
     hot = replace(PAPER.find("table2"), settings={"local.lr": 1e6})
     paper = replace(PAPER, artefacts=(hot,))
-    measured = reproduce.train_and_measure(paper, [hot], SHORT, tmp_path, Console(quiet=True), workers=1)
+    measured = reproduction.train_and_measure(
+        paper, [hot], SHORT, tmp_path, Console(quiet=True), placement=Placement(workers=1)
+    )
     make_artefact(paper, hot, SHORT, measured.runs, tmp_path / "sample", formats=["png"])
     table = (tmp_path / "sample" / "table2.md").read_text()
     assert "\N{MULTIPLICATION SIGN}" in table

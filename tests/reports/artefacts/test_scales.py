@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reports.artefacts.scales import SCALES, describe_changes, find_scale, find_unreadable, scale_settings
@@ -68,6 +70,16 @@ def test_longer_runs_stay_longer_and_swept_rates_keep_their_ratio() -> None:
     assert counts == sorted(set(counts))
     assert scaled(local__lr=0.1)["local"]["lr"] == pytest.approx(10 * scaled()["local"]["lr"])
     assert [scaled(local__epochs=epochs)["local"]["epochs"] for epochs in (1, 2, 5, 10)] == [1, 2, 3, 4]
+
+
+def test_a_laptop_keeps_networks_epochs_and_lengths_apart() -> None:
+    def scaled(key: str, value: object) -> dict[str, dict[str, Any]]:
+        return scale_settings({**PUBLISHED, key: value}, SCALES["small"], 0.01)
+
+    assert [scaled("local.epochs", many)["local"]["epochs"] for many in (1, 2, 5, 10, 20)] == [1, 2, 3, 4, 5]
+    assert [scaled("rounds.count", count)["rounds"]["count"] for count in (100, 20_000, 200_000)] == [100, 150, 300]
+    names = ("vgg11", "resnet18_bn", "vit_small")
+    assert len({str(validate({**scaled("model", {"name": one}), "seed": 0}).model) for one in names}) == 3
 
 
 def test_a_centralised_run_stays_one_client() -> None:

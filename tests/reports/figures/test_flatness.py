@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from reports.figures.flatness import FIGURE
+from reports.figures.flatness import FIGURE, _correlate
 from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import curvature
@@ -28,7 +29,7 @@ def test_points_are_runs(collection: Collection) -> None:
     assert points["runs:run_a"] == pytest.approx((30.0, 20.0))  # last round; mean of 10, 20 and 30 %
     assert points["runs:run_b"] == pytest.approx((15.0, 10.0))
     assert points["runs:run_c"] == pytest.approx((24.0, 16.0))  # of the server's model: its eigenvalue was measured
-    assert first.get_title() == "r = 1.00, p = 0, n = 3"
+    assert first.get_title() == "n = 3: no correlation"  # too few
     points = [line.get_xdata()[0] for line in second.get_lines() if line.get_gid()]
     assert points == pytest.approx([35.0, 17.5, 28.0])  # mean over the clients of the last round
 
@@ -47,7 +48,7 @@ def test_accuracy_is_of_the_model_whose_flatness_was_measured(tmp_path: Path) ->
 
 
 def test_the_correlation_is_spearmans(tmp_path: Path) -> None:
-    scales = (1.0, 0.3, 0.5, 0.9)
+    scales = (1.0, 0.3, 0.5, 0.9, 0.7)
     runs = [make_run(tmp_path / f"run{place}", "fedavg", seed=place, scale=scale) for place, scale in enumerate(scales)]
     records = metrics.read(runs[1])
     (runs[0] / "metrics.jsonl").unlink()
@@ -69,6 +70,18 @@ def test_partitions_differ_by_fill_and_two_runs_have_no_correlation(tmp_path: Pa
     (drawn,) = FIGURE.draw(found.runs, found)
     axes = drawn.canvas.axes[0]
     assert [line.get_fillstyle() for line in axes.get_lines() if line.get_gid()] == ["full", "none"]
-    assert axes.get_title() == "n = 2: too few or all equal"
+    assert axes.get_title() == "n = 2: no correlation"
     names = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
-    assert names == ["FedAvg", "dirichlet_total 100", "dirichlet_total 0.5"]
+    assert names == ["FedAvg", "Dirichlet α = 100", "Dirichlet α = 0.5"]
+
+
+def test_partitions_are_not_pooled() -> None:
+    """Within each partition accuracy falls with sharpness, though all points together rise."""
+    x, y = np.array([1.0, 2.0, 3.0, 11.0, 12.0, 13.0]), np.array([3.0, 2.0, 1.0, 13.0, 12.0, 11.0])
+    assert spearmanr(x, y).statistic > 0
+    correlation, chance = _correlate(x, y, ["even"] * 3 + ["skewed"] * 3)
+    assert correlation == pytest.approx(-1)
+    assert chance == pytest.approx(0, abs=1e-6)
+    pooled = _correlate(x, np.array([1.0, 3.0, 2.0, 6.0, 4.0, 5.0]), ["one"] * 6)
+    expected = spearmanr(x, [1, 3, 2, 6, 4, 5])
+    assert pooled == pytest.approx((expected.statistic, expected.pvalue))

@@ -26,8 +26,8 @@ def test_cells_are_norms_of_outputs_by_client_and_round(tmp_path: Path) -> None:
     np.testing.assert_allclose(first.get_images()[0].get_array().filled(-1), [[1.0, 6.0, 4.0], [2.0, 3.0, -1]])
     assert {axes.get_images()[0].get_clim() for axes in (first, second)} == {(0.5, 6.0)}
     assert [axes.get_title() for axes in (first, second)] == [
-        "FedAvg\ndirichlet_total 0",
-        "FedAvg\ndirichlet_total 1000",
+        "FedAvg\nDirichlet α = 0",
+        "FedAvg\nDirichlet α = 1000",
     ]
     assert (first.get_xlabel(), first.get_ylabel()) == ("communication round", "client")
     assert r"||f_\theta(x)||" in bar.get_ylabel()

@@ -10,6 +10,7 @@ import pytest
 from reports.figures.partition import FIGURE, SHOWN
 from reports.inputs.runs import read_runs
 from tests.reports.conftest import make_run
+from training.data.dealing import ClientIndices
 from training.data.partition import Partition, partition, save
 
 
@@ -18,7 +19,7 @@ def test_areas_are_counts(tmp_path: Path) -> None:
     parts = (np.array([0, 1, 2, 3]), np.array([4, 5, 6]))
     runs = [make_run(tmp_path / name, name) for name in ("fedavg", "fedsam")]
     for run in runs:
-        save(Partition("iid", {}, 0, parts, labels), run / "partition.npz")
+        save(Partition("iid", {}, 0, ClientIndices.of(parts), labels), run / "partition.npz")
     found = read_runs(runs)
     np.testing.assert_array_equal(found.runs[0].class_counts, [[4, 0, 0], [0, 1, 2]])
     (drawn,) = FIGURE.draw(found.runs, found)  # one picture: the methods share the partition
@@ -36,14 +37,14 @@ def test_areas_are_counts(tmp_path: Path) -> None:
 
 
 def test_it_agrees_with_the_partition_that_training_deals(tmp_path: Path) -> None:
-    dealt = partition("dirichlet_total", np.arange(300) % 10, 100, seed=0, alpha=0.3)
+    dealt = partition("dirichlet_total", np.arange(900) % 10, 300, seed=0, alpha=0.3)
     run = make_run(tmp_path / "run", "fedavg")
     save(dealt, run / "partition.npz")
     found = read_runs([run])
     np.testing.assert_array_equal(found.runs[0].class_counts, dealt.histogram)
     (drawn,) = FIGURE.draw(found.runs, found)
-    assert max(row["client"] for row in drawn.rows) == SHOWN - 1
-    assert f"the first {SHOWN} of them are shown" in drawn.caption
+    assert {row["client"] for row in drawn.rows} == set(range(0, 300, 3))
+    assert f"{SHOWN} of them are shown, evenly spaced" in drawn.caption
 
 
 def test_another_seed_is_another_picture(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from tests.reports.results import sharpness
 from tests.reports.results.three import three_runs
 
 
-def test_bars_are_stored_values_and_means_over_participants(tmp_path: Path) -> None:
+def test_points_are_stored_values_and_means_over_participants(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "sharpness", sharpness.stored)
     (drawn,) = FIGURE.draw(found.runs, found)
     whole, own, everyone, gradients = drawn.canvas.axes
 
     def heights(axes: object, run: str) -> list[float]:
-        return [bar.get_height() for bar in axes.patches if bar.get_gid() == f"runs:{run}"]  # type: ignore[attr-defined]
+        drawn = [one.lines[0] for one in axes.containers]  # type: ignore[attr-defined]
+        return [height for line in drawn if line.get_gid() == f"runs:{run}" for height in line.get_ydata()]
 
     for run, scale in (("run_a", 1), ("run_b", 2), ("run_c", 3)):
         np.testing.assert_allclose(heights(whole, run), scale * sharpness.GLOBAL[-1])

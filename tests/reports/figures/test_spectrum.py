@@ -41,7 +41,7 @@ def test_the_legend_tells_how_much_the_first_stands_out(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "curvature", curvature.stored)
     (drawn,) = FIGURE.draw(found.runs, found)
     texts = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
-    assert texts[:2] == ["FedAvg: λ1/λ5 = 3.00", "FedASAM + SWA: λ1/λ5 = 3.00"]
+    assert texts[:2] == ["FedAvg: λ₁/λ₅ = 3.00", "FedASAM + SWA: λ₁/λ₅ = 3.00"]
 
 
 def test_runs_stand_side_by_side(tmp_path: Path) -> None:

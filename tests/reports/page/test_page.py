@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from reports.command import report
-from reports.figure import TOPICS
+from reports.figure_type import TOPICS
 from tests.reports.conftest import make_run
 from tests.reports.sample import LINES, SURFACE
 
@@ -91,14 +91,14 @@ def test_figures_lie_under_their_questions_with_how_to_read_them(paths: list[Pat
     assert picture["aria-label"] == "Lines of runs. lines; n = 2 < 3"
     numbers = next(link for link in page.all("a") if link.get("download") == "lines.csv")
     table = unquote(numbers["href"].partition(",")[2])
-    assert table == (path.parent / "figures" / "digits-dirichlet_total-0.5" / "lines.csv").read_text()
+    assert table == (path.parent / "figures" / "digits-Dirichlet-0.5" / "lines.csv").read_text()
 
 
 def test_the_head_says_what_was_compared_and_the_numbers_that_matter(paths: list[Path]) -> None:
     page, _ = write(paths, figures=[LINES])
     assert page.texts["h1"] == ["How flat is the minimum? 3 runs on digits"]
     assert (
-        "3 runs of FedAvg and FedASAM + SWA on digits, dealt out to clients by dirichlet_total 0.5; "
+        "3 runs of FedAvg and FedASAM + SWA on digits, dealt out to clients by Dirichlet α = 0.5; "
         "seeds 0 and 1; 3 rounds of training." in page.texts["p"]
     )
     cells = page.texts["td"]
@@ -121,7 +121,7 @@ def test_every_run_has_a_switch(paths: list[Path]) -> None:
 
 def test_data_sets_get_sections_of_their_own(tmp_path: Path) -> None:
     page, _ = write([make_run(tmp_path / name, "fedavg", data=name) for name in ("digits", "cifar10")], figures=[LINES])
-    assert page.texts["h3"] == ["digits, dirichlet_total 0.5", "cifar10, dirichlet_total 0.5"]
+    assert page.texts["h3"] == ["digits, Dirichlet α = 0.5", "cifar10, Dirichlet α = 0.5"]
     parts = [one["data-runs"] for one in page.all("section", **{"class": "part"})]
     assert parts == ["digits", "cifar10"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.store import Answer
 from reports.artefact import Entry, Layout, Panel
-from reports.figure import Drawing
+from reports.figure_type import Drawing
 from reports.inputs.progress import Progress
 from reports.inputs.runs import Run
 from reports.panels.layout import draw_layout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.figure import Drawing
+from reports.figure_type import Drawing
 from reports.inputs.runs import Run
 from reports.panels.catalog import PANELS
 from reports.panels.kind import Kind

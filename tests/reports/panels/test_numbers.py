@@ -131,6 +131,10 @@ def test_layers_are_means_over_the_participants_of_the_round() -> None:
     assert [row["round"] for row in drawn.rows] == [10, 10, 10]
     assert [text.get_text() for text in drawn.canvas.axes[0].get_xticklabels()] == sensitivity.LAYERS.tolist()
     assert "the point that was sent" in drawn.caption
+    whole = draw("layers", {"FedSoL": [make_run("a", "fedsol")]}, variable="moved", joined=True)
+    first = (9 * sensitivity.MOVED[1:, 0] + sensitivity.MOVED[1:, 1]) / 10  # conv has 9 weights and 1 bias
+    np.testing.assert_allclose([row["mean"] for row in whole.rows], [first.mean(), sensitivity.MOVED[1:, 2].mean()])
+    assert [row["layer"] for row in whole.rows] == ["conv", "fc"]
     early = draw("layers", {"FedSoL": [make_run("a")]}, variable="moved", at=0.5)
     np.testing.assert_allclose([row["mean"] for row in early.rows], sensitivity.MOVED[0])
 

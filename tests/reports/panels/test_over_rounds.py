@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.figure import Drawing
+from reports.figure_type import Drawing
 from reports.plotting.over_rounds import find_series, smooth
 from tests.reports.panels.made_up import diverge, draw, make_run
 from tests.reports.results import forgetting

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,14 +75,6 @@ def test_a_client_is_chosen_by_its_place_and_named_by_its_class() -> None:
     assert draw("local_surfaces", {"FedAvg": series["FedAvg"]}, answer=answer, client=7).rows == []
 
 
-def test_the_global_model_may_stand_above_the_local_one() -> None:
-    answer = surface.stored(["run_a"], shapes=SHAPES)
-    drawn = draw("local_surfaces", {"FedAvg": make_three()["FedAvg"]}, answer=answer, above="global")
-    whole = [row for row in drawn.rows if "client" not in row]
-    np.testing.assert_allclose([row["loss"] for row in whole], surface.loss_of("run_a", SHAPES).ravel())
-    assert "FedAvg: global model" in list_legend(drawn)
-
-
 def test_clients_without_a_class_of_their_own_keep_their_number() -> None:
     run = make_run("a")
     assert name_client(run, 0) == "class 0"
@@ -122,6 +116,17 @@ def test_a_plane_through_participants_names_them_and_a_narrow_one_is_stretched()
     stretched = draw("plane", {"FedAvg": [flat]})
     assert stretched.canvas.axes[0].get_aspect() == "auto"
     assert "different scales" in stretched.caption
+
+
+def test_the_own_loss_of_the_first_participant_is_drawn_with_its_lowest_point() -> None:
+    answer = plane.stored(["x"])
+    data = answer.data.assign_coords(split=["own", "test"])
+    run = make_run("x", answers={"plane": replace(answer, data=data)})
+    drawn = draw("plane", {"FedAvg": [run]}, split="own", lowest=True)
+    (cross,) = [line for line in drawn.canvas.axes[0].get_lines() if line.get_marker() == "X"]
+    assert cross.get_xydata().tolist() == [[plane.X[0], plane.Y[1]]]  # beside the cell that is missing
+    assert "own data: class 0, n = 100" in drawn.caption
+    assert "cross: the lowest point" in drawn.caption
 
 
 def test_maps_have_all_clients_and_one_scale() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from analysis.catalog import STUDIES
-from reports.artefact import Artefact, Entry, Facts, Grid, Layout, NotReproduced, Paper, Question, get_key
-from reports.artefacts.plan import list_comparisons, plan_paper, select_runs
-from reports.artefacts.scales import SCALES
+from reports.artefact import Artefact, Entry, Facts, Grid, Layout, NotReproduced, Paper, Question, get_key, list_cells
+from reports.artefacts.plan import list_comparisons, plan_paper, read_keys, select_runs
+from reports.artefacts.scales import SCALES, Scale
 from reports.panels.catalog import PANELS
 from reports.papers.catalog import PAPERS
 from reports.tables.published import read_printed
@@ -179,3 +179,14 @@ def needs_locals(question: Question, scale: str) -> bool:
         or (question.study == "surface" and bool(settings.get("clients")))
         or (question.study == "plane" and settings.get("models", "clients") == "clients")
     )
+
+
+@papers
+@scales
+def test_cells_that_differ_in_the_paper_have_different_runs_at_every_scale(paper: Paper, scale: Scale) -> None:
+    for artefact in paper.artefacts:
+        known: dict[tuple[str, ...], list[str]] = {}
+        for cell in list_cells(paper, artefact):
+            if made := tuple(read_keys(paper, cell, scale)):
+                published = read_keys(paper, cell, SCALES["full"])
+                assert known.setdefault(made, published) == published, (artefact.name, cell.row, cell.column)

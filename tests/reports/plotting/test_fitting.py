@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from landscape.plotting.style import TICKS, make_canvas
 from reports.plotting.fitting import fit_axis
-from reports.plotting.style import TICKS, make_canvas
 
 
 def written(values: list[float]) -> list[str]:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from reports.figure import save
+from reports.figure_type import save
 from reports.inputs.runs import Collection
 from reports.plotting.svg import inline_svg
 from tests.reports.sample import draw_lines

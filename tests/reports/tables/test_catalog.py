@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.figure import TOPICS
+from reports.figure_type import TOPICS
 from reports.inputs.runs import Collection, read_runs
 from reports.plotting.measured import get_data
 from reports.tables.catalog import TABLES, make_tables, render, save
@@ -23,6 +23,7 @@ from tests.reports.conftest import make_run
 from tests.reports.results import personal, training
 from tests.reports.results.answers import write_answer
 from tests.reports.results.seeds_and_settings import varied
+from training.data.dealing import ClientIndices
 from training.data.partition import Partition
 from training.data.partition import save as save_partition
 
@@ -43,7 +44,9 @@ def compared(tmp_path: Path) -> Collection:
         write_answer(run, personal.stored(0.5 if run.name == "a1" else 1.0))
         (run / "partition.npz").unlink(missing_ok=True)
     parts = tuple(np.array(part) for part in ([0, 1, 2], [3], [4, 5, 6], [7]))
-    save_partition(Partition("iid", {}, 0, parts, np.array([0, 1, 2, 7, 5, 6, 5, 7])), runs[0] / "partition.npz")
+    save_partition(
+        Partition("iid", {}, 0, ClientIndices.of(parts), np.array([0, 1, 2, 7, 5, 6, 5, 7])), runs[0] / "partition.npz"
+    )
     return read_runs(runs)
 
 
@@ -178,7 +181,7 @@ def test_html_is_balanced_escaped_and_says_which_runs_a_row_shows() -> None:
 def test_final_accuracy_by_method_and_partition(compared: Collection) -> None:
     table = TABLES["accuracy"](compared)
     assert table is not None
-    assert [column.group for column in table.columns] == ["digits, dirichlet_total 0.5", "digits, dirichlet_total 100"]
+    assert [column.group for column in table.columns] == ["digits, Dirichlet α = 0.5", "digits, Dirichlet α = 100"]
     assert [line.label for line in table.lines] == ["FedAvg", "FedASAM + SWA"]
     first, second = table.lines
     assert first.runs == ("a0", "a1", "even")

@@ -77,6 +77,15 @@ def test_the_best_is_marked_along_rows_among_columns_of_one_label() -> None:
     assert rank_cells(made) == {(0, 2): 1, (0, 3): 1}
 
 
+def test_the_better_of_a_pair_of_columns_is_marked() -> None:
+    columns = (Entry("own", group="A"), Entry("wide", group="A"), Entry("own", group="B"), Entry("wide", group="B"))
+    ends = dict(zip(map(get_key, columns), (0.2, 0.5, 0.9, 0.3), strict=True))
+    grid = Grid(rows(("", "a")), columns, ACCURACY, paired=True)
+    made = make_grid("t", "T", grid, lambda _, column: seeds("a", ends[get_key(column)], ends[get_key(column)] + 0.001))
+    assert rank_cells(made) == {(0, 1): 1, (0, 2): 1}
+    assert made.note.endswith("Within each row and group of columns.")
+
+
 def test_bold_needs_a_difference_beyond_its_error_unless_plain() -> None:
     found = {"a": seeds("a", 0.5, 0.6), "b": seeds("b", 0.52, 0.62)}
     grid = Grid(rows(("", "a b")), (Entry("x"),), ACCURACY)
@@ -238,3 +247,20 @@ def test_an_accuracy_as_good_as_guessing_is_never_bold() -> None:
     found = {"a": seeds("a", 0.1001, 0.1002, classes=10), "b": seeds("b", 0.05, 0.0501, classes=10)}
     made = make_grid("t", "T", Grid(rows(("", "a b")), (Entry("x"),), ONE), finding(found), bold="plain")
     assert rank_cells(made) == {}
+
+
+def test_texts_stand_before_the_numbers_and_are_never_marked() -> None:
+    found = {name: seeds(name, end, end + 0.01) for name, end in {"a": 0.5, "b": 0.6}.items()}
+    grid = Grid(rows(("", "a b")), (Entry("x"),), ACCURACY, facts={"ADMM": {"a": "yes", "b": "no"}})
+    made = make_grid("t", "T", grid, finding(found))
+    assert [column.title for column in made.columns] == ["ADMM", "x"]
+    assert [line[0] for line in texts(made)] == ["yes", "no"]
+    assert rank_cells(made) == {(1, 1): 1}
+
+
+def test_the_best_is_marked_among_rivals() -> None:
+    found = {name: seeds(name, end, end + 0.001) for name, end in {"a": 0.5, "b": 0.6, "c": 0.8, "d": 0.3}.items()}
+    grid = Grid(
+        rows(("one", "a b"), ("two", "c d")), (Entry("x"),), ACCURACY, rivals=lambda row: str(row.label in "ac")
+    )
+    assert rank_cells(make_grid("t", "T", grid, finding(found))) == {(1, 0): 1, (2, 0): 1}

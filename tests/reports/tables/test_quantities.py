@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from analysis import summary
+from reports.inputs import summary
 from reports.inputs.personal import Personal
 from reports.quantities.catalog import (
     QUANTITIES,

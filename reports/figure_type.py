@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure as Canvas
 
+from landscape.plotting.style import STYLE
 from reports.files import name_path_in_errors
 from reports.inputs.runs import Collection, Run
-from reports.plotting.style import STYLE
 from reports.rows import Row, to_csv
 
 TOPICS = {

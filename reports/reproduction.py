@@ -7,6 +7,7 @@ OUT/<scale>/<paper>/index.html       all artefacts of the paper that were made
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,13 @@ from reports.artefacts.plan import (
 )
 from reports.artefacts.scales import Scale, find_scale
 from reports.artefacts.typesetting import Made, make_artefact
-from reports.figure import USUAL
+from reports.figure_type import USUAL
 from reports.findings.experiments import PAPER as FINDINGS
 from reports.findings.judging import judge_all, to_html, write_findings
 from reports.papers.catalog import PAPERS as PUBLISHED
 from training.console.tables import print_line
+from training.executors.pools import Placement
+from training.executors.ray_pool import Cluster
 
 OUT = Path("papers")  # default folder
 PAPERS = {**PUBLISHED, FINDINGS.key: FINDINGS}  # everything that can be asked for by name
@@ -47,13 +50,16 @@ class Outcome:
 
 
 def reproduce(
-    wanted: Sequence[str],
-    scale: str,
-    out: Path = OUT,
+    wanted: str | Sequence[str],
+    scale: str = "digits",
+    out: str | os.PathLike[str] = OUT,
     *,
     console: Console | None = None,
     data_root: Path | None = None,
     workers: int | None = None,
+    device: str = "auto",
+    backend: str = "processes",
+    cluster: Cluster | None = None,
     formats: Sequence[str] = USUAL,
     bold: str = "clear",
     dry_run: bool = False,
@@ -63,14 +69,18 @@ def reproduce(
 
     wanted: PAPER, PAPER/ARTEFACT or "all", one or several. scale: digits, small or full.
     out: folder for runs and results. console: where to print. data_root: folder of the data.
-    workers: runs at a time; by default one a core. formats: of figures, some of png, pdf and svg.
-    bold: what tables set bold, "clear" or "plain". dry_run: only tell what it would take.
+    workers: runs at a time; by default one a core. device: where to train and measure: auto, cpu, cuda, cuda:1 or mps.
+    backend: processes (of this machine) or ray. cluster: of the backend ray; all its nodes must share `out`.
+    formats: of figures, some of png, pdf and svg. bold: what tables set bold, "clear" or "plain".
+    dry_run: only tell what it would take.
     typeset: only typeset what is there, from recipes, metrics and answers; checkpoints are not needed.
     """
     console = console or Console()
     size = find_scale(scale)
-    chosen = group_by_paper(dict.fromkeys(pair for one in wanted for pair in select_artefacts(PAPERS, one)))
-    folder = out / size.name
+    placement = Placement(backend, workers, cluster or Cluster())
+    names = [wanted] if isinstance(wanted, str) else wanted
+    chosen = group_by_paper(dict.fromkeys(pair for one in names for pair in select_artefacts(PAPERS, one)))
+    folder = Path(out) / size.name
     if dry_run:
         console.print(list_costs(chosen, size, folder))
         return Outcome([], [])
@@ -82,7 +92,7 @@ def reproduce(
             if typeset:
                 done = Measured(experiments.find_runs(select_runs(paper, possible, size), folder), [])
             else:
-                done = train_and_measure(paper, possible, size, folder, console, data_root, workers)
+                done = train_and_measure(paper, possible, size, folder, console, data_root, placement, device)
             found += _typeset(paper, possible, size, folder, done.runs, console, formats, bold)
             problems += done.problems
     for line in problems:
@@ -140,17 +150,19 @@ def train_and_measure(
     folder: Path,
     console: Console,
     data_root: Path | None = None,
-    workers: int | None = None,
+    placement: Placement = experiments.PLACEMENT,
+    device: str = "auto",
 ) -> Measured:
     """Train and measure everything that some artefacts of a paper need.
 
-    folder: of the scale. The other arguments are those of `reproduce`.
+    folder: of the scale. placement: where the runs are trained. The other arguments are those of `reproduce`.
     """
     runs: dict[str, Wanted] = select_runs(paper, artefacts, scale)
     if runs:
         print_line(console, f"{paper.name}: {len(runs)} runs for {len(artefacts)} artefacts, {estimate(runs)}")
-    paths = experiments.train_runs(runs, folder, console=console, data_root=data_root, workers=workers)
-    problems = experiments.measure_runs(runs, paths, scale, console=console, data_root=data_root, workers=workers)
+    paths, problems = experiments.make_runs(
+        runs, folder, scale, console=console, data_root=data_root, placement=placement, device=device
+    )
     compared = [one for artefact in artefacts for one in list_comparisons(paper, artefact, scale)]
-    problems += experiments.compare_runs(compared, paths, scale, console=console, data_root=data_root)
+    problems += experiments.compare_runs(compared, paths, scale, console=console, data_root=data_root, device=device)
     return Measured(paths, problems)

@@ -2,13 +2,14 @@
 # constraints.txt pins, and run. Nothing is installed again unless pyproject.toml or constraints.txt changed.
 PYTHON ?= python3
 BIN := .venv/bin
+DEVICE ?= cuda
 # what `make lowest` runs: training to the bit, files, settings, answers, figures, page, tables, eigenvalues, the command
 LOWEST := tests/golden tests/training/storage tests/training/test_config.py tests/training/test_settings.py \
     tests/training/data/test_partition.py tests/analysis/test_study.py \
     tests/analysis/test_store.py tests/reports/figures tests/reports/page/test_page.py tests/reports/tables \
     tests/landscape/spectrum tests/test_cli.py tests/test_project.py
 
-.PHONY: help demo gallery artefacts findings test lowest fuzz truth lint hooks bench clean
+.PHONY: help demo gallery artefacts findings test lowest fuzz truth lint hooks bench gpu clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -49,8 +50,16 @@ lint: .venv/ready   ## check format, style and types
 hooks: .venv/ready  ## run the checks of `make lint` before every commit
 	$(BIN)/pre-commit install
 
-bench: .venv/ready  ## measure against other tools, which get a virtual environment of their own
-	$(BIN)/python -m tests.benchmarks
+bench: .venv/ready  ## measure against other tools, which get a virtual environment of their own; "bench eigen": one group
+	$(BIN)/python -m tests.benchmarks $(filter $(GROUPS),$(MAKECMDGOALS))
+
+GROUPS := eigen surface training studies
+.PHONY: $(GROUPS)
+$(GROUPS):      # words after "bench", nothing to do by themselves
+	@:
+
+gpu: .venv/ready    ## test and time a GPU (DEVICE=cuda:1 or mps for another), into gpu-results.json
+	$(BIN)/python -m tests.device $(DEVICE)
 
 clean:          ## remove the virtual environments and caches, not the runs
 	rm -rf .venv .venv-lowest .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
@@ -58,12 +67,14 @@ clean:          ## remove the virtual environments and caches, not the runs
 # torch first and alone, then torchvision: asked for in any other way pip may take gigabytes of CUDA packages
 .venv/ready: PINS := constraints.txt
 .venv/ready: constraints.txt
+.venv/ready: EXTRAS := cluster,test
 .venv-lowest/ready: PINS := constraints-lowest.txt
 .venv-lowest/ready: constraints-lowest.txt
+.venv-lowest/ready: EXTRAS := test
 .venv/ready .venv-lowest/ready: INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check
 .venv/ready .venv-lowest/ready: pyproject.toml
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(INSTALL) $$(grep '^torch==' $(PINS))
 	$(INSTALL) $$(grep '^torchvision==' $(PINS)) -c $(PINS)
-	$(INSTALL) -e '.[test]' -c $(PINS)
+	$(INSTALL) -e '.[$(EXTRAS)]' -c $(PINS)
 	@touch $@

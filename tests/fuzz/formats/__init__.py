@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.fuzz.cases import Format
-from tests.fuzz.formats import archives, metrics, recipes, results, sealed, tensors
+from tests.fuzz.formats import archives, data, metrics, recipes, results, sealed, tensors
 
 FORMATS: dict[str, Callable[[Path], Format]] = {
     "toml": recipes.Recipes,
@@ -15,4 +15,5 @@ FORMATS: dict[str, Callable[[Path], Format]] = {
     "npz": archives.Archives,
     "hdf5": results.Results,
     "metrics": metrics.Metrics,
+    "data": data.Published,
 }

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis import own_models
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes
-from training.data import partition
+from training.data import own_data, partition
 
 PARTITION = f"{FINISHED}/partition.npz"
 DESCRIPTIONS = ("|O", "<f8", "<i8", ">i4", "|S5", "<U9", "<M8[D]", "|V9", "<c16", "|b1", "<f2", "x", "[('a', '<i4')]")
@@ -179,5 +178,5 @@ def _parts(found: partition.Partition) -> Any:
 
 def read_own(folder: Path) -> Any:
     """Data of a user's own, to the point where the network is built."""
-    splits = own_models.read_data(str(folder / "own.npz"), None, torch.float32)
+    splits = own_data.read_data(str(folder / "own.npz"), None, torch.float32)
     return splits, 1 + max(int(labels.max()) for _, labels in splits.values())

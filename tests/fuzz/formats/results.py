@@ -12,7 +12,8 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from analysis import exports, runner, store
+from analysis import runner, store
+from reports import exports
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run, report_run
 from tests.fuzz.mutations import spoil_bytes

@@ -8,11 +8,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-from analysis import own_models
 from tests.fuzz.cases import Case, Reader
 from tests.fuzz.formats.common import FINISHED, MANY, check_run
 from tests.fuzz.mutations import INTEGERS, places, spoil_bytes, spoil_value
 from tests.fuzz.workspace import LAST, own_model
+from training.models.weights import load_weights, read_weights
 from training.storage import checkpoint, run_directory, verified_files
 
 FOLDER = f"{FINISHED}/checkpoints/{LAST}"
@@ -101,7 +101,7 @@ def newest(folder: Path) -> Any:
 
 def weights(path: Path) -> Any:
     """A user's own weights."""
-    found, _ = own_models.read_weights(path, lambda _: None)
+    found, _ = read_weights(path, lambda _: None)
     network = own_model()
-    own_models.load_weights(network, found, str(path))
+    load_weights(network, found, str(path))
     return dict(network.state_dict())

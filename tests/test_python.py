@@ -58,6 +58,7 @@ def curvature(run):
 @pytest.fixture
 def command(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # output that goes elsewhere than to a terminal is not cut
 
     def invoke(*words, **more):
         done = CliRunner().invoke(cli.app, [str(word) for word in words], **more)

@@ -51,6 +51,17 @@ def listen() -> Iterator[None]:
 
 
 @contextmanager
+def keep_handler() -> Iterator[None]:
+    """Give SIGTERM its present handler back after a block: libraries such as Ray install one of their own."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def postpone() -> Iterator[None]:
     """Run a block to its end even if SIGTERM arrives; Terminated is raised after it, unless another error is."""
     _inbox.depth += 1

@@ -26,7 +26,7 @@ from training.executors.choice import open_executor
 from training.executors.ray_pool import Cluster
 from training.storage import checkpoint, lock, metrics, run_directory
 from training.storage.metrics import Record
-from training.storage.run_directory import read_provenance
+from training.storage.run_directory import CONFIG, PROVENANCE, read_provenance
 
 RoundCallback = Callable[[Record], object]  # called with the metrics of each finished round
 MessageCallback = Callable[[str], object]  # called with a sentence for the user
@@ -147,8 +147,8 @@ def _count_flops(federation: Federation) -> dict[str, object]:
 
 def _choose_device(path: Path, wanted: str, on_message: MessageCallback) -> torch.device:
     """The device of a run; says so if it was begun on another kind, whose results agree only up to rounding."""
-    begins = not (path / "config.toml").exists()  # which is written last: what else there is may be half a file
-    known = None if begins else read_provenance(path).get("device")
+    begun_before = (path / CONFIG).exists()  # which is written last: what else there is may be half a file
+    known = read_provenance(path).get("device") if begun_before and (path / PROVENANCE).exists() else None
     begun = known.get("type") if isinstance(known, dict) else None
     if wanted == "auto" and isinstance(begun, str):
         with suppress(ValueError):  # a machine without such a device
@@ -161,7 +161,7 @@ def _choose_device(path: Path, wanted: str, on_message: MessageCallback) -> torc
 
 def _open(recipe: Recipe, path: Path, device: torch.device, on_message: MessageCallback) -> tuple[Federation, State]:
     """The federation of a run, and the state to resume from: of the newest intact checkpoint, or the initial one."""
-    stored = partition.load(path / "partition.npz") if (path / "config.toml").exists() else None
+    stored = partition.load(path / "partition.npz") if (path / CONFIG).exists() else None
     federation = Federation(recipe, stored, device)
     facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
     opening.open_run(path, recipe, federation.partition, facts, lambda: _describe(federation))

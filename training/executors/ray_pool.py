@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from landscape.runtime.termination import keep_handler
 from training.executors.pool import Memory, Pool, Task, Worker, WorkerDiedError, answer_task, prepare_worker
 from training.settings import NonNegative, build, settings
 
@@ -62,17 +63,20 @@ def connect(cluster: Cluster, workers: int | None) -> None:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
     try:
-        if address == "local":
-            from landscape.runtime.memory import allowance
-
-            store = max(min(STORE, allowance()), 80 * 2**20)  # Ray refuses less than 75 MB
-            ray.init("local", num_cpus=workers, include_dashboard=False, object_store_memory=store, **quiet)
-        else:
-            ray.init(address, **quiet)
+        with keep_handler():
+            ray.init(address, **(_choose_resources(workers) if address == "local" else {}), **quiet)
     except Exception as error:  # of several kinds, a bare Exception among them when a busy machine starts too slowly
         text = " ".join(str(error).split())
         what = "Ray could not be started here" if address == "local" else f"no Ray cluster answers at {address}"
         raise ConnectionError(f"{what}: {text}") from None
+
+
+def _choose_resources(workers: int | None) -> dict[str, Any]:
+    """What a Ray that is started here may use."""
+    from landscape.runtime.memory import allowance
+
+    store = max(min(STORE, allowance()), 80 * 2**20)  # Ray refuses less than 75 MB
+    return {"num_cpus": workers, "include_dashboard": False, "object_store_memory": store}
 
 
 def set_environment(local: bool) -> None:

@@ -97,6 +97,10 @@ def test_ray_binds_to_this_machine_alone(nodes: Nodes) -> None:
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
+def test_ray_leaves_the_handler_of_sigterm_alone(nodes: Nodes) -> None:
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # so that `termination.listen` stores a terminated run
+
+
 def test_of_several_divergent_clients_the_first_is_named(nodes: Nodes) -> None:
     fed = federation("scaffold", rounds={"participants": 7})
     executor = Ray(fed.trainer, nodes.take(2))

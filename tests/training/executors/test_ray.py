@@ -12,6 +12,7 @@ import psutil
 import pytest
 from torch import Tensor, nn
 
+from landscape.runtime.termination import keep_handler
 from tests.training.executors.test_processes import RECIPE, Failing, fingerprints, wait_until
 from tests.training.federations import federation, play
 from training import config
@@ -32,8 +33,9 @@ class Nodes:
         from ray.cluster_utils import Cluster as LocalCluster
 
         size = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
-        self.cluster = LocalCluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
-        self.others = [self.cluster.add_node(**size) for _ in range(2)]
+        with keep_handler():
+            self.cluster = LocalCluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+            self.others = [self.cluster.add_node(**size) for _ in range(2)]
         self.pool = RayPool(Cluster(address=self.cluster.address))
 
     def take(self, workers: int) -> RayPool:

@@ -115,12 +115,18 @@ def barrier(
         _search_golden_section(loss_at, path.x, path.loss, refine)
         _search_golden_section(lambda x: loss_at(x) - float(chord(x)), path.x, path.loss - chord(path.x), refine)
     extra = np.array(sorted(refined), dtype=np.float64).reshape(-1, 3)
-    x = np.concatenate([path.x, extra[:, 0]])
+    beyond = sample(objective, list_beyond(low, high, steps), partial(_mix, first, last))
+    return _find_heights(path, extra, _add_beyond(path, beyond), steps)
+
+
+def _find_heights(path: Line, refined: Array, shown: Line, steps: int) -> Barrier:
+    """The barrier of a path between two models; `refined` holds x, loss and error between its grid points."""
+    x = np.concatenate([path.x, refined[:, 0]])
     return Barrier(
-        path=_add_beyond(path, sample(objective, list_beyond(low, high, steps), partial(_mix, first, last))),
-        loss=_measure_height(x, np.concatenate([path.loss, extra[:, 1]]), steps),
-        error=None if path.error is None else _measure_height(x, np.concatenate([path.error, extra[:, 2]]), steps),
-        refined=extra,
+        path=shown,
+        loss=_measure_height(x, np.concatenate([path.loss, refined[:, 1]]), steps),
+        error=None if path.error is None else _measure_height(x, np.concatenate([path.error, refined[:, 2]]), steps),
+        refined=refined,
     )
 
 

@@ -61,8 +61,7 @@ def eigenpairs(
     """Compute the k extreme eigenpairs of a symmetric operator, until ||A v - t v|| <= tol |t| for all of them.
 
     operator: for example `objective.hessian(theta)` or `MatrixOperator(matrix)`; of any size of numbers.
-    k: how many pairs.
-    tol: relative tolerance of the residuals.
+    k: how many pairs. tol: relative tolerance of the residuals.
     which: "largest" (algebraic, the sharpness of the literature), "smallest", "both" ends, or "magnitude".
     start: vectors (size,) or (count, size) to start from, for example those of the previous round; or a cheaper
         operator, for example the Hessian of a subset, `objective.subset(2500).hessian(theta)`, whose eigenvectors are
@@ -74,8 +73,7 @@ def eigenpairs(
         long as max_products allows. False: only if the sequence ends by itself.
     max_products: most products with the operator; by default 100 + 20 k.
     max_basis: most vectors held at once, beyond which the basis is restarted; by default what 2 GiB hold.
-    seed: of the random start.
-    progress: called with (products spent, most products); by default a bar, see `landscape.show_progress`.
+    seed: of the random start. progress: called with (products spent, most products); by default a bar.
 
     >>> from landscape import MatrixOperator
     >>> eigenpairs(MatrixOperator(torch.diag(torch.tensor([3.0, -5.0, 1.0]))), k=2).values.round(4).tolist()
@@ -87,7 +85,6 @@ def eigenpairs(
     block = whole("block", block, most=operator.dimension)
     choose("which", which, WHICH)
     budget = whole("max_products", max_products, least=k) if max_products is not None else 100 + 20 * k
-
     if verify is None and operator.dimension > CHEAP:
         verify = False
     if isinstance(start, Operator):

@@ -124,31 +124,22 @@ def make(
     mean, std: one number per channel; by default those of the training images.
     coarse: the superclass of each class, where there are superclasses.
     class_names: the names of the classes, in order.
-    users, test_users: who each example comes from.
-    test_domains: the named test set that each test example belongs to.
+    users, test_users: who each example comes from. test_domains: the named test set of each test example.
     vocabulary: number of tokens; by default the largest token plus one.
     keys: the file or name of each training example, by which a partition from a file finds it.
     """
-    train_inputs, test_inputs = (check_inputs(f"{name}: {part}", pair[0]) for part, pair in _parts(train, test))
+    train_inputs, test_inputs = check_inputs(f"{name}: train", train[0]), check_inputs(f"{name}: test", test[0])
     chosen = choose_task(name, train_inputs, train[1], task)
     train_targets = check_targets(f"{name}: train", chosen, train[1], train_inputs)
     test_targets = check_targets(f"{name}: test", chosen, test[1], test_inputs)
-    if len(train_inputs) == 0:
-        raise ValueError(f"{name}: there are no training examples")
-    if tuple(test_inputs.shape[1:]) != tuple(train_inputs.shape[1:]) or test_inputs.dtype != train_inputs.dtype:
-        raise ValueError(
-            f"{name}: train and test inputs must agree, got {train_inputs.dtype} {tuple(train_inputs.shape[1:])} "
-            f"and {test_inputs.dtype} {tuple(test_inputs.shape[1:])}"
-        )
+    _require_alike(name, train_inputs, test_inputs)
     total = count_targets(name, chosen, (train_targets, test_targets), classes)
     if class_names is not None and len(class_names) != total:
         raise ValueError(f"{name}: there are {total} classes, but {len(class_names)} names of classes")
     tokens = count_tokens(name, (train_inputs, test_inputs), vocabulary) if chosen.inputs == "tokens" else None
-    names = (
-        check_groups(f"{name}: users", users, len(train_inputs)),
-        check_groups(f"{name}: test_users", test_users, len(test_inputs)),
-        check_groups(f"{name}: test_domains", test_domains, len(test_inputs)),
-    )
+    people = check_groups(f"{name}: users", users, len(train_inputs))
+    test_people = check_groups(f"{name}: test_users", test_users, len(test_inputs))
+    domains = check_groups(f"{name}: test_domains", test_domains, len(test_inputs))
     examples = (train_inputs, train_targets, test_inputs, test_targets)
     blank = Dataset(
         name,
@@ -157,25 +148,35 @@ def make(
         mean=(),
         std=(),
         coarse=None if coarse is None else tuple(coarse),
-        digest=_digest(examples, names),
+        digest=_digest(examples, (people, test_people, domains)),
         task=chosen,
         class_names=None if class_names is None else tuple(class_names),
-        users=names[0],
-        test_users=names[1],
-        test_domains=names[2],
+        users=people,
+        test_users=test_people,
+        test_domains=domains,
         vocabulary=tokens,
         keys=None if keys is None else tuple(keys),
     )
-    if chosen.inputs == "images" and (mean is None or std is None):
-        own_mean, own_std = _compute_moments(name, train_inputs)
+    return _normalise(blank, mean, std)
+
+
+def _normalise(dataset: Dataset, mean: Sequence[float] | None, std: Sequence[float] | None) -> Dataset:
+    """Give images their normalisation constants, by default those of the training part."""
+    if dataset.task.inputs == "images" and (mean is None or std is None):
+        own_mean, own_std = _compute_moments(dataset.name, dataset.train_inputs)
         mean, std = mean or own_mean, std or own_std
-    return with_constants(blank, mean=mean, std=std)
+    return with_constants(dataset, mean=mean, std=std)
 
 
-def _parts(
-    train: tuple[object, object], test: tuple[object, object]
-) -> tuple[tuple[str, tuple[object, object]], tuple[str, tuple[object, object]]]:
-    return ("train", train), ("test", test)
+def _require_alike(name: str, train: Examples, test: Examples) -> None:
+    """Refuse inputs without training examples, or whose two parts differ in shape or type."""
+    if len(train) == 0:
+        raise ValueError(f"{name}: there are no training examples")
+    if tuple(test.shape[1:]) != tuple(train.shape[1:]) or test.dtype != train.dtype:
+        raise ValueError(
+            f"{name}: train and test inputs must agree, got {train.dtype} {tuple(train.shape[1:])} "
+            f"and {test.dtype} {tuple(test.shape[1:])}"
+        )
 
 
 def with_constants(

@@ -90,7 +90,7 @@ def report(
 
 def _animate(everything: Collection, folder: Path, console: Console) -> list[str]:
     """Make turning surfaces; returns a line for each that could not be made."""
-    from reports import animation
+    from reports.plotting.loss import animation
 
     films, lines = animation.animate(everything, folder)
     console.print(f"{len(films)} animations in {folder}", highlight=False, markup=False)

@@ -21,7 +21,6 @@ from training.methods.fedspeed import GradientStep, QuasiGradient
 from training.methods.fedvssam import Direction, MixedDescent, MixedSAM
 from training.methods.fedwmsam import PersonalMomentum, Predicted
 from training.methods.method import Method
-from training.methods.silobn import OwnStatistics
 from training.rules.base import LocalLoss, LossTerm, Rule
 from training.rules.corrections import (
     BodyOnly,
@@ -30,6 +29,7 @@ from training.rules.corrections import (
     Correction,
     Dual,
     Lagrangian,
+    OwnStatistics,
     Plain,
     Proximal,
 )

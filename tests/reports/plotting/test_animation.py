@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from reports import animation
-from reports.animation import animate, animate_rounds, animate_turn
 from reports.inputs.runs import Collection, read_runs
+from reports.plotting.loss import animation
+from reports.plotting.loss.animation import animate, animate_rounds, animate_turn
 from reports.plotting.loss.surfaces import find_comparison, find_surfaces
 from tests.reports.conftest import make_run
 from tests.reports.results import surface

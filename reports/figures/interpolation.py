@@ -106,7 +106,7 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
         rows += [row for line in some for row in list_rows(line)]
     if any(len(line.data["split"]) > 1 for some in groups.values() for line in some):
         for style, split in (("-", "training data"), ("--", "test data")):
-            axes[0].plot([], [], style, color="0.4", label=split)
+            axes[-1].plot([], [], style, color="0.4", label=split)  # last in the legend
     draw_shared_legend(figure, 3)
     counts = [f"{len(some)} of {sum(one.kind == kind for one in lines)} {kind}" for kind, some in groups.items()]
     less = ", highest barriers first" if sum(map(len, groups.values())) < len(lines) else ""

@@ -15,6 +15,7 @@ from tests.reports.results import interpolation
 from tests.reports.results.answers import write_answer
 
 X = interpolation.X
+SPLITS = ("training data", "test data")  # their line styles end the legend
 
 
 def _compared(folder: Path, stored: Answer) -> Collection:
@@ -45,7 +46,7 @@ def test_lines_of_runs_that_were_compared_are_sorted_by_run_and_kind(tmp_path: P
     kinds = ["between two clients", "from a client to the global model", "between two rounds"]
     assert titles == [f"FedAvg, {kind}" for kind in kinds]
     names = [text.get_text() for text in first.canvas.legends[0].get_texts()]
-    assert names == ["client 0 to client 12, round 10", "client 0 to global, round 10", "round 5 to round 10"]
+    assert names == ["client 0 to client 12, round 10", "client 0 to global, round 10", "round 5 to round 10", *SPLITS]
     colours = [axes.get_lines()[0].get_color() for axes in first.canvas.axes[::2]]
     assert len(set(colours)) == 3  # one legend serves all panels
     clients = first.canvas.axes[0]
@@ -56,7 +57,8 @@ def test_lines_of_runs_that_were_compared_are_sorted_by_run_and_kind(tmp_path: P
     assert train.get_gid() == clients.texts[0].get_gid() == "runs:run_a"
     loss = between.canvas.axes[0]
     assert loss.get_lines()[0].get_gid() == "runs:run_a run_c"
-    assert [text.get_text() for text in between.canvas.legends[0].get_texts()] == ["FedAvg to FedASAM + SWA, round 10"]
+    names = [text.get_text() for text in between.canvas.legends[0].get_texts()]
+    assert names == ["FedAvg to FedASAM + SWA, round 10", *SPLITS]
     assert "BatchNorm interpolated, recomputed" not in first.caption
     assert "BatchNorm interpolated" in first.caption
     assert "80 train" in first.caption
@@ -84,8 +86,8 @@ def test_of_many_lines_the_highest_barriers_are_shown_and_the_rest_is_counted(tm
     (drawn,) = FIGURE.draw(found.runs, found)
     assert "4 of 10 client-client, 4 of 10 round-round, highest barriers first" in drawn.caption
     names = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
-    assert len(names) == DRAWING
-    assert names[4:] == [f"round {t} to round {t + 1}" for t in (6, 7, 8, 9)]
+    assert len(names) == DRAWING + len(SPLITS)
+    assert names[4:] == [*(f"round {t} to round {t + 1}" for t in (6, 7, 8, 9)), *SPLITS]
     texts = drawn.canvas.axes[0].texts
     heights = sorted(text.xy[1] for text in texts)
     assert min(np.diff(heights)) >= 0.07 * drawn.canvas.axes[0].get_ylim()[1]  # labels do not cover each other

@@ -26,7 +26,7 @@ def test_one_picture_per_setting_that_a_method_varies_in(tmp_path: Path) -> None
     found = sweep(tmp_path)
     drawn = FIGURE.draw(found.runs, found)
     assert [one.suffix for one in drawn] == ["_algorithm_rho", "_partition_alpha"]
-    assert {axes.get_xlabel() for axes in drawn[0].canvas.axes} == {"algorithm.rho"}
+    assert {axes.get_xlabel() for axes in drawn[0].canvas.axes} == {"ρ"}
 
 
 def test_lines_hold_all_else_equal(tmp_path: Path) -> None:

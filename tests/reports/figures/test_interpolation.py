@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from analysis.store import Answer
 from reports.figures.interpolation import DRAWING, FIGURE
@@ -74,7 +75,7 @@ def test_the_barrier_is_a_bar_from_the_chord_to_the_curve(tmp_path: Path) -> Non
     np.testing.assert_allclose(bar.get_segments()[0], [[0.5, 1.0], [0.5, 1.25]])
     assert [text.get_text() for text in loss.texts] == ["0.25"]
     assert not error.texts  # its barrier is unknown
-    assert loss.get_ylim() == (0.0, 4.5)  # half as much again as the highest between the models
+    assert loss.get_ylim() == (0.0, pytest.approx(6.3))  # up to twice the highest between the models, and some air
 
 
 def test_of_many_lines_the_highest_barriers_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
@@ -92,3 +93,24 @@ def test_of_many_lines_the_highest_barriers_are_shown_and_the_rest_is_counted(tm
     heights = sorted(text.xy[1] for text in texts)
     assert min(np.diff(heights)) >= 0.07 * drawn.canvas.axes[0].get_ylim()[1]  # labels do not cover each other
     assert len(drawn.rows) == DRAWING * 2 * len(X)
+
+
+def test_a_curve_that_rises_far_is_cut_and_marked_where_it_leaves(tmp_path: Path) -> None:
+    stored = interpolation.stored(PAIRS[:1], ["frozen"])
+    stored.data["loss"][:] = 1 + X**4  # 17 beyond the second model, 2 at most between the two
+    found = _compared(tmp_path, stored)
+    (drawn,) = FIGURE.draw(found.runs, found)
+    loss = drawn.canvas.axes[0]
+    assert loss.get_ylim() == (0.0, pytest.approx(4.2))
+    train, _ = (line for line in loss.get_lines() if line.get_marker() == "^")
+    np.testing.assert_allclose(train.get_xdata(), [1 + 0.5 * 2.2 / 4.0625])  # from 2 at 1 to 6.0625 at 1.5
+
+
+def test_places_where_the_maximum_was_looked_for_are_part_of_the_curve(tmp_path: Path) -> None:
+    stored = interpolation.stored(PAIRS[:1], ["frozen"])
+    stored.data["refined_x"][..., 0], stored.data["refined_loss"][..., 0] = 0.6, 9.0
+    found = _compared(tmp_path, stored)
+    (drawn,) = FIGURE.draw(found.runs, found)
+    train = drawn.canvas.axes[0].get_lines()[0]
+    assert train.get_xdata().tolist() == [-1, -0.5, 0, 0.5, 0.6, 1, 1.5, 2]
+    assert train.get_ydata()[4] == 9

@@ -22,7 +22,7 @@ def swept(folder: Path) -> Collection:
 def test_seeds_belong_together_and_settings_do_not(tmp_path: Path) -> None:
     found = swept(tmp_path)
     made = find_variants(found.runs, found)
-    assert [one.name for one in made] == ["FedAvg", "FedSAM, rho 0.05", "FedSAM, rho 0.1", "FedSAM, rho 0.5"]
+    assert [one.name for one in made] == ["FedAvg", "FedSAM, ρ = 0.05", "FedSAM, ρ = 0.1", "FedSAM, ρ = 0.5"]
     assert made[3].names == ["rho0.5", "again"]
     assert made[1].look == assign_looks(["fedavg", "fedsam"])["fedsam"]
     assert len({one.look.color for one in made}) == 4
@@ -41,7 +41,7 @@ def test_a_setting_along_an_axis_is_no_difference(tmp_path: Path) -> None:
 def test_panels_are_named_and_ordered_alike(tmp_path: Path) -> None:
     found = swept(tmp_path)
     named = make_titles(found.runs, found)
-    assert named["again"] == "FedSAM, rho 0.5, seed 3"
+    assert named["again"] == "FedSAM, ρ = 0.5, seed 3"
     assert named["plain"] == "FedAvg"
     assert [run.name for run in sort_by_title(found.runs, named)] == ["plain", "rho0.05", "rho0.1", "rho0.5", "again"]
 
@@ -52,7 +52,7 @@ def test_names_that_would_be_mixed_up_are_written_out(tmp_path: Path) -> None:
         path = make_run(tmp_path / str(place), "fedavg")
         paths.append(varied(path, local_lr=0.1 * place, server_lr=1.0 * place, partition_clients=place))
     found = read_runs(paths)
-    assert find_variants(found.runs, found)[0].name == "FedAvg, clients 1, local.lr 0.1, server.lr 1"
+    assert find_variants(found.runs, found)[0].name == "FedAvg, clients = 1, local.lr = 0.1, server.lr = 1"
 
 
 def test_checkpoints_and_switches_are_no_numbers(tmp_path: Path) -> None:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 from reports.inputs.runs import Collection, read_runs
 from reports.palette import assign_looks
-from reports.variants import describe_seeds, find_numeric_settings, find_variants, make_titles, sort_by_title
+from reports.variants import (
+    choose_shown,
+    describe_seeds,
+    describe_shown,
+    find_numeric_settings,
+    find_variants,
+    make_titles,
+    sort_by_title,
+)
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
 
@@ -61,3 +69,14 @@ def test_checkpoints_and_switches_are_no_numbers(tmp_path: Path) -> None:
         for place in (0, 1)
     ]
     assert find_numeric_settings(read_runs(paths).runs) == []
+
+
+def test_of_many_runs_each_variant_is_shown_by_one_seed(tmp_path: Path) -> None:
+    seeds = [("fedsam", seed) for seed in range(1, 7)] + [("fedavg", seed) for seed in range(7)]
+    found = read_runs([make_run(tmp_path / f"{name}_{seed}", name, seed=seed, studies=()) for name, seed in seeds])
+    shown = choose_shown(found.runs, found)
+    assert [run.name for run in shown] == ["fedavg_1", "fedsam_1"]  # seed 0 is one that only one of them has
+    assert describe_shown(shown, found.runs) == "2 of 13 runs shown, one seed each"
+    few = choose_shown(found.runs[:12], found)
+    assert len(few) == 12
+    assert describe_shown(few, found.runs[:12]) == ""

@@ -53,7 +53,17 @@ PARTITIONS = {  # partition as recipes write it -> as figures print it, before i
     "pathological": "pathological",
     "shards": "shards",
 }
-SYMBOLS = {"alpha": "α", "beta": "β", "rho": "ρ", "eta": "η", "mu": "μ", "lr": "learning rate"}
+SYMBOLS = {  # last part of a setting -> as figures print it
+    "alpha": "α",
+    "beta": "β",
+    "rho": "ρ",
+    "rho_s": "server ρ",
+    "rho_larger": "larger ρ",
+    "eta": "η",
+    "gamma": "γ",
+    "mu": "μ",
+    "lr": "learning rate",
+}
 SETTINGS = {  # dotted settings whose last part alone would say too little
     "data.examples": "training examples",
     "evaluation.every": "rounds between evaluations",

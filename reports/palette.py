@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from landscape.plotting.style import OKABE_ITO
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STEP = 3  # a colour that is used again has another marker, because points have no kind of line
 LINES = ("-", "--", "-.", ":")
 # methods that most figures show keep their colour whatever else is in the picture
 FIXED = ("fedavg", "fedsam", "fedasam + SWA", "fedgloss", "fedasam", "fedvssam", "fedfsa", "fedsol")
@@ -42,6 +43,7 @@ def assign_looks(names: Iterable[str]) -> dict[str, Look]:
     found = {}
     for name in order:
         number = FIXED.index(name) if name in FIXED else next(free)
-        color, marker = OKABE_ITO[number % len(OKABE_ITO)], MARKERS[number % len(MARKERS)]
-        found[name] = Look(color, marker, LINES[number // len(OKABE_ITO) % len(LINES)])
+        cycle, place = divmod(number, len(OKABE_ITO))
+        marker = MARKERS[(place + STEP * cycle) % len(MARKERS)]
+        found[name] = Look(OKABE_ITO[place], marker, LINES[cycle % len(LINES)])
     return found

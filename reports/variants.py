@@ -13,10 +13,11 @@ from reports.inputs.progress import describe_progress, select_counted
 from reports.inputs.recipes import as_number, is_number
 from reports.inputs.runs import Collection, Run
 from reports.inputs.summary import differing
+from reports.names import name_setting
 from reports.palette import LINES, Look, assign_looks
 from training.storage import toml
 
-WORDS = {"rounds.count": "rounds"}  # settings whose last part says too little
+PANELS = 12  # for runs in a figure; with more runs each variant is shown by one seed
 PALEST = 0.55  # share of white in the last of many variants of a method
 
 
@@ -104,6 +105,27 @@ def make_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
     return found
 
 
+def choose_shown(runs: Sequence[Run], everything: Collection) -> list[Run]:
+    """Choose the runs that get a panel each, in the order of panels; of too many, one seed of every variant.
+
+    runs: those that have what is drawn. The seed is the same for all variants where they have it.
+    """
+    variants = find_variants(runs, everything)
+    if len(runs) <= PANELS:
+        return [run for variant in variants for run in variant.runs]
+    seeds = Counter(seed for variant in variants for seed in {run.seed for run in variant.runs})
+    usual = min(seeds, key=lambda seed: (-seeds[seed], seed))
+    return [min(variant.shown, key=lambda run: (run.seed != usual, run.seed)) for variant in variants]
+
+
+def describe_shown(shown: Sequence[Run], runs: Sequence[Run]) -> str:
+    """Say for a caption that some seeds have no panel; empty where all have one.
+
+    shown: as `choose_shown` returns them. runs: what it chose from.
+    """
+    return f"{len(shown)} of {len(runs)} runs shown, one seed each" if len(shown) < len(runs) else ""
+
+
 def make_full_titles(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
     """Make a title for each run that tells it from all others: its variant, data, partition and seed."""
     groups: dict[tuple[str, str], list[Run]] = {}
@@ -147,12 +169,12 @@ def describe_seeds(variants: Iterable[Variant]) -> str:
 
 
 def _describe_settings(settings: dict[str, object], keys: Sequence[str]) -> list[str]:
-    """Describe settings by the last part of their names, where that tells them apart."""
-    last = {key: WORDS.get(key, key.rpartition(".")[2]) for key in keys}
-    short = Counter(last.values())
-    names = {key: key if short[last[key]] > 1 else last[key] for key in keys}
+    """Describe settings by their printed names, where these tell them apart."""
+    printed = {key: name_setting(key) for key in keys}
+    same = Counter(printed.values())
+    names = {key: key if same[printed[key]] > 1 else printed[key] for key in keys}
     return [
-        str(settings[key]) if key.endswith(".name") else f"{names[key]} {_format_value(settings[key])}"
+        str(settings[key]) if key.endswith(".name") else f"{names[key]} = {_format_value(settings[key])}"
         for key in keys
         if key in settings
     ]

@@ -152,7 +152,7 @@ def draw_colorbar(figure: Figure, axes: Any, scale: Scale, name: str) -> None:
     )
     bar.set_ticks(list(scale.heights(values)), labels=texts)
     bar.ax.tick_params(labelsize=8)
-    bar.set_label(name)
+    bar.set_label(f"{name} (log scale)" if scale.log else name)
 
 
 def make_norm(scale: Scale) -> Normalize:

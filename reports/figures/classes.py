@@ -10,15 +10,17 @@ from landscape.plotting.style import join_caption, label_axes, mark
 from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.heat import draw_colour_bar, draw_heat, list_class_names, make_panels
-from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data
 from reports.rows import Row
-from reports.variants import make_titles, sort_by_title
+from reports.variants import choose_shown, describe_shown, make_titles
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a heat map of classes and rounds for each run, all in the same colours."""
-    named = make_titles(runs, everything)
-    pairs = [(run, data) for run in sort_by_title(runs, named) if (data := run.measured("forgetting")) is not None]
+    measured = [run for run in runs if run.measured("forgetting") is not None]
+    shown = choose_shown(measured, everything)
+    named = make_titles(shown, everything)
+    pairs = [(run, get_data(run, "forgetting")) for run in shown]
     if not pairs:
         return []
     figure, panels = make_panels(len(pairs))
@@ -36,13 +38,11 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         mark(axes, [run.name])
         rows += _list_rows(run, data)
     draw_colour_bar(figure, image, panels, "accuracy on the class (%)")
-    stored = find_answers([run for run, _ in pairs], "forgetting")
+    stored = find_answers(shown, "forgetting")
     remarks = [f"{stored[0].settings.get('split', 'test')} data", f"{stored[0].settings.get('model', 'server')} model"]
-    count = f"{int(pairs[0][1]['total'].sum())} examples"
+    remarks += [f"{int(pairs[0][1]['total'].sum())} examples", describe_shown(shown, measured)]
     return [
-        Drawing(
-            figure, rows, join_caption([*describe_setting(runs), *remarks, count, *describe_measurement(stored)[1:]])
-        )
+        Drawing(figure, rows, join_caption([*describe_setting(shown), *remarks, *describe_measurement(stored)[1:]]))
     ]
 
 

@@ -47,7 +47,8 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     figure, axes = make_panels(len(words), columns=4 if len(words) > 6 else 3, width=2.7, height=2.6)
     rows: list[Row] = []
     for panel, (name, text) in zip(axes, words.items(), strict=True):
-        rows += draw_panel(panel, variants, ("drift", _name_over_rounds(name)), text, measure=name)
+        place, linear = ("drift", _name_over_rounds(name)), text[1] == "cosine"
+        rows += draw_panel(panel, variants, place, text, measure=name, linear=linear)
     draw_shared_legend(figure)
     return [
         Drawing(

@@ -16,7 +16,7 @@ from reports.plotting.heat import make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
 from reports.quantities.measures import find_last_participants
 from reports.rows import Row
-from reports.variants import find_variants, make_titles
+from reports.variants import choose_shown, describe_shown, find_variants, make_titles
 
 ROOM = 0.2  # inches for one client
 MOST = 30  # clients named along the axis
@@ -26,7 +26,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw the largest eigenvalue of each local model on its own data and on everyone's, a panel for each run."""
     measured = select_runs(runs, "local_global", "local_eigenvalue")
     colours = {run.name: one.look.color for one in find_variants(measured, everything) for run in one.runs}
-    ordered = sorted(measured, key=lambda run: list(colours).index(run.name))
+    ordered = choose_shown(measured, everything)
     if not ordered:
         return []
     most = max(len(_find_last(run)["client"]) for run in ordered)
@@ -43,16 +43,13 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     _explain(axes[0])
     draw_shared_legend(figure)
     rounds = sorted({row["round"] for row in rows})
-    remarks = [f"round {', '.join(map(str, rounds))}", "largest eigenvalue of the training loss, bars: residuals"]
-    return [
-        Drawing(
-            figure,
-            rows,
-            join_caption(
-                [*describe_setting(ordered), *remarks, *describe_measurement(find_answers(ordered, "local_global"))]
-            ),
-        )
+    remarks = [
+        f"round {', '.join(map(str, rounds))}",
+        "largest eigenvalue of the training loss, bars: residuals",
+        describe_shown(ordered, measured),
+        *describe_measurement(find_answers(ordered, "local_global")),
     ]
+    return [Drawing(figure, rows, join_caption([*describe_setting(ordered), *remarks]))]
 
 
 def _find_last(run: Run) -> xr.Dataset:

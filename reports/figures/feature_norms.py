@@ -12,13 +12,15 @@ from reports.inputs.runs import Collection, Run
 from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, list_class_names, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
 from reports.rows import Row
-from reports.variants import make_titles, sort_by_title
+from reports.variants import choose_shown, describe_shown, make_titles
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a heat map of classes and rounds for each run, all in the same colours."""
-    named = make_titles(runs, everything)
-    pairs = [(run, norms) for run in sort_by_title(runs, named) if (norms := _find(run)) is not None]
+    measured = [run for run in runs if _find(run) is not None]
+    shown = choose_shown(measured, everything)
+    named = make_titles(shown, everything)
+    pairs = [(run, norms) for run in shown if (norms := _find(run)) is not None]
     limits = find_span(norms for _, norms in pairs)
     if limits is None:
         return []
@@ -47,9 +49,10 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
             for name in norms["class"].values
         ]
     draw_colour_bar(figure, image, panels, "mean L2 norm of the penultimate features")
-    stored = find_answers([run for run, _ in pairs], "forgetting")
+    stored = find_answers(shown, "forgetting")
     remark = f"penultimate features: what enters the last layer, {stored[0].settings.get('split', 'test')} data"
-    return [Drawing(figure, rows, join_caption([*describe_setting(runs), remark, *describe_measurement(stored)]))]
+    remarks = [remark, describe_shown(shown, measured), *describe_measurement(stored)]
+    return [Drawing(figure, rows, join_caption([*describe_setting(shown), *remarks]))]
 
 
 def _find(run: Run) -> xr.DataArray | None:

@@ -11,15 +11,17 @@ from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.embedding import draw_class_keys, draw_embedding
 from reports.plotting.heat import make_panels
-from reports.plotting.measured import describe_measurement, describe_setting, find_answers
+from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data
 from reports.rows import Row
-from reports.variants import make_titles, sort_by_title
+from reports.variants import choose_shown, describe_shown, make_titles
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw the features of the last round and the first model, a panel for each run."""
-    named = make_titles(runs, everything)
-    found = [(run, data) for run in sort_by_title(runs, named) if (data := run.measured("features")) is not None]
+    measured = [run for run in runs if run.measured("features") is not None]
+    chosen = choose_shown(measured, everything)
+    named = make_titles(chosen, everything)
+    found = [(run, get_data(run, "features")) for run in chosen]
     if not found:
         return []
     figure, places = make_panels(len(found), width=3.0, height=3.1)
@@ -39,8 +41,9 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         f"{first['model'].item()} model, round {int(first['round'])}",
         "open points: classes beyond the eighth" if 8 < len(np.unique(first["label"])) <= 16 else "",
         "crosses: taken for another class",
+        describe_shown(chosen, measured),
     ]
-    return [Drawing(figure, rows, join_caption([*describe_setting(runs), *said, *describe_measurement([stored])]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(chosen), *said, *describe_measurement([stored])]))]
 
 
 FIGURE = Figure(

@@ -23,16 +23,17 @@ LEAST = 20.0  # per cent along the y axis, however rare they are
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Draw two panels over rounds: pairs of clients, and pairs of batches of one client."""
+    """Draw a panel over rounds for pairs of clients, and one for pairs of batches of one client."""
     measured = [run for run in runs if any(has_numbers(run, STUDY, name) for name in PANELS)]
-    if not measured:
+    shown = {name: title for name, title in PANELS.items() if any(has_numbers(run, STUDY, name) for run in measured)}
+    if not shown:
         return []
     variants = find_variants(measured, everything)
-    figure, axes = make_panels(len(PANELS), columns=2, width=4.5, height=3.4)
+    figure, axes = make_panels(len(shown), columns=2, width=4.5, height=3.4)
     rows: list[Row] = []
-    for panel, (name, title) in zip(axes, PANELS.items(), strict=True):
-        some = draw_panel(panel, variants, (STUDY, name), (title, "friendly (% of ordered pairs)"), factor=100)
-        panel.set_yscale("linear")  # zero is a rate like any other, and the one to hope for
+    for panel, (name, title) in zip(axes, shown.items(), strict=True):
+        words = (title, "friendly (% of ordered pairs)")
+        some = draw_panel(panel, variants, (STUDY, name), words, factor=100, linear=True)  # zero is a rate like others
         panel.set_ylim(-1, max([LEAST, *(1.08 * high for high in list_numbers(some, "high"))]))
         rows += some
     draw_shared_legend(figure)

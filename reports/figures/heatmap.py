@@ -15,25 +15,21 @@ from reports.plotting.fitting import select_finite, spans_decades
 from reports.plotting.heat import draw_colour_bar, draw_heat, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data, select_runs
 from reports.rows import Row
-from reports.variants import find_variants, make_titles
+from reports.variants import choose_shown, describe_shown, make_titles
 
 SIDES = {"local": "own data", "global": "everyone's data"}
 FEW = 4  # runs that get a row each; of more, two share a row
 MOST = 40  # clients with a row each, whether they took part or not
-THIN = 0.2  # inches: the colour bar
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw two heat maps of clients and rounds for each run: own data, and everyone's."""
     measured = select_runs(runs, "local_global", "local_eigenvalue")
-    ordered = [run for variant in find_variants(measured, everything) for run in variant.runs]
+    ordered = choose_shown(measured, everything)
     rounds = sorted({one for run in ordered for one in _with_participants(run, "round")})
     if len(rounds) < 2:  # one round alone is what the dumbbells show
         return []
-    clients = sorted({one for run in ordered for one in _with_participants(run, "client")})
-    gaps = clients[-1] + 1 - len(clients)
-    if clients[-1] < MOST:
-        clients = list(range(clients[-1] + 1))  # a row for everyone: an absent client is a gap
+    clients, complete = _choose_clients(ordered)
     maps = {(run.name, side): _fill_cells(run, side, clients, rounds) for run in ordered for side in SIDES}
     norm, below = _make_norm(maps.values())
     height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
@@ -45,46 +41,35 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         image.set_norm(norm)
         label_axes(panel, "communication round", "client", f"{names[run.name]}: {SIDES[side]}")
         mark(panel, [run.name])
-        rows += [
-            {
-                "run": run.name,
-                "algorithm": run.algorithm,
-                "data": SIDES[side],
-                "client": client,
-                "round": round,
-                "lambda_1": float(cells[row, column]),
-            }
-            for row, client in enumerate(clients)
-            for column, round in enumerate(rounds)
-        ]
-    draw_colour_bar(
-        figure,
-        image,
-        axes,
-        "largest eigenvalue",
-        extend="min" if below else "neither",
-        aspect=figure.get_figheight() / THIN,
-    )
+        rows += _list_rows(run, side, clients, rounds, cells)
+    draw_colour_bar(figure, image, axes, "largest eigenvalue", extend="min" if below else "neither")
     remarks = [
         "each participant's model of a round",
         "hatched: took no part, or not measured",
-        "clients that never took part are left out" if gaps and clients[-1] >= MOST else "",
+        "" if complete else "clients that never took part are left out",
         "largest eigenvalue of the training loss",
+        f"not positive ones as {norm.vmin:.2g}" if below else "",
+        describe_shown(ordered, measured),
     ]
-    low = f"not positive ones as {norm.vmin:.2g}" if below else ""
+    measurement = describe_measurement(find_answers(ordered, "local_global"))
+    return [Drawing(figure, rows, join_caption([*describe_setting(ordered), *remarks, *measurement]))]
+
+
+def _choose_clients(runs: Sequence[Run]) -> tuple[list[int], bool]:
+    """The clients that get a row, and whether these are all: a gap for each absent one, unless there are too many."""
+    clients = sorted({one for run in runs for one in _with_participants(run, "client")})
+    everyone = list(range(clients[-1] + 1))
+    return (everyone, True) if len(everyone) <= MOST else (clients, clients == everyone)
+
+
+def _list_rows(
+    run: Run, side: str, clients: Sequence[int], rounds: Sequence[int], cells: NDArray[np.float64]
+) -> list[Row]:
+    about = {"run": run.name, "algorithm": run.algorithm, "data": SIDES[side]}
     return [
-        Drawing(
-            figure,
-            rows,
-            join_caption(
-                [
-                    *describe_setting(ordered),
-                    *remarks,
-                    low,
-                    *describe_measurement(find_answers(ordered, "local_global")),
-                ]
-            ),
-        )
+        {**about, "client": client, "round": round, "lambda_1": float(cells[row, column])}
+        for row, client in enumerate(clients)
+        for column, round in enumerate(rounds)
     ]
 
 

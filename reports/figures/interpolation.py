@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MultipleLocator
+from numpy.typing import NDArray
 
 from landscape.plotting.style import OKABE_ITO, join_caption, label_axes, make_canvas, mark
 from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.plotting.fitting import draw_shared_legend, select_finite
 from reports.plotting.heat import mark_empty
-from reports.plotting.loss.between import Line, draw_curves, list_rows, read_lines
+from reports.plotting.loss.between import Line, draw_curves, get_curve, list_rows, read_lines
 from reports.plotting.measured import describe_setting
 from reports.plotting.origins import Origin
 from reports.rows import Row
@@ -26,6 +28,8 @@ KINDS = {  # as the study calls them, and as captions do
     "run-run": "between two runs",
 }
 PANEL, DRAWING = 6, len(OKABE_ITO)  # most lines in one panel, and colours for a drawing
+LABELS = {"loss": "loss", "error": "error (fraction of examples)"}
+CAP = 2.0  # highest value shown, times the highest between the models: beyond them the loss may rise far
 SMALL = 0.005  # of the height of a panel: barriers that would not be seen are not written
 
 
@@ -94,19 +98,20 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
     colours, rows = iter(OKABE_ITO), list[Row]()
     for place, (kind, some) in enumerate(groups.items()):
         pair, shades = axes[2 * place : 2 * place + 2], [next(colours) for _ in some]
-        for panel, field in zip(pair, ("loss", "error"), strict=True):
+        for panel, field in zip(pair, LABELS, strict=True):
             for line, color in zip(some, shades, strict=True):
                 draw_curves(panel, line, field, color, line.name(words))
             for model in (0, 1):
                 panel.axvline(model, color="0.7", linewidth=0.8)
             title = KINDS[kind] if len(runs) > 1 else f"{words[runs[0].name]}, {KINDS[kind]}"
-            label_axes(panel, "from the first model (0) to the second (1)", field, title)
+            label_axes(panel, "from the first model (0) to the second (1)", LABELS[field], title)
             panel.xaxis.set_major_locator(MultipleLocator(0.5))
-            _draw_barriers(panel, some, field, shades)
+            top = _set_limit(panel, some, field, shades)
+            _draw_barriers(panel, some, field, shades, top)
         rows += [row for line in some for row in list_rows(line)]
     if any(len(line.data["split"]) > 1 for some in groups.values() for line in some):
         for style, split in (("-", "training data"), ("--", "test data")):
-            axes[0].plot([], [], style, color="0.4", label=split)
+            axes[-1].plot([], [], style, color="0.4", label=split)  # last in the legend
     draw_shared_legend(figure, 3)
     counts = [f"{len(some)} of {sum(one.kind == kind for one in lines)} {kind}" for kind, some in groups.items()]
     less = ", highest barriers first" if sum(map(len, groups.values())) < len(lines) else ""
@@ -114,31 +119,57 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
     return Drawing(figure, rows, join_caption([*describe_setting(runs), *said]), suffix)
 
 
-def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[str]) -> None:
-    """Limits by what lies between the models; a bar from the chord to the curve, and its height written above it."""
-    between = [line.data[field].sel(x=slice(0, 1)).values for line in lines]
-    known = select_finite(np.concatenate([some.ravel() for some in between]))
-    if not len(known):
+def _set_limit(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[str]) -> float:
+    """Show the curves up to twice their height between the models; a triangle where one leaves. Return the height."""
+    curves = [
+        (line, color, *get_curve(line.data, field, str(split)))
+        for line, color in zip(lines, colours, strict=True)
+        for split in line.data["split"].values
+    ]
+    every = select_finite(np.concatenate([values for *_, values in curves]))
+    between = select_finite(np.concatenate([values[(x >= 0) & (x <= 1)] for *_, x, values in curves]))
+    if not len(every):
         mark_empty(axes)
-        return
-    top = 1.5 * known.max() if field == "loss" else min(1.3 * known.max(), 1.0)
-    top = top if top > 0 else 1.0
+        return 0.0
+    highest = float(min(every.max(), CAP * between.max() if len(between) else np.inf))
+    top = 1.05 * highest if highest > 0 else 1.0
     axes.set_ylim(0, top)
+    for line, color, x, values in curves:
+        places = _find_exits(x, values, top)
+        leaving = axes.plot(places, np.full(len(places), top), "^", color=color, markersize=5, clip_on=False)
+        mark(leaving, line.runs)
+    return top
+
+
+def _find_exits(x: NDArray[np.float64], values: NDArray[np.float64], top: float) -> NDArray[np.float64]:
+    """Find where a curve passes a height, upwards or downwards."""
+    known = np.isfinite(values)
+    x, above = x[known], values[known] - top
+    before, after = above[:-1], above[1:]
+    passed = (before > 0) != (after > 0)
+    share = before[passed] / (before[passed] - after[passed])
+    return x[:-1][passed] + share * np.diff(x)[passed]
+
+
+def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[str], top: float) -> None:
+    """Draw a bar from the chord to the curve, and write its height above it.
+
+    top: of the axis.
+    """
     taken: list[tuple[float, float]] = []
     for line, color in zip(lines, colours, strict=True):
         first = line.data.isel(split=0).sel(definition="linear")
         height, where = (float(first[f"{field}_{name}"]) for name in ("barrier", "where"))
         if not np.isfinite(height) or height <= SMALL * top:
             continue
-        peak = float(np.interp(where, first["x"], first[field]))
+        peak = float(np.interp(where, *get_curve(line.data, field, str(first["split"].item()))))
         place = peak
         while any(abs(where - other) < 0.3 and abs(place - at) < 0.07 * top for other, at in taken):
             place += 0.02 * top  # labels do not cover each other
         taken.append((where, place))
         bar = axes.vlines(where, peak - height, peak, color=color, linewidth=3, alpha=0.4)
-        text = axes.annotate(
-            f"{height:.2g}", (where, place), (0, 4), textcoords="offset points", color=color, ha="center", fontsize=8
-        )
+        text = axes.annotate(f"{height:.2g}", (where, place), (0, 4), textcoords="offset points", color=color)
+        text.set(ha="center", fontsize=8, path_effects=[withStroke(linewidth=2, foreground="white")])
         mark([bar, text], line.runs)
 
 
@@ -152,7 +183,7 @@ def _describe(lines: Sequence[Line]) -> list[str]:
     }
     return [
         "numbers: barrier of the first curve above the chord of its ends",
-        "what lies higher than the axis is beyond the two models and not shown",
+        "triangles: a curve leaves the axis there, beyond the two models",
         f"{', '.join(sorted(counts))} examples",
         f"BatchNorm {', '.join(policies)}",
     ]

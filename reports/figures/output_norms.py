@@ -12,24 +12,20 @@ from reports.inputs.runs import Collection, Run
 from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels
 from reports.plotting.measured import describe_measurement, find_answers
 from reports.rows import Row
-from reports.variants import make_titles, sort_by_title
-
-MOST = 12  # panels; with more runs each method and partition is shown by its first seed
+from reports.variants import choose_shown, describe_shown, make_titles
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a map of clients and rounds for every run of a data set, all partitions in the same colours."""
-    in_order = sort_by_title(runs, make_titles(runs, everything))
-    pairs = [(run, norms) for run in in_order if (norms := _find(run)) is not None]
-    if len(pairs) > MOST:
-        first = min(run.seed for run, _ in pairs)
-        pairs = [(run, norms) for run, norms in pairs if run.seed == first][:MOST]
+    measured = [run for run in runs if _find(run) is not None]
+    shown = choose_shown(measured, everything)
+    pairs = [(run, norms) for run in shown if (norms := _find(run)) is not None]
     limits = find_span(norms for _, norms in pairs)
     if limits is None:
         return []
     figure, panels = make_panels(len(pairs), columns=3, width=3.3, height=2.9)
     rows: list[Row] = []
-    named = _name_panels(runs, everything)
+    named = _name_panels(shown, everything)
     for axes, (run, norms) in zip(panels, pairs, strict=True):
         cells = norms.transpose("client", "round")
         image = draw_heat(axes, cells, norms["round"].values, norms["client"].values, limits)
@@ -37,8 +33,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         mark(axes, [run.name])
         rows += _list_rows(run, norms)
     draw_colour_bar(figure, image, panels, r"mean of $||f_\theta(x)||_2$ over a client's data")
-    shown = [run for run, _ in pairs]
-    return [Drawing(figure, rows, join_caption(_describe(shown, runs)))]
+    return [Drawing(figure, rows, join_caption(_describe(shown, measured)))]
 
 
 def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
@@ -76,7 +71,7 @@ def _describe(shown: Sequence[Run], runs: Sequence[Run]) -> list[str]:
         shown[0].data,
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
         f"f(x): outputs (logits) of the {' or '.join(models)} global model on each client's {' or '.join(splits)} data",
-        f"{len(shown)} of {len(runs)} runs shown" if len(shown) < len(runs) else "",
+        describe_shown(shown, runs),
         *describe_measurement(stored),
     ]
 

@@ -53,7 +53,8 @@ FIGURE = Figure(
     name="overlay",
     topic="flat",
     title="A method's loss surface over the baseline's",
-    reading="Where the net is below the solid surface the method has the lower loss; a wider net is a flatter minimum.",
+    reading="Where the net is below the solid surface the method has the lower loss; a wider net is a flatter minimum. "
+    "Along a logarithmic axis the lower of two equally curved bowls looks steeper.",
     needs=("surface",),
     draw=draw,
     wants="runs of several methods, in one call of `landscape analyze RUN... --study surface`",

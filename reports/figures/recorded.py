@@ -21,6 +21,7 @@ NAMES = {  # labels; other quantities have the names of recipes
     "proximal_cosine": r"$\cos(\nabla L(w + \epsilon_p), \nabla L_p(w))$",
     "proximal_norm": r"$||\nabla L_p(w)||$",
     "gradient_norm": r"$||\nabla L(w)||$",
+    "delta_epsilon": r"$\delta_\epsilon$",
 }
 
 
@@ -39,9 +40,8 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     for place, name in enumerate(names):
         across = axes[(1 + bool(stepwise)) * place :]
         some = [row for one in found for row in draw_mean_line(across[0], one, partial(find_recorded, name=name), name)]
-        label_axes(
-            across[0], "communication round", NAMES.get(name, name.replace("_", " ")), "mean over the local steps"
-        )
+        label, said = NAMES.get(name, name.replace("_", " ")), "mean over the local steps" if name in stepwise else ""
+        label_axes(across[0], "communication round", label, said)
         use_whole_rounds(across[0])
         fit_axis(across[0], "y", [row["mean"] for row in some])
         rows += some
@@ -51,19 +51,18 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
                 for one in found
                 for row in draw_mean_line(across[1], one, _make_step_finder(name), f"{name} by step", x="step")
             ]
-            title = "along the local steps of the last round"
-            label_axes(across[1], "local step", NAMES.get(name, name.replace("_", " ")), title)
+            label_axes(across[1], "local step", label, "along the local steps of the last round")
             use_whole_rounds(across[1])
             fit_axis(across[1], "y", [row["mean"] for row in more])
             rows += more
     draw_shared_legend(figure)
     last = sorted({records[-1][0] for run in known if (records := list_records(run))})
-    said = [
+    remarks = [
         "recorded in training, means over the participants of a round",
         f"last round: {', '.join(map(str, last))}",
         describe_seeds(found),
     ]
-    return [Drawing(figure, rows, join_caption([*describe_setting(known), *said]))]
+    return [Drawing(figure, rows, join_caption([*describe_setting(known), *remarks]))]
 
 
 def _make_step_finder(name: str) -> Callable[[Run], Series]:

@@ -12,7 +12,14 @@ from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
 from reports.plotting.loss.relief import draw_solid, finish_axes, mark_panel
-from reports.plotting.loss.surfaces import belongs_to, describe, find_global_surfaces, name_axes, name_surfaces
+from reports.plotting.loss.surfaces import (
+    add_minimum,
+    belongs_to,
+    describe,
+    find_global_surfaces,
+    name_axes,
+    name_surfaces,
+)
 
 NAME = "training loss"
 
@@ -28,7 +35,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     traces = []
     for number, (axes, one, title) in enumerate(zip(panels, surfaces, names, strict=True)):
         draw_solid(axes, one, scale, rasterized=True)
-        finish_axes(axes, one, scale, title)
+        finish_axes(axes, one, scale, add_minimum(title, one, scale))
         mark_panel(axes, one.run.name)
         visibility = {"visible": True if number < 2 else "legendonly"}
         traces.append(
@@ -49,7 +56,8 @@ FIGURE = Figure(
     name="surface",
     topic="flat",
     title="Loss around the global model",
-    reading="A wide, low bowl is a flat minimum; heights and colours are the same in all panels.",
+    reading="A wide, low bowl is a flat minimum; heights and colours are the same in all panels. Along a logarithmic "
+    "axis a bowl of lower loss looks steeper than an equally curved higher one: compare the lowest losses first.",
     needs=("surface",),
     draw=draw,
 )

@@ -59,7 +59,7 @@ def fit_axis(axes: Axes, which: str, values: ArrayLike, *, always: bool = False)
     if sizes.max() / sizes.min() <= LONG and sizes.min() >= TINY:
         write_plain_numbers(axis)
     else:
-        axis.set_major_locator(LogLocator(numticks=8))
+        axis.set_major_locator(LogLocator(numticks=8 if which == "y" else 5))  # panels may be narrow
         write_powers(axis)
         axis.set_minor_formatter(NullFormatter())
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from landscape.plotting.style import MAGNITUDE, make_canvas
 from reports.names import has_class_names, name_class
 
+THIN = 0.2  # inches: the colour bar
 TICKS = 10  # labelled cells along one side of a heat map
 
 
@@ -93,7 +94,8 @@ def draw_colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], said: str,
     said: the label beside the bar.
     more: further options of matplotlib's `colorbar`.
     """
-    bar = figure.colorbar(image, ax=list(axes), label=said, **more)
+    aspect = max(figure.get_figheight() / THIN, 20.0)  # as thin in a high figure as in a low one
+    bar = figure.colorbar(image, ax=list(axes), label=said, aspect=aspect, **more)
     bar.outline.set_visible(False)
 
 

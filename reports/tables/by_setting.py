@@ -10,7 +10,7 @@ from reports.artefact import Entry, Grid, get_key
 from reports.inputs.recipes import find_table, is_number
 from reports.inputs.runs import Run
 from reports.inputs.summary import differing
-from reports.names import name_method
+from reports.names import name_method, name_setting
 from reports.palette import assign_looks
 from reports.quantities.catalog import QUANTITIES
 from reports.tables.grid import capitalise, make_grid
@@ -113,16 +113,16 @@ def _make_entry(settings: Sequence[str], values: Values) -> Entry:
 
 
 def _describe(key: str, value: object) -> str:
-    """Describe a value for a heading: names as they are, numbers with the last part of their setting."""
+    """Describe a value for a heading: names as they are, numbers with the printed name of their setting."""
     if key == "swa":
         return "with SWA" if value else "without SWA"
     if key in ("algorithm", "algorithm.name"):
         return name_method(str(value))
     if value is None:
-        return f"no {key.rpartition('.')[2]}"
+        return f"no {name_setting(key)}"
     if key in SHORT or key.endswith(".name"):
         return str(value)
-    return f"{key.rpartition('.')[2]} {f'{value:g}' if is_number(value) else value}"
+    return f"{name_setting(key)} = {f'{value:g}' if is_number(value) else value}"
 
 
 def _require_seeds(runs: Sequence[Run], keys: Sequence[str]) -> None:

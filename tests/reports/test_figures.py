@@ -42,7 +42,8 @@ def test_every_figure_is_drawn_labelled_and_saved(name: str, varied_runs: Collec
                 continue
             if not axes.axison:  # a place left empty
                 continue
-            assert axes.get_xlabel()
+            unwritten = not any(tick.get_text() for tick in axes.get_xticklabels())  # the panel below says it for both
+            assert axes.get_xlabel() or unwritten
             assert axes.get_ylabel()
         paths = save(one, tmp_path / "figures", name)
         assert [path.suffix for path in paths] == [".png", ".pdf", ".svg", ".csv"]

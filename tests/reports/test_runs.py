@@ -69,6 +69,7 @@ def test_a_method_keeps_its_look_whatever_else_is_drawn() -> None:
     assert few["fedavg"] == many["fedavg"]
     assert len({(look.color, look.line) for look in many.values()}) == len(many)
     assert len({(look.color, look.marker) for look in assign_looks(["a", "b", "c", "fedavg"]).values()}) == 4
+    assert len({(look.color, look.marker) for look in assign_looks(map(str, range(32))).values()}) == 32
 
 
 def test_a_copy_of_a_run_is_no_further_seed(tmp_path: Path) -> None:

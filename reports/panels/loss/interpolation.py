@@ -13,7 +13,7 @@ from matplotlib.ticker import MultipleLocator
 from landscape.plotting.style import label_axes, mark
 from reports.panels.kind import Given, Kind, Shown
 from reports.plotting.fitting import select_finite
-from reports.plotting.loss.between import Line, list_rows, read_lines
+from reports.plotting.loss.between import Line, get_curve, list_rows, read_lines
 from reports.rows import Row
 
 STYLES = {"train": ("-", "training"), "test": ("--", "test")}
@@ -39,8 +39,7 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
     first, second = shown[0], shown[1]
     for split in map(str, line.data["split"].values):
         style, word = STYLES.get(split, (":", split))
-        values = line.data[options.field].sel(split=split)
-        mark(axes.plot(line.data["x"], values, style, color=second.look.color), line.runs)
+        mark(axes.plot(*get_curve(line.data, options.field, split), style, color=second.look.color), line.runs)
         axes.plot([], [], style, color="black", label=f"{word} {options.field}")
     for place, one in ((0, first), (1, second)):
         axes.axvline(place, color="0.7", linewidth=0.8)
@@ -68,7 +67,7 @@ def _find_line(shown: Sequence[Shown], given: Given) -> Line | None:
 
 def _turn(data: xr.Dataset) -> xr.Dataset:
     """The same line from its other end: the weight of the second model is 1 minus that of the first."""
-    where = {name: 1 - data[name] for name in ("loss_where", "error_where")}
+    where = {name: 1 - data[name] for name in ("loss_where", "error_where", "refined_x")}
     return data.assign(where).assign_coords(x=1 - data["x"]).sortby("x")
 
 

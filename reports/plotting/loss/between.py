@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from analysis.store import Answer
 from landscape.plotting.style import mark
@@ -62,6 +63,18 @@ def read_lines(answer: Answer) -> Iterator[tuple[xr.Dataset, Origin, Origin]]:
         yield pair.isel(batchnorm=int(np.argmax(measured))), *ends
 
 
+def get_curve(data: xr.Dataset, field: str, split: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return places along a line and the values there: on the grid, and between where the maximum was looked for.
+
+    data: of one line. field: "loss" or "error". split: the data it was measured on.
+    """
+    chosen = data.sel(split=split)
+    x = np.concatenate([chosen["x"].values, chosen["refined_x"].values])
+    values = np.concatenate([chosen[field].values, chosen[f"refined_{field}"].values])
+    order = np.argsort(x, kind="stable")[: int(np.isfinite(x).sum())]
+    return x[order], values[order]
+
+
 def draw_curves(axes: Axes, line: Line, field: str, color: str, name: str) -> None:
     """Draw a curve for each split, training solid and test dashed; the first has the name in the legend.
 
@@ -69,7 +82,7 @@ def draw_curves(axes: Axes, line: Line, field: str, color: str, name: str) -> No
     """
     for place, split in enumerate(line.data["split"].values):
         style, said = "-" if split == "train" else "--", "_" if place else name
-        curve = axes.plot(line.data["x"], line.data[field].sel(split=split), style, color=color, label=said)
+        curve = axes.plot(*get_curve(line.data, field, split), style, color=color, label=said)
         mark(curve, line.runs)
 
 

@@ -15,7 +15,7 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from landscape.plotting.relief import draw_mesh, fill_surface, find_middle_color, frame_surface, label_relief
 from landscape.plotting.scales import Scale
 from landscape.plotting.style import mark
-from reports.plotting.loss.surfaces import Surface, name_axes
+from reports.plotting.loss.surfaces import Surface, add_minimum, name_axes
 
 
 def draw_solid(axes: Axes3D, surface: Surface, scale: Scale, **look: Any) -> Any:
@@ -50,8 +50,14 @@ def lay_over(axes: Axes3D, base: Surface, nets: Sequence[Net], scale: Scale, nam
     mark(frame_surface(axes, base, scale, color), [base.run.name])
     finish_axes(axes, base, scale, "")
     middle = find_middle_color(base, scale)
-    keys: list[Artist] = [Patch(facecolor=f"{middle}99", edgecolor=color, linewidth=1.6, label=f"{name} (solid)")]
-    keys += [Line2D([], [], color=net.color, label=f"{net.name} (net)") for net in nets]
+    keys: list[Artist] = [
+        Patch(
+            facecolor=f"{middle}99", edgecolor=color, linewidth=1.6, label=add_minimum(f"{name} (solid)", base, scale)
+        )
+    ]
+    keys += [
+        Line2D([], [], color=net.color, label=add_minimum(f"{net.name} (net)", net.surface, scale)) for net in nets
+    ]
     shown = axes.legend(handles=keys, loc="upper left", fontsize=9, frameon=False)
     for text, surface in zip(shown.get_texts(), [base, *(net.surface for net in nets)], strict=True):
         mark(text, [surface.run.name])

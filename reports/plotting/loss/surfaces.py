@@ -188,6 +188,12 @@ def name_surfaces(surfaces: Sequence[Surface], everything: Collection) -> list[s
     ]
 
 
+def add_minimum(name: str, surface: Surface, scale: Scale) -> str:
+    """Add its lowest loss to the name of a surface where heights are logarithmic: a lower bowl looks steeper there."""
+    known = surface.loss[np.isfinite(surface.loss)]
+    return f"{name}, lowest loss {known.min():.2g}" if scale.log and len(known) else name
+
+
 def _compare_minima(surfaces: Sequence[Surface]) -> str:
     """Say for a caption how low each surface goes: along a logarithmic axis a lower bowl looks steeper than it is."""
     lowest = {one.run.name: (one.run.method, np.nanmin(one.loss)) for one in surfaces if np.isfinite(one.loss).any()}

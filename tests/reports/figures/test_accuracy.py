@@ -26,7 +26,7 @@ def test_another_setting_is_not_another_seed(tmp_path: Path) -> None:
     found = read_runs(runs)
     (drawn,) = FIGURE.draw(found.runs, found)
     lines = drawn.canvas.axes[0].get_lines()
-    assert [line.get_label() for line in lines] == ["FedSAM, rho 0.1", "FedSAM, rho 0.5"]
+    assert [line.get_label() for line in lines] == ["FedSAM, ρ = 0.1", "FedSAM, ρ = 0.5"]
     assert len({line.get_color() for line in lines}) == 2
     assert not drawn.canvas.axes[0].collections
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def test_seeds_are_a_mean_with_a_band_and_panels_follow_what_is_stored(tmp_path:
     assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(8e-3)
     assert [axes.get_yscale() for axes in drawn.canvas.axes] == ["log", "linear", "linear", "linear"]
     assert [text.get_text() for text in drawn.canvas.legends[0].get_texts()] == ["FedAvg", "FedASAM + SWA"]
-    assert "rho = 0.05;" in drawn.caption
+    assert "ρ = 0.05;" in drawn.caption
     assert "2 clients" in drawn.caption
 
 
@@ -46,5 +47,18 @@ def test_radii_that_differ_are_told_and_a_negative_variance_is_shown(tmp_path: P
     data["radius"][:] = 0.1
     data["rise_dispersion_corrected"][0] = -1e-4
     (drawn,) = FIGURE.draw(found.runs, found)
-    assert "rho = 0.05 (FedAvg), 0.1 (FedASAM + SWA)" in drawn.caption
+    assert "ρ = 0.05 (FedAvg), 0.1 (FedASAM + SWA)" in drawn.caption
     assert drawn.canvas.axes[0].get_yscale() == "symlog"
+
+
+def test_methods_of_a_single_round_stand_side_by_side(tmp_path: Path) -> None:
+    found = three_runs(tmp_path, "incompatibility", incompatibility.stored)
+    for run in found.runs:
+        (answer,) = run.answers["incompatibility"]
+        run.answers["incompatibility"][0] = replace(answer, data=answer.data.isel(round=[-1]))
+    (drawn,) = FIGURE.draw(found.runs, found)
+    first = drawn.canvas.axes[0]
+    assert [box.lines[0].get_xdata().tolist() for box in first.containers] == [[0], [1]]
+    low, high = first.containers[0].lines[2][0].get_segments()[0][:, 1]
+    assert (low, high) == pytest.approx((incompatibility.DISPERSION[-1], 2 * incompatibility.DISPERSION[-1]))
+    assert first.get_xlabel().startswith("methods side by side, round ")

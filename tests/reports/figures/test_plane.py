@@ -118,8 +118,8 @@ def test_runs_that_differ_in_a_setting_are_named_by_it(tmp_path: Path) -> None:
     (drawn,) = FIGURE.draw(found.runs[:1], found)
     for axes in drawn.canvas.axes[:2]:
         assert [text.get_text() for text in axes.texts] == [
-            "FedAvg, alpha 0",
-            "FedAvg, alpha 0.5",
-            "FedAvg, alpha 1000",
+            "FedAvg, Dirichlet α = 0",
+            "FedAvg, Dirichlet α = 0.5",
+            "FedAvg, Dirichlet α = 1000",
         ]
         assert axes.get_title().startswith("FedAvg: ")

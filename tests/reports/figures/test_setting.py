@@ -26,14 +26,14 @@ def test_one_picture_per_setting_that_a_method_varies_in(tmp_path: Path) -> None
     found = sweep(tmp_path)
     drawn = FIGURE.draw(found.runs, found)
     assert [one.suffix for one in drawn] == ["_algorithm_rho", "_partition_alpha"]
-    assert {axes.get_xlabel() for axes in drawn[0].canvas.axes} == {"algorithm.rho"}
+    assert {axes.get_xlabel() for axes in drawn[0].canvas.axes} == {"ρ"}
 
 
 def test_lines_hold_all_else_equal(tmp_path: Path) -> None:
     found = sweep(tmp_path)
     drawn = FIGURE.draw(found.runs, found)[0]
     axes = drawn.canvas.axes[0]
-    assert [box.get_label() for box in axes.containers] == ["FedSAM, alpha 0.5", "FedSAM, alpha 9"]
+    assert [box.get_label() for box in axes.containers] == ["FedSAM, Dirichlet α = 0.5", "FedSAM, Dirichlet α = 9"]
     points, _, (bars,) = axes.containers[0].lines
     np.testing.assert_allclose(points.get_ydata(), [1.5, 5.0])  # at 0.1 the mean of two seeds: 1 and 2 %
     low, high = bars.get_segments()[0][:, 1]

@@ -32,7 +32,9 @@ def faces(heights: np.ndarray) -> np.ndarray:
 def test_every_run_is_a_panel_with_its_last_round_on_shared_heights(compared: Collection) -> None:
     (drawn,) = FIGURE.draw(compared.runs, compared)
     first, second, bar = drawn.canvas.axes
-    assert [axes.get_title() for axes in (first, second)] == ["FedAvg", "FedSAM"]  # the baseline comes first
+    lowest = [f"{surface.loss_of(run).min():.2g}" for run in ("run_a", "run_c")]
+    titles = [f"FedAvg, lowest loss {lowest[0]}", f"FedSAM, lowest loss {lowest[1]}"]  # the baseline comes first
+    assert [axes.get_title() for axes in (first, second)] == titles
     assert [axes.get_gid() for axes in (first, second)] == ["runs:run_a", "runs:run_c"]
     assert first.zaxis.get_gid() == "runs:run_a"
     assert first.get_zlim() == second.get_zlim()
@@ -41,7 +43,7 @@ def test_every_run_is_a_panel_with_its_last_round_on_shared_heights(compared: Co
     assert first.get_xlim()[1] > 2 * first.get_ylim()[1] - 0.1  # x to 1, y to 0.5
     ticks = dict(zip(first.get_zticks(), [text.get_text() for text in first.get_zticklabels()], strict=True))
     assert ticks[0.0] == "1"  # heights are logarithms, labels are losses
-    assert bar.get_ylabel() == "training loss"
+    assert bar.get_ylabel() == "training loss (log scale)"
     for axes in (first, second):
         assert "filter-normalised" in axes.get_xlabel()
         assert axes.get_zlabel() == "loss"

@@ -25,7 +25,7 @@ def test_cells_are_accuracies_and_what_was_not_run_is_empty(tmp_path: Path) -> N
     found = crossed(tmp_path, [(0.1, 1.0), (0.2, 1.0), (0.1, 2.0), (0.2, 2.0), (0.4, 2.0)])
     (drawn,) = FIGURE.draw(found.runs, found)
     axes, bar = drawn.canvas.axes
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("algorithm.rho", "partition.alpha")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("ρ", "Dirichlet α")
     cells = axes.get_images()[0].get_array().filled(-1)
     np.testing.assert_allclose(cells, [[2.0, 4.0, -1], [4.0, 8.0, 16.0]])
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.1", "0.2", "0.4"]

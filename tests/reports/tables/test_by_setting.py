@@ -38,7 +38,7 @@ RUNS = [
 
 def test_methods_by_partition() -> None:
     made = tabulate_settings(RUNS, ["algorithm"], ["partition.alpha"])
-    assert [column.title for column in made.columns] == ["alpha 0.5", "alpha 10"]
+    assert [column.title for column in made.columns] == ["Dirichlet α = 0.5", "Dirichlet α = 10"]
     assert texts(made) == [["", "FedAvg", "20.00", "40.00"], ["", "FedSAM", "(a)", "60.00 ± 14.14"]]
     assert made.footnotes == ("(a) not run.",)
 
@@ -46,9 +46,9 @@ def test_methods_by_partition() -> None:
 def test_settings_before_the_last_make_groups() -> None:
     made = tabulate_settings(RUNS, ["partition.alpha", "algorithm"], ["data"])
     assert texts(made) == [
-        ["alpha 0.5", "FedAvg", "20.00"],
-        ["alpha 10", "FedAvg", "40.00"],
-        ["alpha 10", "FedSAM", "60.00 ± 14.14"],
+        ["Dirichlet α = 0.5", "FedAvg", "20.00"],
+        ["Dirichlet α = 10", "FedAvg", "40.00"],
+        ["Dirichlet α = 10", "FedSAM", "60.00 ± 14.14"],
     ]
 
 

@@ -62,7 +62,7 @@ gpu: .venv/ready    ## test and time a GPU (DEVICE=cuda:1 or mps for another), i
 	$(BIN)/python -m tests.device $(DEVICE)
 
 clean:          ## remove the virtual environments and caches, not the runs
-	rm -rf .venv .venv-lowest .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers .venv-flower .venv-pfl build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # torch first and alone, then torchvision: asked for in any other way pip may take gigabytes of CUDA packages
 .venv/ready: PINS := constraints.txt

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from landscape.runtime.memory import parse_bytes
 from training import config, sweep_expansion
 from training.config import Recipe
 from training.console import listings
@@ -48,6 +49,7 @@ def train(
     workers: int | None = None,
     device: str | None = None,
     cluster: Cluster | None = None,
+    memory: str | int | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Train a recipe; a partial run is resumed, a finished one returned as it is.
@@ -58,6 +60,8 @@ def train(
     data_root: folder of the data. download: whether to download missing data.
     backend: an executor, or "auto". workers: processes at most; by default one for each core.
     device: auto, cpu, cuda, cuda:1 or mps; by default as the recipe says. cluster: of the backend ray.
+    memory: of clients' vectors, such as "2G"; what is beyond is kept in a temporary file. By default a quarter of what
+        is free.
     progress: whether to print; by default on a terminal and in notebooks.
     """
     recipes = read_recipes(recipe, settings, data_root=data_root, download=download, device=device)
@@ -71,6 +75,7 @@ def train(
         workers=workers,
         asked=_keys(settings),
         cluster=cluster,
+        memory=None if memory is None else parse_bytes(memory),
     )
     return Run(path)
 
@@ -86,6 +91,7 @@ def train_sweep(
     workers: int | None = None,
     device: str | None = None,
     cluster: Cluster | None = None,
+    memory: str | int | None = None,
     shard: str = "",
     progress: bool | None = None,
     console: Console | None = None,
@@ -105,6 +111,7 @@ def train_sweep(
         workers=workers,
         asked=_keys(settings),
         cluster=cluster,
+        memory=None if memory is None else parse_bytes(memory),
         shard=shard,
     )
     return [Run(path) for path in paths]

@@ -90,6 +90,13 @@ def train(
     ] = None,
     address: Address = "",
     gpus: Gpus = 0.0,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory limit for vectors that clients keep, e.g. 2G; the others are kept in a file "
+            "(default: a quarter of the free memory)."
+        ),
+    ] = None,
     shard: Annotated[
         str, typer.Option(metavar="I/N", help="Train only the I-th of N parts of a sweep: 0/4, 1/4, 2/4 or 3/4.")
     ] = "",
@@ -110,6 +117,7 @@ def train(
         workers=workers,
         device=device,
         cluster=make_cluster(address, gpus),
+        memory=memory,
         shard=shard,
         console=make_console(),
     )

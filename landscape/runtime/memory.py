@@ -86,9 +86,12 @@ def available(device: torch.device = CPU) -> int:
     return memory_of(device).free
 
 
-def allowance(device: torch.device = CPU) -> int:
-    """Bytes that one computation may take by default, so that others can run too: see SHARE and RESERVE."""
-    return _allow(memory_of(device), held=0)
+def allowance(device: torch.device = CPU, *, held: int = 0) -> int:
+    """Bytes that one computation may take by default, so that others can run too: see SHARE and RESERVE.
+
+    device: whose memory. held: bytes that it has already; the answer is what it may take on top of them.
+    """
+    return _allow(memory_of(device), held)
 
 
 def _allow(memory: Memory, held: int) -> int:

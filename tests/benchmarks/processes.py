@@ -42,7 +42,7 @@ def call(name: str, folder: Path, **arguments: Any) -> dict[str, Any]:
     A contender's tensors are left in folder/answer.safetensors.
     """
     environment = (CONTENDERS | TASKS)[name][0]
-    command = [str(_python(environment)), "-m", "tests.benchmarks.worker", name, str(folder), json.dumps(arguments)]
+    command = [str(python_of(environment)), "-m", "tests.benchmarks.worker", name, str(folder), json.dumps(arguments)]
     threads = {f"{library}_NUM_THREADS": str(CORES) for library in ("OMP", "MKL", "OPENBLAS")}
     answer = folder / "answer.json"
     answer.unlink(missing_ok=True)
@@ -67,20 +67,29 @@ def fresh(module: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def prepare_peers() -> None:
-    """Make .venv-peers, or keep it if the requirements it was made from are unchanged."""
-    wanted = Path(__file__).with_name("peers.txt").read_text()
-    ready = ROOT / PEERS / "ready"
+    """Make the environment of the tools that eigenvalues and surfaces are compared with."""
+    prepare(PEERS, Path(__file__).with_name("peers.txt"))
+
+
+def prepare(environment: str, requirements: Path) -> None:
+    """Make a virtual environment, or keep it if the requirements it was made from are unchanged.
+
+    environment: its folder in the project. requirements: a file of pins, torch among them.
+    """
+    wanted = requirements.read_text()
+    ready = ROOT / environment / "ready"
     if ready.exists() and ready.read_text() == wanted:
         return
-    print(f"installing the other tools into {PEERS}, once ...", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(ROOT / PEERS)], check=True)
+    print(f"installing {requirements.stem} into {environment}, once ...", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(ROOT / environment)], check=True)
     pins = [line for line in wanted.splitlines() if line and not line.startswith("#")]
-    install = [str(_python(PEERS)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [str(python_of(environment)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # torch first and alone, then held: asked for in any other way pip may take gigabytes of CUDA packages
     subprocess.run([*install, *(pin for pin in pins if pin.startswith("torch=="))], check=True)
     subprocess.run([*install, *pins], check=True)
     ready.write_text(wanted)
 
 
-def _python(environment: str) -> Path:
+def python_of(environment: str) -> Path:
+    """The interpreter of a virtual environment of the project."""
     return ROOT / environment / "bin" / "python"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.benchmarks import frameworks
 from tests.benchmarks.processes import CORES, fresh
 from tests.benchmarks.session import Session
 from tests.benchmarks.tables import Section, Table, Target
@@ -29,6 +30,8 @@ def measure(session: Session) -> Section:
     rounds = task("rounds", looks=1 if quick else 9, steps=2 if quick else STEPS)
     session.say("rounds of LeNet64 on Ray and in processes, in turns")
     placed = task("placed", looks=1 if quick else 9, steps=2 if quick else STEPS)
+    session.say("rounds of Flower, pfl-research and ours, in turns")
+    others = frameworks.measure(looks=1 if quick else 5, quick=quick)
     session.say("clients stacked and one by one")
     stacked = task("stacked", looks=2 if quick else 15)
     session.say("FedSAM and FedAvg")
@@ -37,7 +40,8 @@ def measure(session: Session) -> Section:
     for clients in (100, 10_000) if quick else (100, 100_000, 1_000_000):
         session.say(f"{clients:,} clients")
         crowds[clients] = task("crowd", clients=clients, examples=10_000 if quick else 1_000_000)
-    parts = [_rounds(rounds, 2 if quick else STEPS), _placed(placed), _stacked(stacked), _sam(sam), _crowds(crowds)]
+    parts = [_rounds(rounds, 2 if quick else STEPS), _placed(placed), frameworks.judge(others)]
+    parts += [_stacked(stacked), _sam(sam), _crowds(crowds)]
     notes = [
         session.conditions,
         "medians; everything that is compared was measured in turns, so a busy machine slows both sides alike",

@@ -39,6 +39,7 @@ def train_all(
     workers: int | None = None,
     asked: Sequence[str] = (),
     cluster: Cluster | None = None,
+    memory: int | None = None,
     shard: str = "",
 ) -> list[Path]:
     """Train every recipe in its own directory under `out`; partial runs are resumed, finished ones skipped.
@@ -46,7 +47,8 @@ def train_all(
     recipes: what to train; duplicates are trained once. out: folder of the runs. console: where progress is printed.
     backend: an executor, or "auto". workers: processes; by default one per core.
     asked: dotted keys of settings to include in the names of new runs, besides those in which the runs differ.
-    cluster: of the backend ray. shard: "i/n" trains only the i-th of n parts, counted from zero.
+    cluster: of the backend ray. memory: bytes of clients' vectors in memory, as `engine.run.train` takes them.
+    shard: "i/n" trains only the i-th of n parts, counted from zero.
 
     Returns the run directories. A run that diverges is marked so in its directory, and the next one begins.
     """
@@ -61,7 +63,7 @@ def train_all(
     if not unique:
         print_line(console, f"shard {shard}: the sweep has fewer runs than shards, and none for this one")
         return []
-    how = _How(out, console, backend, workers, cluster or Cluster())
+    how = _How(out, console, backend, workers, cluster or Cluster(), memory)
     train_runs = _train_side_by_side if _is_wide(unique, how) else _train_in_turn
     paths = train_runs(unique, names, differences, how)
     if len(unique) == 1:
@@ -97,6 +99,7 @@ class _How:
     backend: str
     workers: int | None
     cluster: Cluster
+    memory: int | None
 
 
 def _is_wide(recipes: Sequence[Recipe], how: _How) -> bool:
@@ -132,7 +135,10 @@ def _train_side_by_side(
     for place in sorted({*range(len(paths))} - {*left}):
         print_line(how.console, f"{paths[place]}: {find_end(paths[place], recipes[place])}")
     where = how.out.absolute()
-    jobs = [Job(paths[place].name, partial(_train_quietly, recipes[place], where, names[place])) for place in left]
+    memory = None if how.memory is None else how.memory // min(how.workers or os.cpu_count() or 1, max(len(left), 1))
+    jobs = [
+        Job(paths[place].name, partial(_train_quietly, recipes[place], where, names[place], memory)) for place in left
+    ]
     placement = Placement(how.backend, how.workers, how.cluster)
     try:
         for number, (job, said) in enumerate(run_jobs(jobs, placement, how.console, how.out), start=1):
@@ -145,10 +151,10 @@ def _train_side_by_side(
     return paths
 
 
-def _train_quietly(recipe: Recipe, out: Path, name: str) -> list[str]:
-    """Train one run in a worker; returns what was said on the way."""
+def _train_quietly(recipe: Recipe, out: Path, name: str, memory: int | None) -> list[str]:
+    """Train one run in a worker, with its share of the memory; returns what was said on the way."""
     said: list[str] = []
-    train(recipe, out, name=name, backend="serial", on_message=said.append)
+    train(recipe, out, name=name, backend="serial", memory=memory, on_message=said.append)
     return said
 
 
@@ -201,6 +207,7 @@ def _train_one(recipe: Recipe, name: str, how: _How, *, alone: bool) -> Path:
                 backend=how.backend,
                 workers=how.workers,
                 cluster=how.cluster,
+                memory=how.memory,
                 on_round=watch,
                 on_message=tell,
             )
@@ -233,7 +240,7 @@ def find_end(path: Path, recipe: Recipe) -> str:
         return f"diverged before, not trained again (remove {path} to try): {found['message']}"
     if found["state"] != "finished":
         return ""
-    newest, damaged = checkpoint.load_newest(path)
+    newest, damaged = checkpoint.load_newest(path, with_clients=False)
     if newest is None or damaged or newest.round < recipe.rounds.count:
         return ""
     try:

@@ -38,7 +38,7 @@ class RoundAggregate:
         self.drift = self.loss = self.effective_steps = 0.0
         self.gradients = self.moved = 0
 
-    def add(self, result: ClientResult, before: Vectors) -> None:
+    def add(self, result: ClientResult, before: Mapping[str, Tensor]) -> None:
         """Add the result of a participant; `before`: its client vectors before the round."""
         p, sent = self.weights[result.client], self.sent
         D = result.w - self.start

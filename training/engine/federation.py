@@ -34,7 +34,7 @@ from training.models import networks
 from training.models.weights import Start, start_from
 from training.recording import compute_perturbation_error
 from training.rules.context import RoundReport
-from training.rules.vectors import Vectors
+from training.storage.client_vectors import ClientVectors
 from training.storage.metrics import Record
 
 
@@ -43,7 +43,7 @@ class Exchange:
     """What a cohort's local training brought back, and what is known of the clients afterwards."""
 
     aggregate: RoundAggregate
-    clients: dict[int, Vectors]  # vectors of all clients that ever took part
+    clients: ClientVectors  # of all clients that ever took part
     local_models: dict[int, Tensor] = field(default_factory=dict)  # participant -> weights and running statistics
     accuracies: dict[int, Accuracy] = field(default_factory=dict)  # participant -> of its model on its own tests
 
@@ -228,12 +228,13 @@ class Federation:
         fresh = method.init_client(self.trainer.layout, start)
         if self.keeps_statistics:
             fresh[OWN_STATISTICS] = self.begin().statistics
+        # vectors on the disk are read one client at a time, when an executor asks for them
         remembered = {k: state.clients.get(k, fresh) for k in weights}
         message = method.make_message(state.w, state.server)
         broadcast = Broadcast(start, message, state.statistics, self.compute_lr(state.round), state.round)
         private = method.correction.find_private(self.trainer.layout)
         aggregate = RoundAggregate(broadcast, self.recipe.local.momentum, weights, private)
-        exchange = Exchange(aggregate, dict(state.clients))
+        exchange = Exchange(aggregate, state.clients.copy())
         for result in executor.run(broadcast, [Participant(k, remembered[k]) for k in weights]):
             aggregate.add(result, remembered[result.client])
             if result.state:

@@ -25,6 +25,7 @@ from training.executors.base import Executor
 from training.executors.choice import open_executor
 from training.executors.ray_pool import Cluster
 from training.storage import checkpoint, lock, metrics, run_directory
+from training.storage.client_vectors import ClientVectors, Shelf
 from training.storage.metrics import Record
 from training.storage.run_directory import CONFIG, PROVENANCE, read_provenance
 
@@ -45,6 +46,7 @@ def train(
     workers: int | None = None,
     device: str | None = None,
     cluster: Cluster | None = None,
+    memory: int | None = None,
     on_round: RoundCallback = ignore,
     on_message: MessageCallback = ignore,
 ) -> Path:
@@ -57,6 +59,8 @@ def train(
     workers: processes, at most; by default one for each core.
     device: auto, cpu, cuda, cuda:1 or mps; by default as the recipe says. On auto a run goes on where it was begun.
     cluster: of the backend ray.
+    memory: bytes of clients' vectors in memory at most, the others are kept in a temporary file; by default a quarter
+        of what is free. It changes no bit.
     on_round: called with the metrics of each round once it is stored.
     on_message: called with what the user should know: damaged checkpoints, resuming, divergence.
     Returns the run's directory, also where training diverged (its status says so). Raises BusyError if another process
@@ -66,7 +70,7 @@ def train(
     path = opening.find_run(out, recipe, name)
     with termination.listen(), lock.hold(path, "train"):
         place = _choose_device(path, device or recipe.device, on_message)
-        federation, state = _open(recipe, path, place, on_message)
+        federation, state = _open(recipe, path, place, Shelf(path, memory, on_message), on_message)
         if state.round >= recipe.rounds.count:
             run_directory.write_status(path, "finished", state.round)
             return path
@@ -159,19 +163,21 @@ def _choose_device(path: Path, wanted: str, on_message: MessageCallback) -> torc
     return found
 
 
-def _open(recipe: Recipe, path: Path, device: torch.device, on_message: MessageCallback) -> tuple[Federation, State]:
+def _open(
+    recipe: Recipe, path: Path, device: torch.device, shelf: Shelf, on_message: MessageCallback
+) -> tuple[Federation, State]:
     """The federation of a run, and the state to resume from: of the newest intact checkpoint, or the initial one."""
     stored = partition.load(path / "partition.npz") if (path / CONFIG).exists() else None
     federation = Federation(recipe, stored, device)
     facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
     opening.open_run(path, recipe, federation.partition, facts, lambda: _describe(federation))
-    found, problems = checkpoint.load_newest(path)
+    found, problems = checkpoint.load_newest(path, shelf=shelf)
     for problem in problems:
         on_message(f"damaged, passed over: {problem}")
     if found is None:
         if federation.started_from is not None:
             on_message(federation.started_from.describe())
-        state = federation.begin()
+        state = replace(federation.begin(), clients=ClientVectors(shelf))
         save_state(path, federation, state, {}, [])
     else:
         state = restore_state(found)

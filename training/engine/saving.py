@@ -11,6 +11,7 @@ from training.engine.state import State
 from training.storage import checkpoint, run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.checkpoint import Checkpoint
+from training.storage.client_vectors import ClientVectors
 
 
 def check_fit(path: Path, federation: Federation, state: State) -> None:
@@ -77,7 +78,7 @@ def restore_state(found: Checkpoint) -> State:
         w=found.models["server"],
         statistics=found.models["statistics"],
         server=found.server,
-        clients=found.clients,
+        clients=ClientVectors.of(found.clients),
         mean=found.models.get("mean"),
         sent=found.models.get("sent"),
         sent_statistics=found.models.get("sent_statistics"),

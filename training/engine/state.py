@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from training.rules.vectors import Vectors
+from training.storage.client_vectors import ClientVectors
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class State:
     w: Tensor  # (d,) the server's model
     statistics: Tensor  # (b,) running statistics of norm layers
     server: Vectors
-    clients: dict[int, Vectors] = field(default_factory=dict)  # only those that ever took part
+    clients: ClientVectors = field(default_factory=ClientVectors)  # only those that ever took part
     mean: Tensor | None = None  # (d,) plain mean of the last participants
     sent: Tensor | None = None  # (d,) what was broadcast to them: where their local training began
     sent_statistics: Tensor | None = None  # (b,) likewise

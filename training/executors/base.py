@@ -7,7 +7,7 @@ same steps for all clients at once and agrees up to rounding (about 1e-12 relati
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -39,7 +39,7 @@ class Participant:
     """One participant of a round and the vectors that it keeps from round to round."""
 
     client: int
-    state: Vectors  # (d,) each
+    state: Mapping[str, Tensor]  # (d,) each; perhaps on the disk until it is asked for
 
 
 class Executor(ABC):

@@ -64,7 +64,7 @@ class Ray(Executor):
 
         def give(worker: RayWorker, index: int) -> None:
             one = participants[index]
-            state = to_arrays({"state": one.state})
+            state = to_arrays({"state": dict(one.state)})
             worker.give(index, TrainTask(self._parts, sent, one.client, state, broadcast.lr, broadcast.round))
 
         work = plan_round(self._trainer, participants, len(self.pool.workers), give)

@@ -117,7 +117,7 @@ class Worker(ProcessWorker):
             round=broadcast.round,
             trainer=None if self.has_trainer else trainer,
             broadcast=None if self.broadcast is shared else shared,
-            state=self.state.groups if self.state.write({"state": participant.state}) else None,
+            state=self.state.groups if self.state.write({"state": dict(participant.state)}) else None,
         )
         self.has_trainer, self.broadcast = True, shared
         self.give(index, order)

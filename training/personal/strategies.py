@@ -7,7 +7,7 @@ evaluation.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -105,10 +105,12 @@ def use_last_own_model(subject: Subject) -> Predict:
     subject: a run after one of its rounds.
     """
     run, state, trainer = subject.run, subject.state, subject.federation.trainer
+    models: Mapping[int, Mapping[str, Tensor]]  # read from the disk where there are too many for the memory
     if "personal" in subject.federation.method.client_vectors:
-        models, file, keep = {k: own["personal"] for k, own in state.clients.items()}, "clients", "keep_clients"
+        models, file, keep = state.clients, "clients", "keep_clients"
     else:
-        models, file, keep = _load_kept_models(run, state.round), "locals", "keep_locals"
+        found = _load_kept_models(run, state.round)
+        models, file, keep = {k: {"personal": w} for k, w in found.items()}, "locals", "keep_locals"
     if not models:
         rounds = [round for round in run_directory.checkpoint_rounds(run) if _has(run, round, file)]
         raise ValueError(
@@ -119,7 +121,8 @@ def use_last_own_model(subject: Subject) -> Predict:
     def predict(client: int, inputs: Tensor) -> Tensor | None:
         if client not in models:
             return None
-        w, statistics = models[client][: trainer.layout.size], models[client][trainer.layout.size :]
+        kept = models[client]["personal"]
+        w, statistics = kept[: trainer.layout.size], kept[trainer.layout.size :]
         # FedALA keeps weights only
         return run_model(trainer, w, statistics if statistics.numel() else state.statistics, inputs).outputs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -29,7 +30,7 @@ def unit(vector: Tensor) -> Tensor:
     return torch.where(length > 0, vector / torch.where(length > 0, length, 1.0), 0.0)
 
 
-def move(vectors: Vectors, device: torch.device) -> Vectors:
+def move(vectors: Mapping[str, Tensor], device: torch.device) -> Vectors:
     """The same vectors on a device."""
     return {name: vector.to(device) for name, vector in vectors.items()}
 

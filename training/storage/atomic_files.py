@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
@@ -60,7 +60,7 @@ def replace_file(path: Path) -> Iterator[Path]:
             remove(temporary)
 
 
-def write_flushed(path: Path, *content: bytes | memoryview) -> Fingerprint:
+def write_flushed(path: Path, content: Iterable[bytes | memoryview]) -> Fingerprint:
     """Write pieces of memory one after the other, wait until they are on the disk, and return their fingerprint."""
     digest, size = hashlib.sha256(), 0
     with open(path, "wb") as file:

@@ -18,6 +18,7 @@ from torch import Tensor
 from training.storage import lock, tensors
 from training.storage.atomic_files import (
     DamagedError,
+    Fingerprint,
     explain_write_errors,
     flush,
     remove,
@@ -26,10 +27,12 @@ from training.storage.atomic_files import (
     write_atomically,
     write_flushed,
 )
+from training.storage.client_vectors import ClientVectors, Shelf
 from training.storage.run_directory import METRICS, TENSOR_FILES, checkpoint_path, checkpoint_rounds, read_meta
-from training.storage.tensors import check_checkpoint
+from training.storage.tensors import Floats, Stored, check_checkpoint
 from training.storage.verified_files import FORMAT, seal
 
+CLIENTS = "clients.safetensors"
 RESUMABLE = 2  # checkpoints that keep the clients' vectors: the newest, and one in case that it is damaged
 
 Vectors = dict[str, Tensor]
@@ -45,7 +48,8 @@ class Checkpoint:
     models: Vectors
     locals: dict[int, Tensor]  # participant -> weights and running statistics; empty where not asked for
     server: Vectors
-    clients: dict[int, Vectors]  # client -> its own vectors, for those that ever took part; see `forget_clients`
+    # client -> its own vectors, for those that ever took part; see `forget_clients`
+    clients: Mapping[int, Mapping[str, Tensor]]
     extra: dict[str, Any]  # small numbers: cohort, sizes, SWA count, last participation
 
 
@@ -73,23 +77,23 @@ def save(run: Path, checkpoint: Checkpoint) -> Path:
 
 
 def _write_files(folder: Path, checkpoint: Checkpoint) -> None:
-    contents: dict[str, Mapping[str, Tensor]] = {
-        "global": checkpoint.models,
-        "locals": {f"{client}": w for client, w in checkpoint.locals.items()},
-        "server": checkpoint.server,
-        "clients": {
-            f"{k}/{name}": vector for k, vectors in checkpoint.clients.items() for name, vector in vectors.items()
-        },
+    contents: dict[str, Mapping[str, Floats | Stored]] = {
+        "global": _to_arrays(checkpoint.models),
+        "locals": _to_arrays({f"{client}": w for client, w in checkpoint.locals.items()}),
+        "server": _to_arrays(checkpoint.server),
+        "clients": {f"{k}/{name}": record for k, name, record in ClientVectors.of(checkpoint.clients).list_records()},
     }
     written = {
-        f"{name}.safetensors": tensors.write(
-            folder / f"{name}.safetensors", {key: vector.detach().numpy() for key, vector in vectors.items()}
-        )
-        for name, vectors in contents.items()
-        if vectors or name == "global"
+        f"{name}.safetensors": tensors.write(folder / f"{name}.safetensors", arrays)
+        for name, arrays in contents.items()
+        if arrays or name == "global"
     }
     meta = {"format": FORMAT, "round": checkpoint.round, "files": written, **checkpoint.extra}
-    write_flushed(folder / "meta.json", seal(meta).encode())
+    write_flushed(folder / "meta.json", [seal(meta).encode()])
+
+
+def _to_arrays(vectors: Mapping[str, Tensor]) -> dict[str, Floats]:
+    return {name: vector.detach().numpy() for name, vector in vectors.items()}
 
 
 def forget_clients(run: Path) -> None:
@@ -104,10 +108,10 @@ def forget_clients(run: Path) -> None:
             meta = read_meta(path)
         except DamagedError:
             continue  # reported by `landscape check`
-        if meta["files"].pop("clients.safetensors", None):
+        if meta["files"].pop(CLIENTS, None):
             write_atomically(path / "meta.json", seal({**meta, "forgotten": True}).encode())
         remove_temporary_files(path)
-        (path / "clients.safetensors").unlink(missing_ok=True)
+        (path / CLIENTS).unlink(missing_ok=True)
 
 
 def discard(run: Path, round: int) -> None:
@@ -120,16 +124,24 @@ def discard(run: Path, round: int) -> None:
         remove(hidden)
 
 
-def load(path: Path) -> Checkpoint:
-    """Read one checkpoint, given its folder, and verify every byte of it."""
+def load(path: Path, *, shelf: Shelf | None = None, with_clients: bool = True) -> Checkpoint:
+    """Read one checkpoint and verify every byte of it.
+
+    path: its folder.
+    shelf: where the clients' vectors are kept; by default one with room for a quarter of the free memory.
+    with_clients: whether they are wanted; else they are only verified, which takes little memory.
+    """
     meta = read_meta(path)
     contents: dict[str, Vectors] = {file: {} for file in TENSOR_FILES}
+    clients = ClientVectors(shelf)
     for file, expected in meta["files"].items():
-        contents[file] = {name: torch.from_numpy(array) for name, array in tensors.read(path / file, expected).items()}
-    clients: dict[int, Vectors] = {}
-    for key, vector in contents["clients.safetensors"].items():
-        client, _, name = key.partition("/")
-        clients.setdefault(_parse_client(path, client), {})[name] = vector
+        if file != CLIENTS:
+            arrays = tensors.read(path / file, expected)
+            contents[file] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        elif with_clients:
+            _read_clients(path, expected, clients)
+        else:
+            tensors.verify(path / file, expected)
     # a file gives its tensors in any order
     local_models = sorted((_parse_client(path, client), w) for client, w in contents["locals.safetensors"].items())
     return Checkpoint(
@@ -137,9 +149,17 @@ def load(path: Path) -> Checkpoint:
         models=contents["global.safetensors"],
         locals=dict(local_models),
         server=contents["server.safetensors"],
-        clients=dict(sorted(clients.items())),
+        clients=clients,
         extra={name: value for name, value in meta.items() if name not in ("format", "round", "files")},
     )
+
+
+def _read_clients(path: Path, expected: Fingerprint, clients: ClientVectors) -> None:
+    """Read the vectors of clients from a checkpoint, in memory one at a time beside what `clients` keeps."""
+    for key, array in tensors.read_each(path / CLIENTS, expected):
+        client, _, name = key.partition("/")
+        clients.add(_parse_client(path, client), name, array)
+    clients.sort()
 
 
 def _parse_client(path: Path, name: str) -> int:
@@ -148,15 +168,18 @@ def _parse_client(path: Path, name: str) -> int:
     return int(name)
 
 
-def load_newest(run: Path) -> tuple[Checkpoint | None, list[str]]:
+def load_newest(
+    run: Path, *, shelf: Shelf | None = None, with_clients: bool = True
+) -> tuple[Checkpoint | None, list[str]]:
     """Load the newest intact checkpoint that training can resume from.
 
+    run: its directory. shelf, with_clients: as `load` takes them.
     Returns it, or None if there is none, and a line for every damaged checkpoint that was skipped.
     """
     problems: list[str] = []
     for round in reversed(checkpoint_rounds(run)):
         try:
-            found = load(checkpoint_path(run, round))
+            found = load(checkpoint_path(run, round), shelf=shelf, with_clients=with_clients)
         except DamagedError as error:
             problems.append(str(error))
             continue

@@ -7,13 +7,14 @@ numbers. The safetensors library needs memory for two more copies of all tensors
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +40,26 @@ class Entry:
     end: int
 
 
-def write(path: Path, arrays: Mapping[str, Floats]) -> Fingerprint:
+class Stored(Protocol):
+    """An array that is somewhere else and is read when it is written."""
+
+    @property
+    def dtype(self) -> np.dtype[np.floating[Any]]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def read(self) -> Floats:
+        """The array itself."""
+
+
+def write(path: Path, arrays: Mapping[str, Floats | Stored]) -> Fingerprint:
     """Write arrays to a new file, wait until they are on the disk, and return the file's fingerprint.
 
-    path: the new file. arrays: float32 or float64, by name.
+    path: the new file. arrays: float32 or float64, by name; stored ones are in memory one at a time.
     """
     names = {dtype: name for name, dtype in DTYPES.items()}
     header: dict[str, object] = {}
@@ -53,8 +70,12 @@ def write(path: Path, arrays: Mapping[str, Floats]) -> Fingerprint:
         header[name] = {"dtype": names[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the format wants numbers to begin at multiples of eight
-    numbers = (np.ascontiguousarray(array).data for array in arrays.values())
-    return write_flushed(path, len(text).to_bytes(8, "little"), text, *numbers)
+    return write_flushed(path, itertools.chain((len(text).to_bytes(8, "little"), text), _read_bytes(arrays)))
+
+
+def _read_bytes(arrays: Mapping[str, Floats | Stored]) -> Iterator[memoryview]:
+    for array in arrays.values():
+        yield np.ascontiguousarray(array if isinstance(array, np.ndarray) else array.read()).data
 
 
 def read(path: Path, expected: Fingerprint) -> dict[str, Floats]:
@@ -62,20 +83,26 @@ def read(path: Path, expected: Fingerprint) -> dict[str, Floats]:
 
     expected: the fingerprint that `write` returned.
     """
+    return dict(read_each(path, expected))
+
+
+def read_each(path: Path, expected: Fingerprint) -> Iterator[tuple[str, Floats]]:
+    """Read the arrays of a file one after the other, with their names; DamagedError at the end if it was changed.
+
+    expected: the fingerprint that `write` returned.
+    """
     try:
         with open(path, "rb") as file:
             entries, digest = _open(path, file, expected)
-            arrays: dict[str, Floats] = {}
             for entry in entries:
                 array = np.empty(entry.shape, entry.dtype)
                 _fill(path, file, array)
                 digest.update(array.data)
-                arrays[entry.name] = array
+                yield entry.name, array
     except OSError as error:
         raise DamagedError(f"{path}: cannot be read ({error.strerror})") from None
     if digest.hexdigest() != expected["sha256"]:
         raise _changed(path)
-    return arrays
 
 
 def check_checkpoint(path: Path) -> str:

@@ -134,9 +134,21 @@ def _open(folder: Path, described: Description, data_root: Path | None, device: 
     named = recipe.partition.settings.get("path")
     beside = folder if isinstance(named, str) and (folder / named).exists() else None
     federation = Federation(recipe, None, device, begins=False, files=beside)
+    _require_constants(federation)
     digests = {name: fingerprint(path)["sha256"] for name, path in files.list_all()}
     federation.recipe = _identify(recipe, digests, records, federation.partition.digest)
     return Source(folder, described, files, digests, records, federation)
+
+
+def _require_constants(federation: Federation) -> None:
+    """Refuse images of one's own without constants: those that a run computes are not what the framework used."""
+    data = federation.recipe.data
+    absent = [key for key in ("mean", "std") if key not in data.settings]
+    if ":" in data.name and federation.dataset.task.inputs == "images" and absent:
+        raise ValueError(
+            f"data '{data.name}': write data.mean and data.std, by which images are normalised before the network sees "
+            "them; mean = [0.0] and std = [1.0] (one number for each channel) if the function has done that"
+        )
 
 
 def _identify(

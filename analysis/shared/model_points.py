@@ -210,7 +210,7 @@ def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:
             advice = "Adopt the run again with adopt.sent_models"
         raise ValueError(
             f"{subject.name}: round {round} does not keep the point that was sent; rounds that do: "
-            f'{", ".join(kept) or "none"}. {advice}, '
+            f"{', '.join(kept) or 'none'}. {advice}, "
             'or set reference = "global" to compare with the model that was made of the local ones'
         )
     return found

@@ -56,8 +56,8 @@ def find_search(subject: Subject, round: int, radius: float | None = None) -> Se
         known = subject.checkpoint(round).server
         if "direction" not in known:
             raise ValueError(
-                f"{subject.name}: round {round} does not keep the server's direction, along which this method looks: an "
-                "adopted run has models only"
+                f"{subject.name}: round {round} does not keep the server's direction, along which this method looks: "
+                "an adopted run has models only"
             )
         return Search(radius, rule.a, known["direction"])
     return Search(radius)

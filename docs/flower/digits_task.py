@@ -10,7 +10,12 @@ TRAINED_ON = 1437  # the other 360 of the 1797 digits are for testing
 def make_net(classes: int = 10) -> nn.Module:
     """Make a small network with BatchNorm for images of 8 x 8."""
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, classes)
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, classes),
     )
 
 

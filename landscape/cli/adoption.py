@@ -28,6 +28,4 @@ def adopt(
     from training.plugins import use_current_folder
 
     use_current_folder()
-    training.adopt(
-        folder, out, description=description, data_root=data_root, device=device, console=make_console()
-    )
+    training.adopt(folder, out, description=description, data_root=data_root, device=device, console=make_console())

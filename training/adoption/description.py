@@ -1,19 +1,19 @@
 """adopt.toml: where the models of another framework's run are, and what is known about it.
 
-    [adopt]
-    framework = "Flower 1.40.0"
-    global_models = "global_{round}.safetensors"
-    client_models = "client_{client}_{round}.safetensors"
-    sent_models = "previous"
+[adopt]
+framework = "Flower 1.40.0"
+global_models = "global_{round}.safetensors"
+client_models = "client_{client}_{round}.safetensors"
+sent_models = "previous"
 
-    [data]                       # and any other table of a recipe, as far as it is known
-    name = "digits"
-    [model]
-    name = "digits_cnn"
-    [partition]
-    name = "file"
-    path = "clients.json"
-    clients = 2
+[data]                       # and any other table of a recipe, as far as it is known
+name = "digits"
+[model]
+name = "digits_cnn"
+[partition]
+name = "file"
+path = "clients.json"
+clients = 2
 """
 
 from __future__ import annotations

@@ -309,6 +309,10 @@ class Run(Subject):
         stored: Literal["train", "test"] = "train"
         if split == "train":
             chosen = fed.client_indices.flat if client is None else fed.client_indices[client]
+            if client is None and self.recipe.adopted is not None:
+                # in the order of the data set, not client by client: sums then round as for the same weights as a model
+                # of one's own, and both give the same bits
+                chosen = np.sort(chosen)
         elif fed.tests is not None:
             chosen = fed.tests.flat if client is None else fed.tests[client]
         elif client is None:
@@ -333,10 +337,10 @@ class Run(Subject):
         found = self.checkpoint(round).locals
         if not found:
             kept = ", ".join(map(str, self._with_locals())) or "none"
-            raise ValueError(
-                f"{self.name}: round {round} keeps no local models; rounds that do: {kept}. "
-                'Train with checkpoints.keep_locals = "all"'
-            )
+            advice = 'Train with checkpoints.keep_locals = "all"'
+            if self.recipe.adopted is not None:
+                advice = "Adopt the run again with adopt.client_models"
+            raise ValueError(f"{self.name}: round {round} keeps no local models; rounds that do: {kept}. {advice}")
         return {client: point.to(self.device) for client, point in found.items()}
 
     def _with_locals(self) -> list[int]:

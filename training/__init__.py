@@ -1,6 +1,7 @@
 """A compact federated-learning engine: recipes in, run directories out.
 
 Train        train, train_sweep, read_recipes, Recipe
+Adopt        adopt
 Runs         load_run, load_runs, Run
 Evaluate     evaluate_personal
 Look up      list_entries
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from training.cleaning import find_removable, remove_all
     from training.config import Recipe
-    from training.interface import evaluate_personal, list_entries, read_recipes, train, train_sweep
+    from training.interface import adopt, evaluate_personal, list_entries, read_recipes, train, train_sweep
     from training.registration import (
         register_dataset,
         register_method,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 HOMES = {  # where every public name is defined
     "Recipe": "training.config",
     "Run": "training.runs",
+    "adopt": "training.interface",
     "evaluate_personal": "training.interface",
     "find_removable": "training.cleaning",
     "list_entries": "training.interface",
@@ -55,6 +57,7 @@ HOMES = {  # where every public name is defined
 __all__ = [
     "Recipe",
     "Run",
+    "adopt",
     "evaluate_personal",
     "find_removable",
     "list_entries",

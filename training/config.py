@@ -23,6 +23,7 @@ from training.storage import toml
 
 RECIPES = Path(__file__).parent / "recipes"
 Thing = TypeVar("Thing")
+NAMED = ("data", "partition", "model", "algorithm")  # tables with a name, whose settings follow from it
 # where things lie on this machine: no part of what a run is; weights have a digest that is
 LOCATIONS = (("data", "root"), ("data", "download"), ("model", "weights"))
 
@@ -223,6 +224,10 @@ def validate(content: Mapping[str, object], source: str = "recipe") -> Recipe:
 def dump(recipe: Recipe) -> str:
     """Return a recipe as TOML with every setting; loading it gives the same recipe.
 
-    recipe: to write.
+    recipe: to write. Of an adopted run only what is known of it is written: defaults would look like facts.
     """
-    return toml.write(recipe.model_dump(mode="python", exclude_none=True))
+    content = recipe.model_dump(mode="python", exclude_none=True)
+    if recipe.adopted is not None:
+        known = recipe.model_dump(mode="python", exclude_none=True, exclude_unset=True)
+        content = {key: content[key] if key in NAMED else value for key, value in known.items()}
+    return toml.write(content)

@@ -1,4 +1,4 @@
-"""Training from Python: what `landscape train`, `personal` and `list` do, as functions."""
+"""Training from Python: what `landscape train`, `adopt`, `personal` and `list` do, as functions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from rich.console import Console
 
 from landscape.runtime.memory import parse_bytes
 from training import config, sweep_expansion
+from training.adoption import adopting
 from training.config import Recipe
 from training.console import listings
 from training.console.personal_results import evaluate_runs
+from training.console.progress import bars
 from training.console.sweep import train_all
-from training.console.tables import to_records
+from training.console.tables import print_line, to_records
 from training.executors.ray_pool import Cluster
 from training.runs import Places, Run, list_paths
 from training.storage import toml
@@ -150,6 +152,40 @@ def _write_changes(settings: Settings) -> list[str]:
 def _keys(settings: Settings) -> list[str]:
     """The keys that were asked for: they become part of the names of new runs."""
     return [one.partition("=")[0].strip().removeprefix("sweep.") for one in _write_changes(settings)]
+
+
+def adopt(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str] = "runs",
+    *,
+    description: str | os.PathLike[str] | None = None,
+    data_root: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    progress: bool | None = None,
+    console: Console | None = None,
+) -> Run:
+    """Turn the models that another framework saved into a run, which every study then measures.
+
+    folder: with the files of the models, and adopt.toml, which describes them (docs/adopt.md).
+    out: folder in which the run's directory is created. A run that was adopted before is returned as it is.
+    description: the TOML file, if it has another name or lies elsewhere.
+    data_root: folder of the data. device: where models are tested, if the framework left no accuracies.
+    progress: whether to print; by default on a terminal and in notebooks. console: where to print, instead.
+    """
+    shown = console or choose_console(progress)
+    with bars(shown) as bar:
+        path = adopting.adopt(
+            Path(folder),
+            Path(out),
+            description=None if description is None else Path(description),
+            data_root=None if data_root is None else Path(data_root),
+            device=device,
+            on_round=bar("rounds adopted"),
+            on_message=lambda text: print_line(shown, text),
+        )
+    print_line(shown, f"adopted: {path}")
+    print_line(shown, f"next: landscape show {path}")
+    return Run(path)
 
 
 def evaluate_personal(

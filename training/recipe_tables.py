@@ -177,6 +177,16 @@ class Checkpoints(Settings):
     )
 
 
+class Adopted(Settings):
+    """The table [adopted]: only in the config.toml of a run that another framework trained. Nothing else is known."""
+
+    framework: str = Field("", description="what trained the run")
+    method: str = Field("", description="the method as it is printed, where it is none of ours")
+    digest: str = Field(
+        pattern="^[0-9a-f]{64}$", description="SHA-256 of the adopted files and of the partition: what the run is"
+    )
+
+
 def _as_names(given: object) -> tuple[str, ...]:
     """Make a tuple of different names from a list."""
     if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) for name in given):
@@ -212,6 +222,12 @@ class RecipeTables(Settings):
     swa: Annotated[Swa | None, BeforeValidator(lambda given: None if given is False else given)] = None
     evaluation: Evaluation = Evaluation()
     checkpoints: Checkpoints = Checkpoints()
+    adopted: Adopted | None = Field(None, description="written by landscape adopt; no setting of a recipe")
+
+    @property
+    def knows_local(self) -> bool:
+        """Whether local training is on record: a run that another framework trained may not say how it was done."""
+        return self.adopted is None or "local" in self.model_fields_set
 
     @model_validator(mode="after")
     def _check_participants(self) -> RecipeTables:

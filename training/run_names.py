@@ -26,7 +26,7 @@ def name_run(
         of its settings that differ from their defaults.
     """
     flat, usual = dict(toml.flatten(recipe)), dict(toml.flatten(defaults))
-    method = str(flat["algorithm.name"])
+    method = str(flat.get("adopted.method") or flat["algorithm.name"])
     pieces = [str(flat["data.name"]), method, _describe_skew(flat)]
     pieces += ["swa"] if recipe["swa"] else []
     unusual = [key for key, value in flat.items() if key not in usual or value != usual[key]]

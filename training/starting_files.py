@@ -25,11 +25,12 @@ TAIL = """
 # seed = [0, 1, 2]
 """
 OPTIONAL = "swa"  # a table that changes a run by being there
+STORED = "adopted"  # a table that only stored recipes have
 
 
 def write_starting_recipe() -> str:
     """Write a recipe with every setting at its default, each with what it means and what it may be."""
-    single = [about for about in describe(Recipe) if not _find_table(about.name)]
+    single = [about for about in describe(Recipe) if about.name != STORED and not _find_table(about.name)]
     lines = [HEAD, *(line for about in single for line in _explain(about))]
     for name in fields(Recipe):
         table = _find_table(name)
@@ -64,6 +65,7 @@ def make_schema() -> dict[str, Any]:
     """Make a JSON schema of recipes, from which editors complete and check TOML files."""
     schema = Recipe.model_json_schema()
     schema["title"] = "fl-landscape recipe"
+    schema["properties"].pop(STORED)
     schema["properties"]["sweep"] = {
         "description": "dotted settings with lists of values: every combination is a run",
         "anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}],

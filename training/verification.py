@@ -21,6 +21,7 @@ from training.storage.run_directory import (
     Status,
     checkpoint_path,
     checkpoint_rounds,
+    read_adopted_rounds,
     read_provenance,
     read_status,
     removed_rounds,
@@ -83,13 +84,14 @@ def _stopped_at_once(run: Path) -> bool:
 
 def _find_gaps(run: Path, status: Status, rounds: list[int]) -> Iterator[str]:
     """Name what is missing in a run whose files are all intact."""
-    every = recipe_tables.read(run).checkpoints.every
+    recipe = recipe_tables.read(run)
     last = max(rounds, default=0) if status["state"] == "running" else status["round"]
     done = len(metrics.read(run))
     if done < last:  # first: `last` may be any number, and only as many rounds as were recorded are looked for
         yield f"{run / METRICS}: ends at round {done}, but round {last} was reached"
         return
-    expected = {0, *range(0, last + 1, every), last}
+    every = recipe.checkpoints.every
+    expected = {0, *range(0, last + 1, every), last} if recipe.adopted is None else set(read_adopted_rounds(run))
     yield from (
         f"{checkpoint_path(run, round)}: missing" for round in sorted(expected - set(rounds) - set(removed_rounds(run)))
     )

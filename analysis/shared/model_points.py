@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from analysis.study import Piece, variable
-from analysis.subjects import Subject
+from analysis.subjects import Run, Subject
 from landscape import Layout, Objective, directions
 from landscape.runtime.device import to_float64
 from training.storage.atomic_files import DamagedError
@@ -205,9 +205,12 @@ def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:
     found = subject.sent_point(round)
     if found is None:
         kept = [str(one) for one in subject.rounds if subject.sent_point(one) is not None]
+        advice = 'Train with checkpoints.keep_locals = "all" (runs of earlier versions never kept it)'
+        if isinstance(subject, Run) and subject.recipe.adopted is not None:
+            advice = "Adopt the run again with adopt.sent_models"
         raise ValueError(
             f"{subject.name}: round {round} does not keep the point that was sent; rounds that do: "
-            f'{", ".join(kept) or "none"}. Train with checkpoints.keep_locals = "all" (runs of earlier versions never '
-            'kept it), or set reference = "global" to compare with the model that was made of the local ones'
+            f"{', '.join(kept) or 'none'}. {advice}, "
+            'or set reference = "global" to compare with the model that was made of the local ones'
         )
     return found

@@ -53,7 +53,13 @@ def find_search(subject: Subject, round: int, radius: float | None = None) -> Se
     context = ClientContext(layout, subject.point(round), {}, {}, lr=0.0, momentum=0.0, steps=1, round=round)
     radius = radius or rule.euclidean_radius(context) or RADIUS
     if isinstance(rule, MixedSAM) and rule.lf:
-        return Search(radius, rule.a, subject.checkpoint(round).server["direction"])
+        known = subject.checkpoint(round).server
+        if "direction" not in known:
+            raise ValueError(
+                f"{subject.name}: round {round} does not keep the server's direction, along which this method looks: "
+                "an adopted run has models only"
+            )
+        return Search(radius, rule.a, known["direction"])
     return Search(radius)
 
 
@@ -73,6 +79,8 @@ def measure_delta_epsilon(subject: Subject, round: int) -> float:
     assert isinstance(subject, Run)
     found = subject.checkpoint(round)
     method = subject.federation.method
+    if "ascent" not in found.server:
+        return math.nan  # an adopted run, which has models only
     if found.extra.get("forgotten") and getattr(method.correction, "strength", 1.0) != 0:
         return math.nan
     federation = copy.copy(subject.federation)

@@ -100,7 +100,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     )
     found = {name: variable("round", _column(records, name), *describe_metric(name)) for name in names}
     rounds = found.pop("round").astype(np.int64)
-    for name in ("bytes_down", "bytes_up"):
+    for name in [name for name in ("bytes_down", "bytes_up") if name in found]:  # an adopted run may not tell
         about = f"{ABOUT[name][0]}, summed over rounds"
         found[f"{name}_so_far"] = variable("round", np.cumsum(found[name].values), about, "bytes")
     quantities: list[Record] = [one if isinstance(one := record.get("recorded"), dict) else {} for record in records]
@@ -173,11 +173,16 @@ def _add_summaries(whole: xr.Dataset, models: Sequence[str], targets: Sequence[f
     """Targets and final means of the server's model, the participants' mean and the SWA model."""
     if not models:
         return whole
+    unknown = np.full(whole.sizes["round"], np.nan)  # what an adopted run does not tell
+
+    def read(name: str) -> Floats:
+        return whole[name].values if name in whole else unknown
+
     accuracy, loss = (
-        np.stack([whole[f"{PREFIX[model]}{name}"].values for model in models]) for name in ("accuracy", "test_loss")
+        np.stack([read(f"{PREFIX[model]}{name}") for model in models]) for name in ("accuracy", "test_loss")
     )
     hits, rounds = [find_first(row, targets) for row in accuracy], whole["round"].values
-    traffic = (whole["bytes_down_so_far"] + whole["bytes_up_so_far"]).values
+    traffic = read("bytes_down_so_far") + read("bytes_up_so_far")
 
     def at_hits(values: NDArray[np.number]) -> Floats:
         return np.asarray([[np.nan if hit is None else float(values[hit]) for hit in row] for row in hits])

@@ -8,10 +8,10 @@ import sys
 import warnings
 from pathlib import Path
 
-from landscape.cli import commands, housekeeping  # each adds its commands to the application
+from landscape.cli import adoption, commands, housekeeping  # each adds its commands to the application
 from landscape.cli.app import app
 
-__all__ = ["app", "commands", "housekeeping", "main"]
+__all__ = ["adoption", "app", "commands", "housekeeping", "main"]
 
 
 def find_hidden_packages() -> str:

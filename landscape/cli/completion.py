@@ -35,6 +35,8 @@ def complete_setting(incomplete: str) -> list[str]:
     keys = []
     for table, field in RecipeTables.model_fields.items():
         inner = getattr(field.annotation, "model_fields", None)
+        if table == "adopted":
+            continue  # only stored recipes have it
         keys += [f"{table}="] if inner is None else [f"{table}.{name}=" for name in inner]
     return _select(keys, incomplete)
 

@@ -54,7 +54,9 @@ class Run:
     @property
     def algorithm(self) -> str:
         """The method by its short name, the key of colours: SWA is part of it."""
-        name = str(find_table(self.settings, "algorithm").get("name", self.name))
+        # a run of another framework may have a method that is none of ours
+        own = find_table(self.settings, "adopted").get("method")
+        name = str(own or find_table(self.settings, "algorithm").get("name", self.name))
         return f"{name} + SWA" if "swa" in self.settings else name
 
     @property

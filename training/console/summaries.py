@@ -175,8 +175,10 @@ def describe_run(run: Path, recipe: RecipeTables, split: Partition) -> dict[str,
     decay = f" x {local.lr_decay:g} per round" if local.lr_decay != 1 else ""
     facts = read_provenance(run)
     chosen = "exactly" if rounds.sampling == "fixed" else "about"
+    adopted = _describe_adopted(recipe, facts.get("adopted"))
     lines = {
         "status": _describe_status(run, recipe),
+        **adopted,
         "data": _named(data.name, data.settings) + (", train and test pooled" if data.pooled else ""),
         "partition": f"{describe_partition(split)} among {len(split.indices)} clients",
         "model": _named(recipe.model.name, recipe.model.settings),
@@ -192,7 +194,22 @@ def describe_run(run: Path, recipe: RecipeTables, split: Partition) -> dict[str,
         "back-end": str(facts.get("backend", "")),
         "checkpoints": _describe_checkpoints(run),
     }
-    return {name: text for name, text in lines.items() if text}
+    unknown = ({"algorithm", "local", "seed"} - recipe.model_fields_set) | {"rounds"} if adopted else set()
+    return {name: text for name, text in lines.items() if text and name not in unknown}
+
+
+def _describe_adopted(recipe: RecipeTables, about: object) -> dict[str, str]:
+    """Describe where an adopted run comes from, and what is not known of it; nothing for a run that was trained."""
+    if recipe.adopted is None:
+        return {}
+    told = about if isinstance(about, dict) else {}
+    missing = told.get("missing")
+    return {
+        "adopted": f"from {recipe.adopted.framework or 'another framework'}",
+        "method": recipe.adopted.method,
+        "accuracies": str(told.get("accuracies", "")),
+        "missing": "; ".join(map(str, missing)) if isinstance(missing, list) else "",
+    }
 
 
 def describe_flops(flops: object) -> str:

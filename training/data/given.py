@@ -74,7 +74,8 @@ def file(
 
     known: the names of the examples, and the folder of the data.
     path: JSON {users, user_data: {user: {x: [...], y: [...]}}}, where x holds names or numbers of examples and y their
-        labels; a folder of such files; or CSV with the columns user_id, image_id, class (or user, path, label).
+        labels; a folder of such files; JSON [[0, 1], [2, 3]], the examples of every client; or CSV with the columns
+        user_id, image_id, class (or user, path, label).
     allow_unused: whether examples may be missing in the file.
     allow_repeated: whether an example may be there several times.
 

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -55,6 +56,7 @@ class Federation:
     stored: the partition that the run was begun with; drawn from the recipe's seed if there is none yet.
     device: where clients are trained and models tested; by default as the recipe says.
     begins: whether initial weights are needed; what only reads a run does without the recipe's file of weights.
+    files: folder of a file that the partition names; by default that of the data.
     """
 
     def __init__(
@@ -63,13 +65,14 @@ class Federation:
         stored: partition.Partition | None = None,
         device: Place | None = None,
         begins: bool = True,
+        files: Path | None = None,
     ):
         self.recipe, self.device = recipe, find_device(device or recipe.device)
         self.method = catalog.find_method(recipe.algorithm.name, recipe.algorithm.settings)
         data = recipe.data
         dataset = datasets.load(data.name, root=data.root, download=data.download, **data.settings)
         self.dataset = pool(dataset) if data.pooled else dataset
-        self.partition = stored or draw_partition(recipe, self.dataset)
+        self.partition = stored or draw_partition(recipe, self.dataset, files)
         # a copy, for torch takes no view of an array that cannot be written to
         dealt = self.partition.indices
         self.client_indices, self.tests = ClientIndices(dealt.flat.copy(), dealt.bounds), None
@@ -339,15 +342,18 @@ def load_start(model: nn.Module, recipe: Recipe) -> Start | None:
     return start_from(model, recipe.model.weights, recipe.model.weights_digest)
 
 
-def draw_partition(recipe: Recipe, dataset: Dataset) -> partition.Partition:
-    """Draw the recipe's partition of a data set; superclasses come with the data."""
+def draw_partition(recipe: Recipe, dataset: Dataset, files: Path | None = None) -> partition.Partition:
+    """Draw the recipe's partition of a data set; superclasses come with the data.
+
+    files: folder of a file that the partition names; by default that of the data.
+    """
     settings = recipe.partition.settings
     if recipe.partition.name == "pachinko" and "coarse" not in settings:
         if dataset.coarse is None:
             raise ValueError(f"partition pachinko needs superclasses; data set '{dataset.name}' has none")
         settings["coarse"] = dataset.coarse
     labels = _find_partition_labels(dataset)
-    known = Known(dataset.users, dataset.keys, datasets.find_root(recipe.data.root))
+    known = Known(dataset.users, dataset.keys, files or datasets.find_root(recipe.data.root))
     seed, clients = find_partition_seed(recipe), recipe.partition.clients
     return partition.partition(recipe.partition.name, labels, clients, seed=seed, known=known, **settings)
 

@@ -67,6 +67,8 @@ def train(
     writes into that directory. SIGTERM ends training in the middle of a round: the round before is stored, and the
     process exits with the code 75 (`landscape.runtime.termination`).
     """
+    if recipe.adopted is not None:
+        raise ValueError("this recipe is of an adopted run, which cannot be trained here: remove its table [adopted]")
     path = opening.find_run(out, recipe, name)
     with termination.listen(), lock.hold(path, "train"):
         place = _choose_device(path, device or recipe.device, on_message)

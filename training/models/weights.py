@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,35 +21,56 @@ PREFIXES = ("module.", "_orig_mod.")  # DataParallel's and torch.compile's
 
 def read_weights(path: Path, say: Callable[[str], object]) -> tuple[dict[str, Tensor], bytes]:
     """The named tensors in a file, without the prefixes that wrappers add, and its bytes."""
+    content, raw = read_content(path)
+    return find_state(content, path, say), raw
+
+
+def read_content(path: Path) -> tuple[Any, bytes]:
+    """What a file of safetensors or of torch.save holds, and its bytes; ValueError if it cannot be read safely."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
     if path.suffix == ".safetensors":
         try:
-            content: Any = parse_tensors(raw)
+            return parse_tensors(raw), raw
         except SafetensorError as error:
             raise ValueError(f"{path}: not a safetensors file ({error})") from None
-    else:
-        content = _unpickled(path)
+    return _unpickled(path, raw), raw
+
+
+def find_state(content: Any, path: Path, say: Callable[[str], object]) -> dict[str, Tensor]:
+    """The state dict in what a file holds, without the prefixes that wrappers add.
+
+    path: of the file, for messages.
+    """
     found = _state(content, path, say)
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in found):
             found = {name.removeprefix(prefix): tensor for name, tensor in found.items()}
             say(f"{path}: every name begins with '{prefix}', which is left out")
-    return found, raw
+    return found
 
 
-def _unpickled(path: Path) -> Any:
+def _unpickled(path: Path, raw: bytes) -> Any:
     """What torch.save wrote, if it is tensors, numbers and containers: a pickle could execute anything else."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file raises any of a dozen types; they all mean this
-        reason = str(error).strip().partition("\n")[0][:200]
+        reason = _find_code(raw) or str(error).strip().partition("\n")[0][:200]
         raise ValueError(
             f"{path}: not a file of tensors that can be read without executing code ({reason}). Write "
             "torch.save(model.state_dict(), FILE), or safetensors.torch.save_file(model.state_dict(), FILE)"
         ) from None
+
+
+def _find_code(raw: bytes) -> str:
+    """Say what a file of torch.save would import: nothing of it is executed here."""
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(raw))  # type: ignore[arg-type]
+    except Exception:  # it is no such file
+        return ""
+    return f"it asks for {', '.join(sorted(names)[:3])}" if names else ""
 
 
 def _state(content: Any, path: Path, say: Callable[[str], object]) -> dict[str, Tensor]:

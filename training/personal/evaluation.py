@@ -111,6 +111,10 @@ def complete_options(subject: Subject, strategy: str, given: Mapping[str, object
         raise ValueError("draw: pooled data have test examples of every client's own; leave it out")
     kind = options_class(strategy, drawn=federation.tests is None)
     options: dict[str, Any] = values(build(kind, {**_read_run_options(subject, strategy), **given}, strategy))
+    if not federation.recipe.knows_local and "lr" in options and options["lr"] is None:
+        raise ValueError(
+            f"{strategy}: this run was adopted without [local], so its learning rate is not known; write --set lr=0.01"
+        )
     largest = torch.finfo(federation.trainer.dtype).max
     if options.get("lr") is not None and options["lr"] > largest:  # torch refuses such a rate with a traceback
         raise ValueError(f"{strategy}: lr must be at most {largest:g}, got {options['lr']:g}")
@@ -120,6 +124,8 @@ def complete_options(subject: Subject, strategy: str, given: Mapping[str, object
 def _read_run_options(subject: Subject, strategy: str) -> dict[str, object]:
     """Return the options of a strategy that follow the run where they are not given."""
     federation, local = subject.federation, subject.federation.recipe.local
+    if not federation.recipe.knows_local:
+        return {}  # an adopted run that does not tell how its clients were trained
     rounds, clients = federation.recipe.rounds, len(federation.client_indices)
     last = federation.compute_lr(max(subject.state.round - 1, 0))
     per_epoch = len(federation.client_indices.flat) / (clients * local.batch_size)  # steps of a client

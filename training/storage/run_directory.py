@@ -11,6 +11,8 @@
                           flops     forward, backward (of one example), per_step, references, ratio (to FedAvg):
                                     see Flops in training/engine/flops.py; missing where they could not be counted
                           backend   the executor the run was started with, once it is chosen
+                          adopted   of a run of another framework: framework, rounds (those adopted), files (how many),
+                                    accuracies (where they come from), missing (what the framework did not leave)
         status.json       format, state (running, finished or diverged), round (finished rounds when it was written),
                           message (why it diverged), files (name -> bytes and sha256 of the small files, of
                           metrics.jsonl only when the run is over), sha256 (of all this)
@@ -213,6 +215,15 @@ def read_provenance(run: Path) -> Json:
         raise DamagedError(f"{path}: not readable; remove this file, and training writes it again")
     require_format(content, path)
     return content
+
+
+def read_adopted_rounds(run: Path) -> list[int]:
+    """Read the rounds that an adopted run was made of: another framework may save its models in any round."""
+    found = read_provenance(run).get("adopted")
+    rounds = found.get("rounds") if isinstance(found, dict) else None
+    if not isinstance(rounds, list) or not all(type(one) is int for one in rounds):
+        raise DamagedError(f"{run / PROVENANCE}: does not tell the rounds that were adopted; adopt the run again")
+    return rounds
 
 
 def read_status(run: Path) -> Status:

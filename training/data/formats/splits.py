@@ -19,9 +19,10 @@ User = tuple[list[Any], list[Any]]  # what it holds, and the targets
 
 
 def read_json(path: Path) -> dict[str, User]:
-    """Read the users of a JSON file in LEAF's format, in its order.
+    """Read the users of a JSON file in its order: in LEAF's format, or as one list of examples for each user.
 
     path: of the file: {"users": [...], "user_data": {user: {"x": [...], "y": [...]}}}; FedGloSS writes users_data.
+        Or [[0, 1, ...], [2, ...]], which are users 0, 1, ..., without labels.
     Returns for every user the lists x and y. The file's num_samples are not used: some published ones are wrong.
     """
     try:
@@ -29,10 +30,13 @@ def read_json(path: Path) -> dict[str, User]:
     except (ValueError, RecursionError) as error:
         reason = str(error).removeprefix(f"{path} ")
         raise ValueError(f"{path} is no JSON, or is cut short ({reason})") from None
+    if isinstance(content, list) and content and all(isinstance(own, list) for own in content):
+        return {str(user): (own, [None] * len(own)) for user, own in enumerate(content)}
     data = content.get("user_data", content.get("users_data")) if isinstance(content, dict) else None
     if not isinstance(data, dict) or not isinstance(content.get("users"), list):
         raise ValueError(
-            f'{path} is no split: expected {{"users": [...], "user_data": {{user: {{"x": ..., "y": ...}}}}}}'
+            f'{path} is no split: expected {{"users": [...], "user_data": {{user: {{"x": ..., "y": ...}}}}}}, '
+            "or a list of examples for each client: [[0, 1], [2, 3]]"
         )
     found: dict[str, User] = {}
     for user in map(str, content["users"]):

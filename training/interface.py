@@ -48,6 +48,7 @@ def train(
     workers: int | None = None,
     device: str | None = None,
     cluster: Cluster | None = None,
+    track: str | Sequence[str] = (),
     progress: bool | None = None,
 ) -> Run:
     """Train a recipe; a partial run is resumed, a finished one returned as it is.
@@ -58,6 +59,7 @@ def train(
     data_root: folder of the data. download: whether to download missing data.
     backend: an executor, or "auto". workers: processes at most; by default one for each core.
     device: auto, cpu, cuda, cuda:1 or mps; by default as the recipe says. cluster: of the backend ray.
+    track: trackers that get the metrics: tensorboard, wandb, mlflow, or 'module:name'; one or several.
     progress: whether to print; by default on a terminal and in notebooks.
     """
     recipes = read_recipes(recipe, settings, data_root=data_root, download=download, device=device)
@@ -71,6 +73,7 @@ def train(
         workers=workers,
         asked=_keys(settings),
         cluster=cluster,
+        track=track,
     )
     return Run(path)
 
@@ -87,6 +90,7 @@ def train_sweep(
     device: str | None = None,
     cluster: Cluster | None = None,
     shard: str = "",
+    track: str | Sequence[str] = (),
     progress: bool | None = None,
     console: Console | None = None,
 ) -> list[Run]:
@@ -106,6 +110,7 @@ def train_sweep(
         asked=_keys(settings),
         cluster=cluster,
         shard=shard,
+        track=track,
     )
     return [Run(path) for path in paths]
 

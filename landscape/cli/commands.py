@@ -16,6 +16,7 @@ from landscape.cli.completion import (
     complete_recipe,
     complete_setting,
     complete_study,
+    complete_tracker,
 )
 
 LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies", "figures", "artefacts")
@@ -26,6 +27,14 @@ Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cu
 Address = Annotated[
     str,
     typer.Option(help="Ray cluster, e.g. auto or 10.0.0.1:6379 (default: $RAY_ADDRESS, else Ray on this machine)."),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also tell a tracker: tensorboard, wandb, mlflow or module:name; may be repeated.",
+        autocompletion=complete_tracker,
+        show_default=False,
+    ),
 ]
 Gpus = Annotated[float, typer.Option(help="GPUs for each of Ray's workers; 0.25: four workers share one.")]
 
@@ -93,6 +102,7 @@ def train(
     shard: Annotated[
         str, typer.Option(metavar="I/N", help="Train only the I-th of N parts of a sweep: 0/4, 1/4, 2/4 or 3/4.")
     ] = "",
+    track: Track = None,
 ) -> None:
     """Train a recipe: one run, or every combination of its sweep. Partial runs are resumed, finished ones skipped."""
     from training.executors.ray_pool import make_cluster
@@ -111,6 +121,7 @@ def train(
         device=device,
         cluster=make_cluster(address, gpus),
         shard=shard,
+        track=track or [],
         console=make_console(),
     )
 
@@ -239,6 +250,7 @@ def report(
     quantity: Annotated[
         str, typer.Option(help="What that table shows: accuracy, best_accuracy, lambda_1, communication, ...")
     ] = "accuracy",
+    track: Track = None,
 ) -> None:
     """Make figures, tables and a web page from the results of analyze. Needs no torch."""
     from reports.catalog import CATALOG
@@ -260,6 +272,7 @@ def report(
         columns=columns or [],
         quantity=quantity,
         width=width,
+        track=track or [],
     )
 
 

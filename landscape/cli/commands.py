@@ -56,13 +56,18 @@ def root(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results (default: runs/demo, or runs/quick).", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Two methods and four studies, in about a minute.")] = False,
 ) -> None:
     """Train, analyse and report four methods on the embedded digits, in about four minutes."""
-    from reports.demo import run
+    from reports.demo import run, run_quickly
 
-    run(out, seed, console=make_console())
+    chosen = run_quickly if quick else run
+    chosen(out or Path("runs/quick" if quick else "runs/demo"), seed, console=make_console())
 
 
 @app.command()

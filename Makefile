@@ -9,7 +9,7 @@ LOWEST := tests/golden tests/training/storage tests/training/test_config.py test
     tests/analysis/test_store.py tests/reports/figures tests/reports/page/test_page.py tests/reports/tables \
     tests/landscape/spectrum tests/test_cli.py tests/test_project.py
 
-.PHONY: help demo gallery artefacts findings test lowest fuzz truth lint hooks bench gpu clean
+.PHONY: help demo gallery artefacts findings test lowest fuzz truth lint hooks bench gpu dist clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -61,13 +61,17 @@ $(GROUPS):      # words after "bench", nothing to do by themselves
 gpu: .venv/ready    ## test and time a GPU (DEVICE=cuda:1 or mps for another), into gpu-results.json
 	$(BIN)/python -m tests.device $(DEVICE)
 
+dist: .venv/ready   ## build the wheel and the source distribution, into dist/
+	rm -rf dist build/lib build/bdist.*
+	$(BIN)/python -c "from setuptools import build_meta as b; print(b.build_wheel('dist'), b.build_sdist('dist'))" | tail -1
+
 clean:          ## remove the virtual environments and caches, not the runs
-	rm -rf .venv .venv-lowest .venv-peers .venv-flower .venv-pfl build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-peers .venv-flower .venv-pfl build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # torch first and alone, then torchvision: asked for in any other way pip may take gigabytes of CUDA packages
 .venv/ready: PINS := constraints.txt
 .venv/ready: constraints.txt
-.venv/ready: EXTRAS := cluster,test
+.venv/ready: EXTRAS := cluster,test,tracking
 .venv-lowest/ready: PINS := constraints-lowest.txt
 .venv-lowest/ready: constraints-lowest.txt
 .venv-lowest/ready: EXTRAS := test

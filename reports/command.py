@@ -22,8 +22,12 @@ from reports.tables import catalog as tables
 from reports.tables.by_setting import tabulate_settings
 from reports.tables.table import BOLD
 from training.console.messages import printable
+from training.console.tables import print_line
 from training.runs import Places, list_paths
 from training.storage.run_directory import expand_pattern, has_recipe, runs_in
+from training.tracking.catalog import list_trackers
+from training.tracking.following import send_report
+from training.tracking.tracker import Exhibit, Subject, open_subject
 
 PAGE = "index.html"
 
@@ -44,6 +48,7 @@ def report(
     columns: Sequence[str] = (),
     quantity: str = "accuracy",
     width: str | float = "",
+    track: str | Sequence[str] = (),
 ) -> Path:
     """Write figures, tables and the page of some runs into a folder.
 
@@ -60,11 +65,13 @@ def report(
     rows, columns: dotted settings, for one more table with their values as rows and columns.
     quantity: what that table shows, a key of reports.quantities.catalog.QUANTITIES.
     width: of all figures: icml, icml2 (both columns), neurips, iclr, cvpr, cvpr2, eccv, or inches; "" as they choose.
+    track: trackers that get figures and tables: tensorboard, wandb, mlflow, or 'module:name'; one or several.
 
     Returns the path of the page.
     """
     console = console or Console()
-    _check_choices(formats, bold)
+    trackers = list_trackers(track)
+    _check_choices(formats, bold, trackers)
     inches = find_width(str(width))
     runs = find_runs(list_paths(paths))
     everything = _read(runs, questions)
@@ -75,11 +82,11 @@ def report(
     problems = [*everything.problems, *_list_failures(outcomes)]
     missing = [*_list_missing_figures(everything, outcomes), *_list_missing_studies(everything, outcomes)]
     made = [*asked, *tables.make_tables(everything, bold=bold, problems=problems)]
-    for table in made:
-        tables.save(table, folder / "tables")
+    saved = [Exhibit(table.name, table.title, tables.save(table, folder / "tables")) for table in made]
     if animate:
         missing += _animate(everything, folder / "animations", console)
     page = write_page(folder / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems, bold=bold)
+    _track(everything, folder, outcomes, saved, trackers, console)
     pictures = sum(len(outcome.pictures) for outcome in outcomes)
     for line in [*problems, *missing]:
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
@@ -97,6 +104,29 @@ def _animate(everything: Collection, folder: Path, console: Console) -> list[str
     return lines
 
 
+def _track(
+    everything: Collection,
+    folder: Path,
+    outcomes: Sequence[Outcome],
+    saved: Sequence[Exhibit],
+    trackers: Sequence[str],
+    console: Console,
+) -> None:
+    """Send figures and tables to trackers: into the entry of a single run, or into an entry of the report's own."""
+    runs = everything.runs
+    own = [run.path for run in runs if has_recipe(run.path)] if len(runs) == 1 else []
+    subject = open_subject(own[0]) if own else Subject(folder, f"{folder.absolute().parent.name} report")
+    figures = [
+        Exhibit(
+            f"{outcome.section.slug}/{one.stem}", one.caption, {kind: folder / at for kind, at in one.files.items()}
+        )
+        for outcome in outcomes
+        for one in outcome.pictures
+    ]
+    rounds = max((run.progress.rounds for run in runs), default=0)
+    send_report(subject, trackers, figures, saved, lambda line: print_line(console, line), round=rounds)
+
+
 def _read(runs: Sequence[Path], questions: Sequence[str]) -> Collection:
     everything = keep_questions(read_runs(runs), questions)
     if not everything.runs:
@@ -105,10 +135,12 @@ def _read(runs: Sequence[Path], questions: Sequence[str]) -> Collection:
     return everything
 
 
-def _check_choices(formats: Sequence[str], bold: str) -> None:
+def _check_choices(formats: Sequence[str], bold: str, trackers: Sequence[str]) -> None:
     unknown = [kind for kind in formats if kind not in FORMATS]
     if unknown:
         raise ValueError(f"formats: {', '.join(unknown)} cannot be drawn; choose among {', '.join(FORMATS)}")
+    if trackers and "png" not in formats:
+        raise ValueError(f"track: trackers show figures as png; add that to the formats {', '.join(formats)}")
     if bold not in BOLD:
         raise ValueError(f"bold must be one of {', '.join(BOLD)}; got '{bold}'")
 

@@ -1,7 +1,8 @@
 """The demo: four methods on the embedded digits, one class per client and all classes, every study, and the page.
 
-It is `landscape train`, `landscape analyze` and `landscape report`, with settings that fit into four minutes. The
-packages that need torch are opened inside the functions: reports stay free of it.
+It is `landscape train`, `landscape analyze` and `landscape report`, with settings that fit into four minutes. The quick
+demo has two methods, one class per client and four studies, and fits into one minute. The packages that need torch are
+opened inside the functions: reports stay free of it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from reports.catalog import FIGURES
 from reports.command import report
 from reports.inputs.recipes import as_number, find_table
 from reports.inputs.runs import Run, read_runs
@@ -36,6 +38,29 @@ STUDIES: dict[str, dict[str, object]] = {
     "plane": {"steps": 11},
     "interpolation": {"steps": 6, "low": -0.5, "high": 1.5, "clients": 2, "batchnorm": ("interpolated",)},
 }
+QUICK = (
+    "sweep.partition.alpha=[0.0]",
+    'sweep.algorithm=[{name="fedavg"}, {name="fedgloss", rho_s=0.15, rho=0.15, beta=10.0}]',
+    "rounds.count=20",
+    "checkpoints.keep_locals=last",
+)
+QUICK_STUDIES: dict[str, dict[str, object]] = {
+    "training": {},
+    "curvature": {"rounds": "last", "density": 0},
+    "surface": {"steps": 9},
+    "local_global": {"rounds": "last", "clients": 2},
+}
+
+
+def run_quickly(out: Path, seed: int = 0, *, console: Console | None = None) -> Path:
+    """Train, analyse and report two methods in less than a minute; arguments as those of `run`."""
+    console = console or Console()
+    console.print("Ten clients learn to read digits together, by two methods. Each client sees one digit.")
+    figures = [one for one in FIGURES.values() if set(one.needs) <= set(QUICK_STUDIES) and not one.across]
+    paths = train(out, [*QUICK, f"seed={seed}"], console, swa=False)
+    analyze(paths, QUICK_STUDIES, console)
+    page = report(paths, out / "report", console=Console(quiet=True), figures=figures)
+    return conclude(paths, page, console)
 
 
 def run(
@@ -60,13 +85,14 @@ def run(
     paths = train(out, [*settings, f"seed={seed}"], console)
     analyze(paths, studies, console)
     page = report(paths, out / "report", console=console)
-    conclude(paths, console)
-    console.print(f"Open {page} in a browser: it needs no network.", highlight=False, markup=False, soft_wrap=True)
-    return page
+    return conclude(paths, page, console)
 
 
-def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
-    """Train every run, with a progress bar for each."""
+def train(out: Path, settings: Sequence[str], console: Console, *, swa: bool = True) -> list[Path]:
+    """Train every run, with a progress bar for each.
+
+    settings: changes of the recipe. swa: whether to add the method with averaging.
+    """
     from training.config import load
     from training.console.progress import bars
     from training.console.sweep import find_end
@@ -75,7 +101,7 @@ def train(out: Path, settings: Sequence[str], console: Console) -> list[Path]:
 
     paths = []
     with bars(console) as bar:
-        for recipe in [*load(RECIPE, settings), *load(RECIPE, [*settings, *SWA])]:
+        for recipe in [*load(RECIPE, settings), *(load(RECIPE, [*settings, *SWA]) if swa else [])]:
             path, count = opening.find_run(out, recipe), recipe.rounds.count
             if not find_end(path, recipe):
                 about = Run(path, recipe.model_dump(exclude_none=True), [])
@@ -108,8 +134,8 @@ def analyze(paths: Sequence[Path], studies: Mapping[str, Mapping[str, object]], 
                     move(done, total)
 
 
-def conclude(paths: Sequence[Path], console: Console) -> None:
-    """Print the three main numbers of every run."""
+def conclude(paths: Sequence[Path], page: Path, console: Console) -> Path:
+    """Print the three main numbers of every run, and where the page is; returns its path."""
     table = Table("a client sees", "method", "accuracy", "sharpness of the result", "of local models: own data → all")
     for one in sorted(read_runs(paths).runs, key=_alpha):
         accuracy, top, local, everyone = (
@@ -119,6 +145,8 @@ def conclude(paths: Sequence[Path], console: Console) -> None:
         table.add_row(seen, one.method, f"{accuracy:.1f} %", f"{top:.3g}", f"{local:.3g} → {everyone:.3g}")
     console.print(table)
     console.print("sharpness: the largest eigenvalue of the Hessian of the training loss; lower is flatter")
+    console.print(f"Open {page} in a browser: it needs no network.", highlight=False, markup=False, soft_wrap=True)
+    return page
 
 
 def _alpha(run: Run) -> float:

@@ -19,7 +19,6 @@ import landscape
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEPENDENCIES = [Requirement(line) for line in PROJECT["dependencies"]]
-TOOLS = [Requirement(line) for line in PROJECT["optional-dependencies"]["test"]]
 
 
 def read_pins(name: str) -> dict[str, Version]:
@@ -52,10 +51,14 @@ def test_lower_bounds_are_the_versions_that_make_lowest_installs(dependency):
     assert read_pins("constraints-lowest.txt")[canonicalize_name(dependency.name)] == Version(bound.version)
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "constraints-lowest.txt"])
-def test_everything_that_is_installed_is_pinned(name):
+@pytest.mark.parametrize(
+    ("name", "extras"), [("constraints.txt", ["cluster", "test", "tracking"]), ("constraints-lowest.txt", ["test"])]
+)
+def test_everything_that_make_installs_is_pinned(name, extras):
     pins = read_pins(name)
-    for wanted in [*DEPENDENCIES, *TOOLS]:
+    assert f"EXTRAS := {','.join(extras)}\n" in (ROOT / "Makefile").read_text()
+    more = [Requirement(line) for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    for wanted in [*DEPENDENCIES, *more]:
         assert pins[canonicalize_name(wanted.name)] in wanted.specifier, wanted.name
 
 

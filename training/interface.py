@@ -52,6 +52,7 @@ def train(
     device: str | None = None,
     cluster: Cluster | None = None,
     memory: str | int | None = None,
+    track: str | Sequence[str] = (),
     progress: bool | None = None,
 ) -> Run:
     """Train a recipe; a partial run is resumed, a finished one returned as it is.
@@ -64,6 +65,7 @@ def train(
     device: auto, cpu, cuda, cuda:1 or mps; by default as the recipe says. cluster: of the backend ray.
     memory: of clients' vectors, such as "2G"; what is beyond is kept in a temporary file. By default a quarter of what
         is free.
+    track: trackers that get the metrics: tensorboard, wandb, mlflow, or 'module:name'; one or several.
     progress: whether to print; by default on a terminal and in notebooks.
     """
     recipes = read_recipes(recipe, settings, data_root=data_root, download=download, device=device)
@@ -78,6 +80,7 @@ def train(
         asked=_keys(settings),
         cluster=cluster,
         memory=None if memory is None else parse_bytes(memory),
+        track=track,
     )
     return Run(path)
 
@@ -95,6 +98,7 @@ def train_sweep(
     cluster: Cluster | None = None,
     memory: str | int | None = None,
     shard: str = "",
+    track: str | Sequence[str] = (),
     progress: bool | None = None,
     console: Console | None = None,
 ) -> list[Run]:
@@ -115,6 +119,7 @@ def train_sweep(
         cluster=cluster,
         memory=None if memory is None else parse_bytes(memory),
         shard=shard,
+        track=track,
     )
     return [Run(path) for path in paths]
 

@@ -1,18 +1,23 @@
-"""Files to start from: a recipe with every setting explained, and a schema of recipes for editors."""
+"""Files to start from: a recipe with every setting explained, a method, a study, and a schema of recipes."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 from collections.abc import Callable, Iterator
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
+from landscape.errors import choose
 from training.config import Recipe
 from training.recipe_tables import Swa
 from training.settings import About, Settings, describe, fields
 from training.storage import toml
 from training.storage.atomic_files import write_atomically
 
+TEMPLATES = Path(__file__).parent / "templates"
 SCHEMA = "recipe.schema.json"
 HEAD = f"""#:schema ./{SCHEMA}
 # A recipe: everything that determines a run. Every setting has its default here; change what you need, remove the rest.
@@ -73,20 +78,40 @@ def make_schema() -> dict[str, Any]:
     return schema
 
 
-FILES: dict[str, tuple[str, Callable[[], str]]] = {  # what can be started: the usual name of the file, and its content
-    "recipe": ("recipe.toml", write_starting_recipe),
-    "schema": (SCHEMA, lambda: json.dumps(make_schema(), indent=2) + "\n"),
+def write_module(kind: str, module: str) -> str:
+    """Write a Python module that works as it stands, with comments on what to change.
+
+    kind: "method" or "study". module: the name by which it will be imported.
+    """
+    return (TEMPLATES / f"{kind}.py.txt").read_text(encoding="utf-8").replace("MODULE", module)
+
+
+FILES: dict[str, tuple[str, Callable[[str], str]]] = {  # what can be started: the usual file, and its content by stem
+    "recipe": ("recipe.toml", lambda _: write_starting_recipe()),
+    "method": ("my_method.py", lambda stem: write_module("method", stem)),
+    "study": ("my_study.py", lambda stem: write_module("study", stem)),
+    "schema": (SCHEMA, lambda _: json.dumps(make_schema(), indent=2) + "\n"),
 }
 
 
-def write_new(kind: str, out: Path | None = None) -> Path:
+def write_new(kind: str, out: str | os.PathLike[str] | None = None) -> Path:
     """Write a file to start from; one that exists is left alone.
 
     kind: a key of FILES. out: the file; by default the usual name in the current folder. Returns its path.
     """
-    name, write = FILES[kind]
-    path = Path(name) if out is None else out
+    name, write = FILES[choose("new", kind, FILES)]
+    path = Path(name if out is None else out)
     if path.exists():
         raise ValueError(f"{path} exists already: choose another name")
-    write_atomically(path, write().encode())
+    if name.endswith(".py"):
+        _check_module(path, name)
+    write_atomically(path, write(path.stem).encode())
     return path
+
+
+def _check_module(path: Path, usual: str) -> None:
+    """Raise ValueError for a file that Python could not import by its name."""
+    if path.suffix != ".py" or not path.stem.isidentifier() or iskeyword(path.stem):
+        raise ValueError(f"{path}: Python must be able to import it: letters, digits and _, such as {usual}")
+    if importlib.util.find_spec(path.stem) is not None:
+        raise ValueError(f"{path}: there is a module '{path.stem}' already; choose another name, such as {usual}")

@@ -16,6 +16,7 @@ from landscape.cli.completion import (
     complete_recipe,
     complete_setting,
     complete_study,
+    complete_tracker,
 )
 
 LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies", "figures", "artefacts")
@@ -26,6 +27,14 @@ Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cu
 Address = Annotated[
     str,
     typer.Option(help="Ray cluster, e.g. auto or 10.0.0.1:6379 (default: $RAY_ADDRESS, else Ray on this machine)."),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also tell a tracker: tensorboard, wandb, mlflow or module:name; may be repeated.",
+        autocompletion=complete_tracker,
+        show_default=False,
+    ),
 ]
 Gpus = Annotated[float, typer.Option(help="GPUs for each of Ray's workers; 0.25: four workers share one.")]
 
@@ -47,13 +56,18 @@ def root(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results (default: runs/demo, or runs/quick).", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Two methods and four studies, in about a minute.")] = False,
 ) -> None:
     """Train, analyse and report four methods on the embedded digits, in about four minutes."""
-    from reports.demo import run
+    from reports.demo import run, run_quickly
 
-    run(out, seed, console=make_console())
+    chosen = run_quickly if quick else run
+    chosen(out or Path("runs/quick" if quick else "runs/demo"), seed, console=make_console())
 
 
 @app.command()
@@ -100,6 +114,7 @@ def train(
     shard: Annotated[
         str, typer.Option(metavar="I/N", help="Train only the I-th of N parts of a sweep: 0/4, 1/4, 2/4 or 3/4.")
     ] = "",
+    track: Track = None,
 ) -> None:
     """Train a recipe: one run, or every combination of its sweep. Partial runs are resumed, finished ones skipped."""
     from training.executors.ray_pool import make_cluster
@@ -119,6 +134,7 @@ def train(
         cluster=make_cluster(address, gpus),
         memory=memory,
         shard=shard,
+        track=track or [],
         console=make_console(),
     )
 
@@ -247,6 +263,7 @@ def report(
     quantity: Annotated[
         str, typer.Option(help="What that table shows: accuracy, best_accuracy, lambda_1, communication, ...")
     ] = "accuracy",
+    track: Track = None,
 ) -> None:
     """Make figures, tables and a web page from the results of analyze. Needs no torch."""
     from reports.catalog import CATALOG
@@ -268,6 +285,7 @@ def report(
         columns=columns or [],
         quantity=quantity,
         width=width,
+        track=track or [],
     )
 
 

@@ -63,6 +63,13 @@ def complete_artefact(incomplete: str) -> list[str]:
     return _select(["all", *PAPERS, *artefacts], incomplete)
 
 
+def complete_tracker(incomplete: str) -> list[str]:
+    """Trackers of metrics, figures and tables."""
+    from training.tracking.catalog import TRACKERS
+
+    return _select(TRACKERS, incomplete)
+
+
 def complete_run(incomplete: str) -> list[str]:
     """Runs of the folder that was begun, or of runs/."""
     from training.storage.run_directory import runs_in

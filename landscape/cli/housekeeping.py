@@ -9,7 +9,7 @@ import typer
 
 from landscape.cli.app import Json, Runs, app, make_console, print_json
 
-NEW = ("recipe", "schema")
+NEW = ("recipe", "method", "study", "schema")
 
 
 @app.command(name="runs")
@@ -95,8 +95,10 @@ def new(
     kind: Annotated[str, typer.Argument(metavar="|".join(NEW), help="What to start.")],
     out: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File to write.", show_default=False)] = None,
 ) -> None:
-    """Write a file to start from: a recipe with every setting explained, or the schema of recipes for editors."""
-    from landscape.errors import choose
+    """Write a file to start from, which works as it stands: a recipe with every setting explained, a method or a study.
+
+    The schema of recipes lets editors complete and check them.
+    """
     from training.starting_files import write_new
 
-    print(write_new(choose("new", kind, NEW), out))
+    print(write_new(kind, out))

@@ -28,6 +28,8 @@ from training.executors.ray_pool import Cluster
 from training.storage import checkpoint, metrics, toml
 from training.storage.metrics import Record
 from training.storage.run_directory import CONFIG, checkpoint_rounds, read_provenance
+from training.tracking.catalog import list_trackers
+from training.tracking.following import follow
 
 
 def train_all(
@@ -41,6 +43,7 @@ def train_all(
     cluster: Cluster | None = None,
     memory: int | None = None,
     shard: str = "",
+    track: str | Sequence[str] = (),
 ) -> list[Path]:
     """Train every recipe in its own directory under `out`; partial runs are resumed, finished ones skipped.
 
@@ -49,12 +52,14 @@ def train_all(
     asked: dotted keys of settings to include in the names of new runs, besides those in which the runs differ.
     cluster: of the backend ray. memory: bytes of clients' vectors in memory, as `engine.run.train` takes them.
     shard: "i/n" trains only the i-th of n parts, counted from zero.
+    track: trackers that get the metrics of every run: tensorboard, wandb, mlflow, or 'module:name'; one or several.
 
     Returns the run directories. A run that diverges is marked so in its directory, and the next one begins.
     """
     choose("backend", backend, BACKENDS)
     if workers is not None:
         whole("workers", workers)
+    trackers = list_trackers(track)
     first, stride = parse_shard(shard)
     unique = list({recipe.digest: recipe for recipe in recipes}.values())
     names = [recipe.name([*keys, *asked]) for recipe, keys in zip(unique, find_differing_keys(unique), strict=True)]
@@ -63,7 +68,7 @@ def train_all(
     if not unique:
         print_line(console, f"shard {shard}: the sweep has fewer runs than shards, and none for this one")
         return []
-    how = _How(out, console, backend, workers, cluster or Cluster(), memory)
+    how = _How(out, console, backend, workers, cluster or Cluster(), memory, tuple(trackers))
     train_runs = _train_side_by_side if _is_wide(unique, how) else _train_in_turn
     paths = train_runs(unique, names, differences, how)
     if len(unique) == 1:
@@ -100,6 +105,7 @@ class _How:
     workers: int | None
     cluster: Cluster
     memory: int | None
+    trackers: tuple[str, ...]
 
 
 def _is_wide(recipes: Sequence[Recipe], how: _How) -> bool:
@@ -134,15 +140,20 @@ def _train_side_by_side(
     left = [place for place, path in enumerate(paths) if not find_end(path, recipes[place])]
     for place in sorted({*range(len(paths))} - {*left}):
         print_line(how.console, f"{paths[place]}: {find_end(paths[place], recipes[place])}")
+        with follow(paths[place], how.trackers, partial(print_line, how.console)):
+            pass  # trackers get what they lack
     where = how.out.absolute()
     memory = None if how.memory is None else how.memory // min(how.workers or os.cpu_count() or 1, max(len(left), 1))
     jobs = [
-        Job(paths[place].name, partial(_train_quietly, recipes[place], where, names[place], memory)) for place in left
+        Job(paths[place].name, partial(_train_quietly, recipes[place], where, names[place], memory, how.trackers))
+        for place in left
     ]
     placement = Placement(how.backend, how.workers, how.cluster)
     try:
-        for number, (job, said) in enumerate(run_jobs(jobs, placement, how.console, how.out), start=1):
+        for number, (job, (said, tracked)) in enumerate(run_jobs(jobs, placement, how.console, how.out), start=1):
             state = find_standing(how.out / job.name)["state"]
+            for line in tracked:
+                print_line(how.console, f"{job.name}: {line}")
             last = f" ({said[-1]})" if said and state != "finished" else ""
             print_line(how.console, f"run {number} of {len(jobs)}, {job.name}: {state}{last}")
     except (KeyboardInterrupt, Terminated):
@@ -151,11 +162,15 @@ def _train_side_by_side(
     return paths
 
 
-def _train_quietly(recipe: Recipe, out: Path, name: str, memory: int | None) -> list[str]:
-    """Train one run in a worker, with its share of the memory; returns what was said on the way."""
+def _train_quietly(
+    recipe: Recipe, out: Path, name: str, memory: int | None, trackers: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Train one run in a worker, with its share of the memory; returns what was said, of the run and of trackers."""
     said: list[str] = []
-    train(recipe, out, name=name, backend="serial", memory=memory, on_message=said.append)
-    return said
+    tracked: list[str] = []
+    with follow(find_run(out, recipe, name), trackers, tracked.append) as tell:
+        train(recipe, out, name=name, backend="serial", memory=memory, on_round=tell, on_message=said.append)
+    return said, tracked
 
 
 def describe_differences(recipes: Sequence[Recipe]) -> list[str]:
@@ -193,13 +208,13 @@ def _train_one(recipe: Recipe, name: str, how: _How, *, alone: bool) -> Path:
     console = how.console
     path = find_run(how.out, recipe, name)
     done = find_end(path, recipe)
-    if done:
-        print_line(console, done)
-        return path
+    say = partial(print_line, console)
     try:
-        with bars(console) as bar:
+        with bars(console) as bar, follow(path, how.trackers, say) as tell:
+            if done:
+                say(done)
+                return path  # trackers get what they lack
             watch = _watch(recipe, console, bar)
-            tell = partial(print_line, console)
             return train(
                 recipe,
                 how.out,
@@ -208,8 +223,8 @@ def _train_one(recipe: Recipe, name: str, how: _How, *, alone: bool) -> Path:
                 workers=how.workers,
                 cluster=how.cluster,
                 memory=how.memory,
-                on_round=watch,
-                on_message=tell,
+                on_round=lambda record: (watch(record), tell(record)),
+                on_message=say,
             )
     except (KeyboardInterrupt, Terminated):
         kept = checkpoint_rounds(path)

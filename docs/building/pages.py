@@ -40,9 +40,9 @@ takes local steps; $L$ is the loss of a mini-batch, $\eta$ the rate `local.lr`, 
 
 $$g = \nabla L(w) \qquad \tilde g = \nabla L(w + e) \qquad w \leftarrow w - \eta\, (u + \lambda\, w)$$
 
-$e$ is the method's perturbation and $u$ its direction, from $\tilde g$ on the same mini-batch; $g$ is only computed where
-it is used. With `local.clip`, $u$ is cut to that length first; with `local.momentum` $= r$, $v \leftarrow r\, v + u +
-\lambda\, w$ takes the place of the bracket. Then, with $w_k$ for where client $k$ ended:
+$e$ is the method's perturbation and $u$ its direction, from $\tilde g$ on the same mini-batch; $g$ is only computed
+where it is used. With `local.clip`, $u$ is cut to that length first; with `local.momentum` $= r$ the bracket gives way
+to $v \leftarrow r\, v + u + \lambda\, w$. Then, with $w_k$ for where client $k$ ended:
 
 $$D_k = w_k - \hat w^t \qquad D = \sum_k p_k\, D_k \qquad G = - \sum_k p_k \frac{D_k}{\eta\, a_k}$$
 
@@ -201,9 +201,10 @@ def write_recipe_settings() -> str:
     return "\n\n".join([*parts, "### At the top", write_table(("setting", "default", "what it is"), plain)])
 
 
-RECIPES = """A recipe is a TOML file with the settings of a run. Write only what differs from the defaults; a stored run spells out all
-of them. `landscape new recipe` writes a commented file to start from. A table `[sweep]` names settings with several values:
-one run for every combination. The settings of `[algorithm]`, `[data]`, `[partition]` and `[model]` depend on the name given there."""
+RECIPES = """A recipe is a TOML file with the settings of a run. Write only what differs from the defaults; a stored run
+spells out all of them. `landscape new recipe` writes a commented file to start from. A table `[sweep]` names settings
+with several values: one run for every combination. The settings of `[algorithm]`, `[data]`, `[partition]` and `[model]`
+depend on the name given there."""
 
 
 def _find_table(annotation: Any) -> Any:

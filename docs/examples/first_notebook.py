@@ -35,7 +35,7 @@ fedsam.metrics[["accuracy"]].tail(3)
 # Measure: each client's model on its own data and on everyone's.
 
 answer = analysis.analyze([fedavg, fedsam], "local_global", clients=2, tol=0.01, progress=False)
-answer["eigenvalue"].mean(["round", "client"]).to_pandas()
+answer[["local_eigenvalue", "global_eigenvalue"]].mean(["round", "client", "rank"]).to_dataframe()
 
 # %%
 # Draw. What is filled is the client's own view, what is open is everyone's: the gap between the two is what federated

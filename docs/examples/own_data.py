@@ -35,7 +35,11 @@ def network(classes):
         torch.nn.Flatten(), torch.nn.Linear(2, 24), torch.nn.Tanh(), torch.nn.Linear(24, classes)
     )
 ''')
-sys.path.append(str(folder))
+sys.path.append(str(folder))  # modules are found on this path, and in the current folder
+import rings  # noqa: E402
+
+inputs, labels = rings.load()[0]
+print(inputs.shape, labels.unique())
 
 # %%
 # Data and model are named ``module:function``. Everything else is as for the built-in ones: clients are dealt their

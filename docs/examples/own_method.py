@@ -41,7 +41,10 @@ class GrowingPull(Correction):
 
 GROWING = Method("growing", NoPerturbation(), GrowingPull(), Mean(), paper="ours")
 ''')
-sys.path.append(str(folder))  # modules are found in the current folder, or on this path
+sys.path.append(str(folder))  # modules are found on this path, and in the current folder
+import growing  # noqa: E402
+
+print(growing.GROWING)
 
 # %%
 # The suite that every built-in method passes: an ``AssertionError`` says what is wrong.

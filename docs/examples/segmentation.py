@@ -32,7 +32,10 @@ def network(classes, channels):
         nn.Conv2d(12, classes, 3, padding=1),
     )
 ''')
-sys.path.append(str(folder))
+sys.path.append(str(folder))  # modules are found on this path, and in the current folder
+import tissue  # noqa: E402
+
+print(tissue.network(classes=4, channels=1))
 
 # %%
 # The data set ``brain`` ships with the package. Any network that returns logits for every pixel will do.

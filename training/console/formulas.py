@@ -158,7 +158,8 @@ FORMULAS: dict[type[Rule], Formulas] = {
         ),
         note="$z$ are logits at $w$, $z_{sent}$ at $\\hat w^t$. `proximal` names other $L_p$; `combine` says where "
         'both gradients are taken; `radius = "adaptive"` scales $e$ in each layer by '
-        "$\\lvert w - \\hat w^t \\rvert / \\lVert w - \\hat w^t \\rVert$; `part` perturbs the head or the body alone.",
+        "$\\lvert w - \\hat w^t \\rvert / \\lVert w - \\hat w^t \\rVert$; `part` perturbs the head or the body alone. "
+        "`alpha` is the strength of the dual, if that is $L_p$; `beta` weighs $\\nabla L_p$ where it is added.",
     ),
     # what is added to the descent gradient
     Plain: Formulas(step=(r"u = \tilde g",)),
@@ -211,7 +212,7 @@ FORMULAS: dict[type[Rule], Formulas] = {
     ),
     OwnStatistics: Formulas(
         step=(r"u = \tilde g",),
-        note="Running statistics of BatchNorm stay with the client; everything else is averaged.",
+        note="Running statistics of BatchNorm stay with the client (those with `names` in theirs); all else is averaged.",
     ),
     MixedDescent: Formulas(step=(r"u = (1 - a)\, d + a\, \tilde g",), note="`lu = false`: $u = \\tilde g$."),
     PersonalMomentum: Formulas(

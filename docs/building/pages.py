@@ -223,7 +223,6 @@ def write_api(package: str) -> Callable[[], str]:
     def write() -> str:
         module = importlib.import_module(package)
         lines = [f"# {package}", inspect.getdoc(module).partition("\n")[0], "```{eval-rst}"]  # type: ignore[union-attr]
-        lines.append(f".. currentmodule:: {package}\n")
         for name in module.__all__:
             thing = getattr(module, name)
             if inspect.ismodule(thing):
@@ -231,9 +230,9 @@ def write_api(package: str) -> Callable[[], str]:
                     f".. automodule:: {thing.__name__}\n   :members:\n   :undoc-members:\n   :member-order: bysource\n"
                 ]
             elif inspect.isclass(thing):
-                lines += [f".. autoclass:: {name}\n   :members:\n   :member-order: bysource\n"]
+                lines += [f".. autoclass:: {package}.{name}\n   :members:\n   :member-order: bysource\n"]
             else:
-                lines += [f".. autofunction:: {name}\n"]
+                lines += [f".. autofunction:: {package}.{name}\n"]
         return "\n".join([*lines, "```"])
 
     return write
@@ -265,7 +264,14 @@ def write_pages(app: Sphinx) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def add_title(app: Sphinx, name: str, text: list[str]) -> None:
+    """Give the table of verdicts of a scale, which `landscape reproduce findings` writes, a title."""
+    if name.startswith("findings/") and not text[0].startswith("#"):
+        text[0] = f"# Verdicts at scale {name.split('/')[1]}\n\n{text[0]}"
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Write the pages before Sphinx looks for documents."""
     app.connect("builder-inited", write_pages)
+    app.connect("source-read", add_title)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

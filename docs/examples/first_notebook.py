@@ -41,4 +41,5 @@ answer[["local_eigenvalue", "global_eigenvalue"]].mean(["round", "client", "rank
 # Draw. What is filled is the client's own view, what is open is everyone's: the gap between the two is what federated
 # sharpness is about.
 
-reports.figure("local_global", [fedavg, fedsam])
+figure = reports.figure("local_global", [fedavg, fedsam])
+figure  # noqa: B018

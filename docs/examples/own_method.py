@@ -11,8 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-
 import analysis
 import reports
 import training
@@ -64,5 +62,4 @@ methods = [{"name": "fedavg"}, {"name": "growing:GROWING", "mu": 0.05}]
 runs = [training.train({**recipe, "algorithm": one}, folder / "runs", backend="serial") for one in methods]
 analysis.analyze(runs, "drift")
 print(reports.collect(runs)[["method", "accuracy"]])
-reports.figure("drift", runs)
-plt.show()
+figure = reports.figure("drift", runs)

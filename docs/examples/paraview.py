@@ -9,8 +9,6 @@ Surfaces are stored as netCDF. ``reports.export`` writes one as a VTK grid for P
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-
 import analysis
 import reports
 import training
@@ -18,8 +16,7 @@ import training
 folder = Path(tempfile.mkdtemp())
 run = training.train("digits_fedsam", folder, settings={"rounds.count": 4}, backend="serial")
 surface = analysis.analyze(run, "surface", steps=11, limit=200, name="wide")
-reports.figure("surface", run)
-plt.show()
+figure = reports.figure("surface", run)
 
 # %%
 # The answer's file is what is exported. Its heights are the training loss; error and standard error lie in the same

@@ -10,8 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-
 import analysis
 import reports
 import training
@@ -60,5 +58,4 @@ print(run.metrics.iloc[-1])
 
 curvature = analysis.analyze(run, "curvature", top=1, limit=24, tol=0.05)
 print(f"largest eigenvalue {float(curvature['eigenvalue'][-1, 0]):.2f}")
-reports.figure("accuracy", run)
-plt.show()
+figure = reports.figure("accuracy", run)

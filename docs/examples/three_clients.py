@@ -8,8 +8,6 @@ are in one valley, and where their average lies.
 
 import tempfile
 
-import matplotlib.pyplot as plt
-
 import analysis
 import reports
 import training
@@ -21,8 +19,7 @@ run = training.train(
     backend="serial",
 )
 answer = analysis.analyze(run, "plane", models="clients", steps=11, limit=200)
-reports.figure("plane", run)
-plt.show()
+figure = reports.figure("plane", run)
 
 # %%
 # Every client holds a single digit, so each corner is a model that knows only that one. The numbers behind the picture:

@@ -212,7 +212,7 @@ FORMULAS: dict[type[Rule], Formulas] = {
     ),
     OwnStatistics: Formulas(
         step=(r"u = \tilde g",),
-        note="Running statistics of BatchNorm stay with the client (those with `names` in theirs); all else is averaged.",
+        note="Statistics of BatchNorm stay with the client (those with `names` in theirs); the rest is averaged.",
     ),
     MixedDescent: Formulas(step=(r"u = (1 - a)\, d + a\, \tilde g",), note="`lu = false`: $u = \\tilde g$."),
     PersonalMomentum: Formulas(

@@ -30,7 +30,7 @@ myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 
-autodoc_typehints = "none"  # the signatures have them
+autodoc_typehints_format = "short"
 default_role = "code"
 maximum_signature_line_length = 100
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -64,7 +65,8 @@ def test_an_example_becomes_a_notebook_that_runs_and_shows_tables_and_a_picture(
     from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
     _, blocks = split_code_and_text_blocks(str(ROOT / "docs" / "examples" / "first_notebook.py"))
-    notebook = nbformat.from_dict(jupyter_notebook(blocks, DEFAULT_GALLERY_CONF, str(tmp_path)))
+    made = jupyter_notebook(blocks, DEFAULT_GALLERY_CONF, str(tmp_path))
+    notebook = nbformat.reads(json.dumps(made), as_version=4)
     NotebookClient(notebook, timeout=LIMIT, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [kind for cell in notebook.cells for out in cell.get("outputs", []) for kind in out.get("data", {})]
     assert shown.count("text/html") >= 3

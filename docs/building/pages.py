@@ -28,6 +28,7 @@ from training.settings import describe, fields
 from training.storage import toml
 
 FOLDER = "generated"
+PICTURES = Path(__file__).parents[2] / "reports" / "gallery"  # of the demo, by the names of figures
 PARTS = (  # of a method's formulas, and when they are computed
     ("sent", "Before local training"),
     ("step", "Every local step"),
@@ -156,7 +157,10 @@ def write_studies() -> str:
             for about in describe(study.settings)
         ]
         drawn = ", ".join(f"[{one.name}](figures.md#{one.name})" for one in FIGURES.values() if study.name in one.needs)
-        parts += [f"({study.name}-study)=\n\n## `{study.name}`", _plain(study.about[0].upper() + study.about[1:]) + "."]
+        parts += [
+            f"({study.name}-study)=\n\n## `{study.name}`",
+            _plain(study.about[0].upper() + study.about[1:].rstrip(".")) + ".",
+        ]
         parts += [f"In the papers: {_plain(spell_papers(study.papers))}."] if study.papers else []
         parts += [f"Figures: {drawn}."] if drawn else []
         parts.append(write_table(("setting", "default", "allowed", "what it means"), rows))
@@ -176,6 +180,8 @@ def write_figures() -> str:
             if figure.topic == topic:
                 needs = ", ".join(f"[{name}](studies.md#{name}-study)" for name in figure.needs) or "the run's metrics"
                 parts += [f"({figure.name})=\n\n### {_plain(figure.title)}", _plain(figure.reading)]
+                if (PICTURES / f"{figure.name}.png").exists():
+                    parts.append(f"![{figure.title}](../../reports/gallery/{figure.name}.png)")
                 parts.append(
                     f"`{figure.name}` · from {needs}" + (f" · wants {_plain(figure.wants)}" if figure.wants else "")
                 )

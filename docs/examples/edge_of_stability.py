@@ -23,7 +23,7 @@ one_hot = nn.functional.one_hot(y, 10).float()
 # eigenvector of one point starts the search at the next.
 
 figure, axes = plt.subplots()
-for rate, color in [(0.6, "C0"), (0.3, "C1")]:
+for rate, color in [(0.9, "C0"), (0.6, "C1")]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
     objective = Objective(model, (X, one_hot), loss=nn.MSELoss())

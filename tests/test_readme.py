@@ -15,7 +15,10 @@ import pytest
 from matplotlib import pyplot
 from typer.testing import CliRunner
 
+from analysis.catalog import STUDIES
 from landscape import cli
+from reports.catalog import FIGURES
+from training.methods.catalog import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -67,6 +70,11 @@ def test_code_of_a_page_runs_from_top_to_bottom(page, folder):
 def test_the_first_commands_are_those_that_the_design_promises():
     assert read_commands(README)[:2] == ["make demo", "make test"]
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_what_the_readme_counts_is_there():
+    said = f"{len(ALGORITHMS)} methods, {len(STUDIES)} studies, {len(FIGURES)} figures"
+    assert said in README.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", [one for page in (README, *GUIDE) for one in read_commands(page) if "make" in one])

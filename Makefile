@@ -9,7 +9,7 @@ LOWEST := tests/golden tests/training/storage tests/training/test_config.py test
     tests/analysis/test_store.py tests/reports/figures tests/reports/page/test_page.py tests/reports/tables \
     tests/landscape/spectrum tests/test_cli.py tests/test_project.py
 
-.PHONY: help demo gallery artefacts findings test lowest fuzz truth lint hooks bench gpu dist clean
+.PHONY: help demo docs gallery artefacts findings test lowest fuzz truth lint hooks bench gpu dist clean
 .DEFAULT_GOAL := help
 
 help:           ## show this list
@@ -17,6 +17,10 @@ help:           ## show this list
 
 demo: .venv/ready   ## train, analyse and report four methods on the embedded digits, into runs/demo
 	$(BIN)/landscape demo
+
+docs: .venv/ready   ## run the examples and build the documentation, into build/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q docs build/docs
+	@echo "open build/docs/index.html"
 
 gallery: demo       ## draw the README's pictures from the demo
 	$(BIN)/python -m reports.showcase runs/demo reports/gallery
@@ -71,7 +75,7 @@ clean:          ## remove the virtual environments and caches, not the runs
 # torch first and alone, then torchvision: asked for in any other way pip may take gigabytes of CUDA packages
 .venv/ready: PINS := constraints.txt
 .venv/ready: constraints.txt
-.venv/ready: EXTRAS := cluster,test,tracking
+.venv/ready: EXTRAS := cluster,docs,test,tracking
 .venv-lowest/ready: PINS := constraints-lowest.txt
 .venv-lowest/ready: constraints-lowest.txt
 .venv-lowest/ready: EXTRAS := test

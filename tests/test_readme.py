@@ -1,50 +1,101 @@
-"""Every code block of the README runs, in order, as a reader would run it."""
+"""Every code block of the README and of the guide runs, as a reader would run it; every link leads somewhere."""
 
 from __future__ import annotations
 
 import ast
+import glob
 import itertools
 import re
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 
+import matplotlib
 import pytest
+from matplotlib import pyplot
+from typer.testing import CliRunner
+
+from analysis.catalog import STUDIES
+from landscape import cli
+from reports.catalog import FIGURES
+from training.methods.catalog import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+README = ROOT / "README.md"
+ELSEWHERE = ("cluster.md", "own_method.md")  # tests of clusters and plugins run what these show
+GUIDE = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in ELSEWHERE]
+matplotlib.use("Agg")
 
 
-def test_python_blocks_run_one_after_the_other(capsys):
+def read_blocks(path: Path) -> list[tuple[str, str]]:
+    """The language and the text of every code block of a page; those that Sphinx reads are no code."""
+    blocks = re.findall(r"^```(\S*)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [(language, text) for language, text in blocks if not language.startswith("{")]
+
+
+def read_commands(path: Path) -> list[str]:
+    """Every line that a reader types into a shell, without its remark."""
+    return [
+        line.split("#")[0].strip() for kind, code in read_blocks(path) if kind == "sh" for line in code.splitlines()
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    pyplot.close("all")
+
+
+def run(command: str) -> None:
+    """Run one line, with patterns spelled out as a shell does."""
+    words = [found for word in shlex.split(command) for found in (sorted(glob.glob(word)) or [word])]
+    assert words[0] == "landscape"
+    done = CliRunner().invoke(cli.app, words[1:])
+    assert done.exit_code == 0, f"{command}: {done.output} {done.exception!r}"
+    assert done.output
+
+
+@pytest.mark.parametrize("page", [README, *GUIDE], ids=lambda page: page.stem)
+def test_code_of_a_page_runs_from_top_to_bottom(page, folder):
     names: dict[str, object] = {}
-    for language, code in BLOCKS:
+    for language, code in read_blocks(page):
         if language == "python":
-            exec(compile(code, "README.md", "exec"), names)
-    printed = capsys.readouterr().out
-    assert "CONVERGED" in printed
-    assert "everyone" in printed
+            exec(compile(code, page.name, "exec"), names)
+    for command in read_commands(page):
+        if not command.startswith("make"):
+            run(command)
 
 
-SHELL = [line.split("#")[0].strip() for kind, code in BLOCKS if kind == "sh" for line in code.splitlines()]
+def test_the_first_commands_are_those_that_the_design_promises():
+    assert read_commands(README)[:2] == ["make demo", "make test"]
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
 
 
-@pytest.mark.parametrize("command", [line for line in SHELL if line.startswith("make")])
+def test_what_the_readme_counts_is_there():
+    said = f"{len(ALGORITHMS)} methods, {len(STUDIES)} studies, {len(FIGURES)} figures"
+    assert said in README.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", [one for page in (README, *GUIDE) for one in read_commands(page) if "make" in one])
 def test_make_lines_name_real_targets(command):
     subprocess.run([*command.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
 
 
-def test_landscape_lines_run_one_after_the_other(tmp_path):
-    commands = [line for line in SHELL if not line.startswith("make")]
-    assert len(commands) == 17
-    here = f'landscape() {{ "{sys.executable}" -c "from landscape.cli import main; main()" "$@"; }}\n'
-    for command in commands:
-        done = subprocess.run(["bash", "-c", here + command], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        assert done.stdout
+@pytest.mark.parametrize("page", [README, *GUIDE], ids=lambda page: page.stem)
+def test_only_known_languages_so_that_no_block_escapes(page):
+    assert {language for language, _ in read_blocks(page)} <= {"python", "sh"}
 
 
-def test_only_known_languages_so_that_no_block_escapes():
-    assert {language for language, _ in BLOCKS} == {"python", "sh"}
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+BUILT = ("generated", "gallery")  # folders of docs that a build makes; it refuses a link there that leads nowhere
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_and_pictures_of_a_page_exist(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("https://", "http://", "#")) and target.partition("/")[0] not in BUILT:
+            assert (page.parent / target.partition("#")[0]).exists(), target
 
 
 def test_files_that_the_docs_name_exist():

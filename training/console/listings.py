@@ -1,14 +1,10 @@
-"""Tables of everything that a recipe can name: `landscape list algorithms`, `landscape list models`, ...
-
-The README holds the table of algorithms too; `python -m training.console.listings README.md` updates it.
-"""
+"""Tables of everything that a recipe can name: `landscape list algorithms`, `landscape list models`, ..."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -25,7 +21,6 @@ from training.methods.method import Method
 from training.models import networks
 from training.rules.base import Rule
 from training.settings import Settings, describe, settings_of
-from training.storage.atomic_files import write_atomically
 
 RULES = "perturbation + correction → server"
 ALGORITHM_NOTES = (
@@ -42,10 +37,6 @@ USUAL = {  # facts of data for models that do not say what they were designed fo
     "vocabulary": 30_000,
     "length": 128,
 }
-BEGIN, END = (
-    "<!-- algorithms: written by python -m training.console.listings README.md -->",
-    "<!-- end of algorithms -->",
-)
 
 
 def make_listing(kind: str) -> RenderableType:
@@ -83,23 +74,6 @@ def make_algorithm_rows() -> list[tuple[str, ...]]:
         )
         for name, method in catalog.METHODS.entries().items()
     ]
-
-
-def write_algorithms() -> str:
-    """Write the table of algorithms as Markdown, with its notes."""
-    titles = ("name", RULES, "client state", "down/up", "grads", "settings", "paper")
-    lines = [titles, ("---",) * len(titles)]
-    lines += [(f"`{name}`", *between, paper) for name, *between, paper in make_algorithm_rows()]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *ALGORITHM_NOTES])
-
-
-def update_algorithms(text: str) -> str:
-    """Return a Markdown text with the table of algorithms between its two markers brought up to date."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"expected the table of algorithms between two lines, '{BEGIN}' and '{END}': write them first")
-    return f"{before}{BEGIN}\n\n{write_algorithms()}\n\n{END}{after}"
 
 
 def list_datasets() -> RenderableType:
@@ -234,18 +208,3 @@ def find_summary(function: Callable[..., object]) -> str:
 def read_first_comment(path: Path) -> str:
     """Read the comment in the first line of a recipe, which says what it trains."""
     return path.read_text().partition("\n")[0].removeprefix("#").strip()
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Update the table of algorithms in Markdown files.
-
-    arguments: paths of the files.
-    """
-    if not arguments:
-        raise SystemExit("expected a Markdown file: python -m training.console.listings README.md")
-    for path in map(Path, arguments):
-        write_atomically(path, update_algorithms(path.read_text(encoding="utf-8")).encode())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

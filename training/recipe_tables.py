@@ -122,7 +122,7 @@ class Augment(Settings):
         None, description="range of the share of an image that is kept, stretched to its size (RandomResizedCrop)"
     )
     crop: Sides | None = Field(None, description="height and width of what is kept; default: the image's own")
-    jitter: Share = Field(0.0, description="largest change of brightness, contrast and saturation, as a share")
+    jitter: Decay = Field(0.0, description="largest change of brightness, contrast and saturation, as a share")
     padding: Whole = Field(0, description="pixels on every side before a random crop back to the image's size")
     border: Literal["zeros", "reflect"] = Field("zeros", description="what these pixels are")
     flip: bool = Field(False, description="mirror left and right with probability 1/2")

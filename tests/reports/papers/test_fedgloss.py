@@ -16,6 +16,7 @@ RECIPES = (
     "fedgloss_cifar100_resnet18",
     "fedgloss_cifar10_homogeneous",
     "fedgloss_cifar100_homogeneous",
+    "fedgloss_landmarks",
 )
 
 

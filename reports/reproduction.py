@@ -23,7 +23,6 @@ from reports.artefacts.plan import (
     can_be_made,
     group_by_paper,
     list_comparisons,
-    list_unreadable,
     select_artefacts,
     select_runs,
 )
@@ -105,10 +104,7 @@ def _leave_out(paper: Paper, artefacts: Sequence[Artefact], console: Console) ->
     for one in artefacts:
         if isinstance(one.shape, NotReproduced):
             print_line(console, f"{paper.key}/{one.name}: nothing to reproduce, {one.shape.why}")
-        elif not can_be_made(paper, one):
-            names = ", ".join(list_unreadable(paper, one))
-            print_line(console, f"{paper.key}/{one.name}: left out, {names} cannot be read yet")
-    return [one for one in artefacts if can_be_made(paper, one)]
+    return [one for one in artefacts if can_be_made(one)]
 
 
 def _typeset(

@@ -18,6 +18,26 @@ from training.storage.run_directory import CONFIG, read_settings
 MOST_TESTED = 100_000  # clients whose accuracies fit into a line of metrics.jsonl
 
 
+def _as_span(given: object) -> object:
+    """Refuse what is no range of two rising positive numbers."""
+    if isinstance(given, (list, tuple)) and len(given) == 2 and all(isinstance(one, (int, float)) for one in given):
+        low, high = given
+        if 0 < low <= high:
+            return tuple(float(one) for one in given)
+    raise ValueError(f"must be a range of two positive numbers, the smaller first, such as [0.5, 1.5]; got {given}")
+
+
+def _as_sides(given: object) -> object:
+    """Refuse what is no height and width."""
+    if isinstance(given, (list, tuple)) and len(given) == 2 and all(type(one) is int and one > 0 for one in given):
+        return tuple(given)
+    raise ValueError(f"must be a height and a width, such as [512, 1024]; got {given}")
+
+
+Span = Annotated[tuple[float, float], BeforeValidator(_as_span)]
+Sides = Annotated[tuple[int, int], BeforeValidator(_as_sides)]
+
+
 class OpenSettings(Settings):
     """A name, and the settings of what has that name.
 
@@ -97,7 +117,14 @@ class Algorithm(OpenSettings):
 class Augment(Settings):
     """The table [augment]: changes to training images, none by default. Usual for CIFAR: padding=4, flip=True."""
 
-    padding: Whole = Field(0, description="zeros on every side before a random crop back to the image's size")
+    scale: Span | None = Field(None, description="range of a random factor of the size; a random window is kept")
+    area: Span | None = Field(
+        None, description="range of the share of an image that is kept, stretched to its size (RandomResizedCrop)"
+    )
+    crop: Sides | None = Field(None, description="height and width of what is kept; default: the image's own")
+    jitter: Decay = Field(0.0, description="largest change of brightness, contrast and saturation, as a share")
+    padding: Whole = Field(0, description="pixels on every side before a random crop back to the image's size")
+    border: Literal["zeros", "reflect"] = Field("zeros", description="what these pixels are")
     flip: bool = Field(False, description="mirror left and right with probability 1/2")
     cutout: Whole = Field(0, description="side of a square set to the mean colour; it may hang over the border")
     mixup: NonNegative = Field(0.0, description="alpha of the Beta(alpha, alpha) weight of two samples; 0 is off")
@@ -110,6 +137,9 @@ class Local(Settings):
     lr_decay: Share = Field(1.0, description="factor of the rate per round")
     batch_size: Count = Field(64, description="examples of a step")
     epochs: Count = Field(1, description="passes over the client's data")
+    drop_last: bool = Field(
+        False, description="leave out the last batch of an epoch if it is smaller, unless it is the only one (FedDrive)"
+    )
     steps: Count | None = Field(None, description="a fixed number of local steps instead of epochs")
     momentum: Decay = Field(0.0, description="momentum, started anew for every client and round")
     weight_decay: NonNegative = Field(0.0, description="taken at the unperturbed weights")
@@ -160,6 +190,11 @@ class Evaluation(Settings):
         False, description="every round, test each client's own latest model on its own test examples (FedFSA)"
     )
     clients: bool = Field(False, description="test the server's model on every client's own test examples as well")
+    # FedDrive tests SiloBN so, eight images at a time
+    batch_statistics: Count | None = Field(
+        None,
+        description="norm layers take the statistics of so many test images at a time, not the running ones (FedDrive)",
+    )
     draw: Count = Field(
         1000, description="test examples of a client, drawn by its class shares; pooled data have their own"
     )

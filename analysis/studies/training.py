@@ -1,5 +1,7 @@
 """How training went: every metric over rounds, rounds and bytes to a target accuracy, and the mean of the last rounds.
 
+Of segmentation the mean IoU takes the place of the accuracy.
+
 Records after the newest checkpoint are left out: they may still change, and checkpoints name what an answer is made of.
 """
 
@@ -58,7 +60,9 @@ OF_CLIENTS = {  # metric with a value for each client -> name of the variable, w
 class Settings:
     """What is made of the metrics."""
 
-    targets: Several[Share] = Field(default=(0.5, 0.6, 0.7, 0.8, 0.9), description="accuracies to reach, as fractions")
+    targets: Several[Share] = Field(
+        default=(0.5, 0.6, 0.7, 0.8, 0.9), description="accuracies, or mean IoUs, to reach, as fractions"
+    )
     last: Count | None = Field(default=None, description="evaluated rounds in the final mean; none: as the recipe says")
 
 
@@ -108,8 +112,9 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     if "step" in whole.sizes:
         whole = whole.assign_coords(step=variable("step", np.arange(1, whole.sizes["step"] + 1), "local step"))
     whole = _add_clients(whole, records)
-    models = [model for model in MODELS if f"{PREFIX[model]}accuracy" in whole]
-    return _add_summaries(whole, models, settings.targets, settings.last or subject.recipe.evaluation.last)
+    score = metrics.find_score(records)
+    models = [model for model in MODELS if f"{PREFIX[model]}{score}" in whole]
+    return _add_summaries(whole, score, models, settings.targets, settings.last or subject.recipe.evaluation.last)
 
 
 def _column(records: Sequence[Record], name: str) -> Floats:
@@ -169,8 +174,13 @@ def _by_client(given: object) -> Iterable[tuple[int, object]]:
     return enumerate(given) if isinstance(given, list) else ()
 
 
-def _add_summaries(whole: xr.Dataset, models: Sequence[str], targets: Sequence[float], last: int) -> xr.Dataset:
-    """Targets and final means of the server's model, the participants' mean and the SWA model."""
+def _add_summaries(
+    whole: xr.Dataset, score: str, models: Sequence[str], targets: Sequence[float], last: int
+) -> xr.Dataset:
+    """Targets and final means of the server's model, the participants' mean and the SWA model.
+
+    score: the metric by which they are compared.
+    """
     if not models:
         return whole
     unknown = np.full(whole.sizes["round"], np.nan)  # what an adopted run does not tell
@@ -178,26 +188,24 @@ def _add_summaries(whole: xr.Dataset, models: Sequence[str], targets: Sequence[f
     def read(name: str) -> Floats:
         return whole[name].values if name in whole else unknown
 
-    accuracy, loss = (
-        np.stack([read(f"{PREFIX[model]}{name}") for model in models]) for name in ("accuracy", "test_loss")
-    )
-    hits, rounds = [find_first(row, targets) for row in accuracy], whole["round"].values
+    values, loss = (np.stack([read(f"{PREFIX[model]}{name}") for model in models]) for name in (score, "test_loss"))
+    hits, rounds, printed = [find_first(row, targets) for row in values], whole["round"].values, metrics.SCORES[score]
     traffic = read("bytes_down_so_far") + read("bytes_up_so_far")
 
     def at_hits(values: NDArray[np.number]) -> Floats:
         return np.asarray([[np.nan if hit is None else float(values[hit]) for hit in row] for row in hits])
 
-    finals = [[*summarise_last(a, last), *summarise_last(b, last)[:2]] for a, b in zip(accuracy, loss, strict=True)]
+    finals = [[*summarise_last(a, last), *summarise_last(b, last)[:2]] for a, b in zip(values, loss, strict=True)]
     mean, spread, count, loss_mean, loss_spread = np.asarray(finals, dtype=np.float64).T
-    known = np.where(np.isnan(accuracy), -np.inf, accuracy)
+    known = np.where(np.isnan(values), -np.inf, values)
     of, both = f"of the last {last} evaluated rounds", ("model", "target")
     found = {
-        "final_accuracy": variable("model", mean, f"mean accuracy {of}"),
-        "final_accuracy_spread": variable("model", spread, f"standard deviation {of} (n - 1)"),
+        f"final_{score}": variable("model", mean, f"mean {printed} {of}"),
+        f"final_{score}_spread": variable("model", spread, f"standard deviation {of} (n - 1)"),
         "final_loss": variable("model", loss_mean, f"mean test loss {of}"),
         "final_loss_spread": variable("model", loss_spread, f"standard deviation {of} (n - 1)"),
         "final_count": variable("model", count.astype(np.int64), "rounds in that mean"),
-        "best_accuracy": variable("model", known.max(axis=1), "highest accuracy of a round"),
+        f"best_{score}": variable("model", known.max(axis=1), f"highest {printed} of a round"),
         "best_round": variable("model", rounds[known.argmax(axis=1)], "the first round that has it"),
     }
     coords = {"model": variable("model", models, "global model")}
@@ -206,7 +214,7 @@ def _add_summaries(whole: xr.Dataset, models: Sequence[str], targets: Sequence[f
             both, at_hits(rounds), "first evaluated round that reaches the target; NaN: never"
         )
         found["bytes_to_target"] = variable(both, at_hits(traffic), "bytes down and up until then", "bytes")
-        coords["target"] = variable("target", targets, "accuracy to reach, a fraction")
+        coords["target"] = variable("target", targets, f"{printed} to reach, a fraction")
     return whole.assign(found).assign_coords(coords)
 
 

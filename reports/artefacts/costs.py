@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from reports.artefact import Artefact, NotReproduced, Paper
 from reports.artefacts.page import read_part
-from reports.artefacts.plan import Wanted, can_be_made, list_unreadable, select_runs
+from reports.artefacts.plan import Wanted, can_be_made, select_runs
 from reports.artefacts.scales import SCALES, Content, Scale
 from training.console.tables import make_table
 
@@ -110,7 +110,7 @@ def list_costs(chosen: Sequence[tuple[Paper, Sequence[Artefact]]], scale: Scale,
     everything: dict[str, Wanted] = {}
     for paper, artefacts in chosen:
         for one in artefacts:
-            runs = select_runs(paper, [one], scale) if can_be_made(paper, one) else {}
+            runs = select_runs(paper, [one], scale) if can_be_made(one) else {}
             everything |= {f"{paper.key} {key}": run for key, run in runs.items()}
             table.add_row(
                 f"{paper.key}/{one.name}",
@@ -134,12 +134,8 @@ def _tell_costs(runs: Mapping[str, Wanted]) -> tuple[str, str]:
 def _tell_state(paper: Paper, artefact: Artefact, folder: Path) -> str:
     if isinstance(artefact.shape, NotReproduced):
         return f"n/a: {artefact.shape.why}"
-    unreadable = ", ".join(list_unreadable(paper, artefact))
-    if not can_be_made(paper, artefact):
-        return f"needs {unreadable}, which cannot be read yet"
     made = read_part(folder / paper.key, artefact)
-    state = "not made" if made is None else f"made, {made.missing}" if made.missing else "made"
-    return f"{state}; without {unreadable}" if unreadable else state
+    return "not made" if made is None else f"made, {made.missing}" if made.missing else "made"
 
 
 def list_artefacts(papers: Mapping[str, Paper], out: Path) -> RenderableType:
@@ -152,7 +148,7 @@ def list_artefacts(papers: Mapping[str, Paper], out: Path) -> RenderableType:
         for one in paper.artefacts:
             cells, states = [], {}
             for scale in SCALES.values():
-                runs = select_runs(paper, [one], scale) if can_be_made(paper, one) else {}
+                runs = select_runs(paper, [one], scale) if can_be_made(one) else {}
                 cells.append(f"{len(runs)}, {', '.join(_tell_costs(runs))}" if runs else "-")
                 states[scale.name] = _tell_state(paper, one, out / scale.name)
             made = [f"{name}: {state}" for name, state in states.items() if state.startswith("made")]

@@ -11,7 +11,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.artefact import Artefact, NotReproduced, Paper
-from reports.artefacts.plan import can_be_made, list_unreadable
 from reports.artefacts.scales import Scale
 from reports.artefacts.typesetting import FRAGMENTS, Made
 from reports.page.page import HERE as STYLES
@@ -85,6 +84,4 @@ def _explain_absence(paper: Paper, artefact: Artefact) -> str:
     """Say why an artefact is not on the page."""
     if isinstance(artefact.shape, NotReproduced):
         return f"Nothing to reproduce: {artefact.shape.why}."
-    if not can_be_made(paper, artefact):
-        return f"Not made: {', '.join(list_unreadable(paper, artefact))} cannot be read yet."
     return f"Not made yet: landscape reproduce {paper.key}/{artefact.name}"

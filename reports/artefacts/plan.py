@@ -16,7 +16,7 @@ from functools import cache
 
 from landscape.errors import choose
 from reports.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
-from reports.artefacts.scales import SCALES, Content, Scale, find_unreadable, scale_settings
+from reports.artefacts.scales import SCALES, Content, Scale, scale_settings
 from training.storage import toml
 
 KEPT = ("none", "last", "all")  # how much of local models or clients' vectors is kept, rising
@@ -50,9 +50,7 @@ class Comparison:
 
 
 def read_keys(paper: Paper, cell: Cell, scale: Scale) -> list[str]:
-    """List the keys of a cell's runs, one per seed; none where the data set cannot be read yet."""
-    if find_unreadable(cell.settings):
-        return []
+    """List the keys of a cell's runs, one per seed."""
     return [_make_key(make_content(paper, cell, scale, seed)) for seed in list_seeds(paper, cell.artefact, scale)]
 
 
@@ -67,8 +65,6 @@ def plan_paper(paper: Paper, scale: Scale) -> dict[str, Wanted]:
     found: dict[str, Wanted] = {}
     for artefact in paper.artefacts:
         for cell in list_cells(paper, artefact):
-            if find_unreadable(cell.settings):
-                continue
             asked = {(one.study, one.name): one for one in artefact.questions}
             for seed in list_seeds(paper, artefact, scale):
                 content = make_content(paper, cell, scale, seed)
@@ -108,17 +104,9 @@ def list_comparisons(paper: Paper, artefact: Artefact, scale: Scale) -> list[Com
     return found
 
 
-def list_unreadable(paper: Paper, artefact: Artefact) -> list[str]:
-    """List the printed names of an artefact's data sets that cannot be read yet."""
-    return list(dict.fromkeys(name for cell in list_cells(paper, artefact) if (name := find_unreadable(cell.settings))))
-
-
-def can_be_made(paper: Paper, artefact: Artefact) -> bool:
-    """Whether an artefact is something that runs give, and at least one of its data sets can be read."""
-    if isinstance(artefact.shape, NotReproduced):
-        return False
-    cells = list(list_cells(paper, artefact))
-    return not cells or any(not find_unreadable(cell.settings) for cell in cells)
+def can_be_made(artefact: Artefact) -> bool:
+    """Whether an artefact is something that runs give."""
+    return not isinstance(artefact.shape, NotReproduced)
 
 
 def find_cells(paper: Paper, artefact: Artefact, panel: Panel) -> list[Cell]:

@@ -8,30 +8,18 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from landscape.errors import choose
 from reports.artefact import Settings
+from reports.artefacts.stand_ins import MOST_CLIENTS, Content, find_stand_in, replace_data, replace_people
 from training.storage import toml
 
-Content = dict[str, Any]  # the nested settings of a recipe
-
-# data sets of the papers that cannot be read yet, and what they are called
-UNREADABLE = {
-    "tiny_imagenet": "Tiny-ImageNet",
-    "cinic10": "CINIC-10",
-    "pathmnist": "PathMNIST",
-    "tissuemnist": "TissueMNIST",
-    "dbpedia": "DBpedia-14",
-    "landmarks": "Landmarks-User-160k",
-    "cityscapes": "Cityscapes",
-    "idda": "IDDA",
-}
-CLASSES = {"cifar100": 100, "tiny_imagenet": 200}  # of data sets with other than ten
+CLASSES = {"cifar100": 100, "tiny_imagenet": 200, "landmarks": 2028}  # of data sets with other than ten
 WATCHED = {  # settings whose changes captions tell
     "data.name": "data",
+    "partition.name": "partition",
     "model.name": "model",
     "partition.clients": "clients",
     "rounds.participants": "participants",
@@ -39,12 +27,21 @@ WATCHED = {  # settings whose changes captions tell
     "local.epochs": "local epochs",
     "local.lr": "rate",
 }
+OWN_RATES = ("cityscapes", "idda", "landmarks")  # whose published rates are not the usual one of their papers
 DIGITS_LR = 0.1  # the embedded digits learn well with it, without momentum
 LAPTOP_ROUNDS = 150  # a table of eleven methods in six settings takes a night
 LONGEST = 20_000  # rounds of published runs; those of ablations that go on for ten times as long are doubled here
 SMALL_LR = 0.05  # the least rate of plain SGD that gets anywhere in a few hundred rounds
 # twenty classes in five superclasses, hard enough that methods differ
 TWENTY = {"name": "synthetic", "classes": 20, "examples": 2000, "separation": 5.0}
+# other draws of synthetic images for other data sets, so that their columns are no copies
+DRAWN: dict[str, Content] = {
+    "cifar100": TWENTY,
+    "tiny_imagenet": {**TWENTY, "seed": 1},
+    "landmarks": {**TWENTY, "seed": 2},
+    "tissuemnist": {**TWENTY, "classes": 8},
+}
+LAPTOP_DATA = {"tiny_imagenet": "cifar10", "tissuemnist": "mnist"}  # others: Fashion-MNIST
 WIDE = {"name": "mlp", "hidden": [64, 32]}  # for them: their pixels have no places, which convolutions would look for
 DEEP = {"name": "mlp", "hidden": [32, 32, 32, 32, 32]}  # six layers: FedFSA chooses five of ResNet-18's
 LARGE = {"name": "mlp", "hidden": [48, 32]}  # for other large networks: deeper ones hardly learn in so few rounds
@@ -87,28 +84,41 @@ def scale_settings(settings: Settings, scale: Scale, usual_lr: float) -> Content
     return scale.change(content, usual_lr)
 
 
-def find_unreadable(settings: Settings) -> str:
-    """Return the printed name of the data set if it cannot be read yet; else an empty text."""
-    data = settings.get("data")
-    name = settings.get("data.name", data.get("name") if isinstance(data, Mapping) else None)
-    return UNREADABLE.get(str(name), "")
-
-
 def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
-    data, partition = content.setdefault("data", {}), content.setdefault("partition", {})
+    """Take embedded data, a small network, fewer clients and rounds."""
+    found, swept = find_stand_in(content), _find_swept_rate(content, usual_lr)
+    if found is None:
+        _replace_images(content)
+    else:
+        replace_data(content, "digits", found)
+        if content["partition"]["name"] not in ("natural", "iid"):
+            _take_fewer_clients(content)
     rounds, local = content.setdefault("rounds", {}), content.setdefault("local", {})
-    published = str(data.get("name"))
-    classes = CLASSES.get(published, 10)
+    local["batch_size"] = min(local.get("batch_size", 64), 16 if found is None else found.batch)
+    local["epochs"] = _shrink_epochs(local)
+    lr = DIGITS_LR if found is None else found.lr
+    wanted = lr * (1 - local.get("momentum", 0.0)) * swept
+    _shorten(content, max(round(8 * math.log10(rounds.get("count", 10))), 10), wanted)
+    return content
+
+
+def _find_swept_rate(content: Content, usual_lr: float) -> float:
+    """Find the rate relative to the paper's usual one, where a figure sweeps it."""
+    if content.get("data", {}).get("name") in OWN_RATES:
+        return 1.0
+    return float(content.get("local", {}).get("lr", usual_lr)) / usual_lr
+
+
+def _replace_images(content: Content) -> None:
+    """Replace images with one label by the digits, or where there are many classes by synthetic ones."""
+    data, partition = content.setdefault("data", {}), content.setdefault("partition", {})
+    classes = CLASSES.get(str(data.get("name")), 10)
     pooled = {"pooled": data["pooled"]} if "pooled" in data else {}
-    content["data"] = {**(TWENTY if classes > 10 else {"name": "digits"}), **pooled}
-    content["model"] = _choose_digits_model(
-        content.get("model", {}), dict(WIDE) if classes > 10 else {"name": "digits_cnn"}
-    )
-    if partition.get("clients", 1) > 1:
-        partition["clients"] = max(partition["clients"] // 5, 10)
-        rounds["participants"] = min(
-            round(math.sqrt(5 * rounds.get("participants", 5))), partition["clients"]
-        )  # 5, 10, 20 -> 5, 7, 10
+    drawn = DRAWN.get(str(data.get("name")))
+    content["data"] = {**(drawn or {"name": "digits"}), **pooled}
+    content["model"] = _choose_digits_model(content.get("model", {}), dict(WIDE) if drawn else {"name": "digits_cnn"})
+    _take_fewer_clients(content)
+    replace_people(content, MOST_CLIENTS)
     if "classes_per_client" in partition and classes > 10:
         partition["classes_per_client"] = max(round(partition["classes_per_client"] * 20 / classes), 1)
     if partition.get("name") == "dirichlet_by_class":
@@ -118,15 +128,19 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     augment = content.get("augment", {})
     if augment:  # a quarter of the side of 32 pixels; mirrored digits are other digits, moved mixtures mere noise
         content["augment"] = {
-            "padding": augment.get("padding", 0) // 4 if classes == 10 else 0,
+            "padding": 0 if drawn else augment.get("padding", 0) // 4,
             "cutout": augment.get("cutout", 0) // 4,
             "mixup": augment.get("mixup", 0.0),
         }
-    local["batch_size"] = min(local.get("batch_size", 64), 16)
-    local["epochs"] = _shrink_epochs(local)
-    wanted = DIGITS_LR * (1 - local.get("momentum", 0.0)) * local.get("lr", usual_lr) / usual_lr
-    _shorten(content, max(round(8 * math.log10(rounds.get("count", 10))), 10), wanted)
-    return content
+
+
+def _take_fewer_clients(content: Content) -> None:
+    partition, rounds = content["partition"], content.setdefault("rounds", {})
+    if partition.get("clients", 1) > 1:
+        partition["clients"] = max(partition["clients"] // 5, 10)
+        rounds["participants"] = min(
+            round(math.sqrt(5 * rounds.get("participants", 5))), partition["clients"]
+        )  # 5, 10, 20 -> 5, 7, 10
 
 
 def _choose_digits_model(model: Content, usual: Content) -> Content:
@@ -150,21 +164,31 @@ def _choose_digits_model(model: Content, usual: Content) -> Content:
 
 def _shrink_to_laptop(content: Content, usual_lr: float) -> Content:
     data, rounds, local = (content.setdefault(table, {}) for table in ("data", "rounds", "local"))
-    if data.get("name") not in ("cifar10", "fashion_mnist"):
+    found, swept = find_stand_in(content), _find_swept_rate(content, usual_lr)
+    if found is not None:
+        replace_data(content, "small", found)
+        if content["partition"]["name"] not in ("natural", "iid"):
+            _take_fewer_clients(content)
+        local["batch_size"] = min(local.get("batch_size", 64), found.batch)
+    elif data.get("name") not in ("cifar10", "fashion_mnist"):
         classes = CLASSES.get(str(data.get("name")), 10)
-        content["data"] = {"name": "fashion_mnist", **({"pooled": data["pooled"]} if "pooled" in data else {})}
+        name = LAPTOP_DATA.get(str(data.get("name")), "fashion_mnist")
+        content["data"] = {"name": name, **({"pooled": data["pooled"]} if "pooled" in data else {})}
         partition = content.get("partition", {})
         if "classes_per_client" in partition and classes > 10:
             partition["classes_per_client"] = max(round(partition["classes_per_client"] * 10 / classes), 1)
         if partition.get("name") == "pachinko":
             partition |= {"name": "dirichlet_total", "alpha": 0.5}
             partition.pop("beta", None)
+        replace_people(content, partition.get("clients", 1))
     name = str(content.get("model", {}).get("name"))
     stand_in = next((small for kind, small in LAPTOP_MODELS.items() if name.startswith(kind)), content.get("model", {}))
     content["model"] = dict(stand_in)
     local["epochs"] = _shrink_epochs(local)
-    lr = local.get("lr", usual_lr)
+    lr = usual_lr * swept
     wanted = lr if local.get("momentum", 0.0) else max(SMALL_LR / usual_lr, 1.0) * lr
+    if found is not None:
+        wanted = found.lr * (1 - local.get("momentum", 0.0)) * swept
     count = rounds.get("count", 10)
     most = LAPTOP_ROUNDS * (1 + math.log10(max(count / LONGEST, 1)))
     _shorten(content, min(count, round(most)), wanted)
@@ -200,8 +224,13 @@ def _shorten(content: Content, count: int, lr: float) -> None:
 SCALES: dict[str, Scale] = {
     scale.name: scale
     for scale in (
-        Scale("digits", "embedded 8x8 digits and a synthetic set of 20 classes, minutes", 2, _shrink_to_digits),
-        Scale("small", "Fashion-MNIST and CIFAR-10, 150 rounds, hours", 1, _shrink_to_laptop),
+        Scale(
+            "digits",
+            "embedded digits, speeches and brain, a synthetic set of 20 classes, minutes",
+            2,
+            _shrink_to_digits,
+        ),
+        Scale("small", "Fashion-MNIST, CIFAR-10, embedded speeches and brain, 150 rounds, hours", 1, _shrink_to_laptop),
         Scale("full", "as published", None, lambda content, usual_lr: content),
     )
 }

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from analysis import store
 from analysis.store import Answer
-from reports.artefact import Artefact, Cell, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
+from reports.artefact import Artefact, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
 from reports.artefacts.plan import list_comparisons, make_content, read_keys
-from reports.artefacts.scales import Scale, describe_changes, find_unreadable
+from reports.artefacts.scales import Scale, describe_changes
 from reports.figure_type import Drawing
 from reports.figure_type import save as save_drawing
 from reports.inputs.runs import Run, read_runs
@@ -78,8 +78,7 @@ def write_caption(paper: Paper, artefact: Artefact, scale: Scale) -> str:
     """Write what an artefact shows, what was scaled down, and what the paper leaves open."""
     changes: dict[str, None] = {}
     for cell in list_cells(paper, artefact):
-        if not find_unreadable(cell.settings):
-            changes |= dict.fromkeys(describe_changes(cell.settings, make_content(paper, cell, scale, 0)))
+        changes |= dict.fromkeys(describe_changes(cell.settings, make_content(paper, cell, scale, 0)))
     scaled = f"Scaled down: {'; '.join(changes)}." if changes else ""
     note = getattr(artefact.shape, "note", "")
     return " ".join(one for one in (f"{artefact.title}.", note, artefact.note, scaled) if one)
@@ -121,11 +120,7 @@ class RunFinder:
 
     def explain_lack(self, row: Entry, column: Entry | Panel) -> str:
         """Say why a cell or series has no runs."""
-        cell: Cell | None = self.cells.get((id(row), id(column)))
-        if cell is None:
-            return ""
-        unreadable = find_unreadable(cell.settings)
-        return f"{unreadable} cannot be read yet" if unreadable else "not run"
+        return "not run" if (id(row), id(column)) in self.cells else ""
 
     def describe_missing(self) -> str:
         """Say how many runs of the artefact are not final."""

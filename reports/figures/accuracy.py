@@ -7,24 +7,24 @@ from functools import partial
 
 from landscape.plotting.style import join_caption, label_axes, make_canvas
 from reports.figure_type import Drawing, Figure
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, name_score
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.lines import draw_mean_line
 from reports.plotting.over_rounds import find_best
 from reports.rows import Row
 from reports.variants import describe_seeds, find_variants
 
-PANELS = (("accuracy", "test accuracy (%)", 100.0), ("train_loss", "training loss", 1.0))
-
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Draw accuracy and training loss over rounds, a line for each method."""
+    """Draw accuracy, or mean IoU, and training loss over rounds, a line for each method."""
     figure, axes = make_canvas(1, 2, width=9.0, height=3.6)
     rows: list[Row] = []
     found = find_variants(runs, everything)
-    for place, (key, name, factor) in zip(axes, PANELS, strict=True):
+    score = name_score(runs)
+    panels = (("accuracy", score, f"test {score} (%)", 100.0), ("train_loss", "train_loss", "training loss", 1.0))
+    for place, (key, metric, name, factor) in zip(axes, panels, strict=True):
         for variant in found:
-            rows += draw_mean_line(place, variant, partial(find_best, key=key, factor=factor), key)
+            rows += draw_mean_line(place, variant, partial(find_best, key=key, factor=factor), metric)
         label_axes(place, "communication round", name)
     if not rows:
         return []

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.figure_type import Drawing, Figure
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, name_score
 from reports.inputs.summary import mean_known
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
@@ -49,20 +49,21 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     figure, (left, *others) = make_canvas(1, 3, width=11.0, height=3.8)
     found = find_variants(measured, everything)
     rows: list[Row] = []
+    score = name_score(measured)
     for variant in found:
-        rows += draw_mean_line(left, variant, _find_accuracy_by_bytes, "accuracy", x="megabytes")
-    label_axes(left, "megabytes sent, down and up", "test accuracy (%)")
+        rows += draw_mean_line(left, variant, _find_score_by_bytes, score, x="megabytes")
+    label_axes(left, "megabytes sent, down and up", f"test {score} (%)")
     for axes, (name, words) in zip(others, PANELS, strict=True):
         rows += _draw_costs(axes, found, wanted, name)
-        label_axes(axes, "target accuracy (%)", words)
+        label_axes(axes, f"target {score} (%)", words)
     draw_shared_legend(figure)
     said = [measured[0].data, measured[0].heterogeneity, describe_seeds(found) or f"seed {measured[0].seed}"]
     counted = "first evaluated round in which the server's model, or its SWA average, is as good as the target"
     return [Drawing(figure, rows, join_caption([*said, counted, "crosses at the top: never within the run"]))]
 
 
-def _find_accuracy_by_bytes(run: Run) -> Series:
-    """Accuracy in per cent at the megabytes that were sent until each round."""
+def _find_score_by_bytes(run: Run) -> Series:
+    """Accuracy, or mean IoU, in per cent at the megabytes that were sent until each round."""
     data = run.measured("training")
     if data is None:
         return NOTHING

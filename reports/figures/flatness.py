@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from landscape.plotting.style import join_caption, label_axes, mark
 from reports.figure_type import Drawing, Figure
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, label_score, name_score
 from reports.palette import Look, assign_looks
 from reports.plotting.fitting import fit_axis
 from reports.plotting.heat import make_panels
@@ -42,7 +42,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     _draw_legend(figure, chosen, {run.algorithm: run.method for run in everything.runs}, fills)
     answers = [answer for run in runs for study in STUDIES if (answer := run.answer(study)) is not None]
     remarks = [
-        "accuracy of the same global model whose flatness was measured, mean over the last evaluated rounds",
+        f"{name_score(runs)} of the same global model whose flatness was measured, mean over the last evaluated rounds",
         "flatness at the last round that was looked at",
         "Spearman's r: rank correlation, ranks counted within each partition",
         "diverged runs are left out" if any(run.progress.state == "diverged" for run in runs) else "",
@@ -82,7 +82,7 @@ def _draw_panel(
     title = f"Spearman's r = {correlation:.2f}, p = {chance:.2g}, n = {len(points)}"
     axes.set_title(title if np.isfinite(correlation) else f"n = {len(points)}: no correlation", fontsize=9, y=1.0)
     fit_axis(axes, "x", x)
-    label_axes(axes, measure.label, "test accuracy (%)")
+    label_axes(axes, measure.label, label_score(run for run, _, _ in points))
     about: Row = {"measure": measure.name, "spearman": correlation, "p": chance}
     return [
         {
@@ -91,7 +91,7 @@ def _draw_panel(
             "partition": run.heterogeneity,
             "seed": run.seed,
             "flatness": across,
-            "accuracy": up,
+            run.score: up,
             **about,
         }
         for run, across, up in points

@@ -148,7 +148,8 @@ def _find_exits(x: NDArray[np.float64], values: NDArray[np.float64], top: float)
     before, after = above[:-1], above[1:]
     passed = (before > 0) != (after > 0)
     share = before[passed] / (before[passed] - after[passed])
-    return x[:-1][passed] + share * np.diff(x)[passed]
+    found: NDArray[np.float64] = x[:-1][passed] + share * np.diff(x)[passed]
+    return found
 
 
 def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[str], top: float) -> None:

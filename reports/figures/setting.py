@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from landscape.plotting.style import join_caption, label_axes, mark
 from reports.figure_type import Drawing, Figure
 from reports.inputs.progress import select_counted
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, label_score, name_score
 from reports.inputs.summary import group
 from reports.names import name_setting
 from reports.plotting.fitting import draw_shared_legend, fit_axis
@@ -43,16 +43,17 @@ def _draw_one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing 
     rows: list[Row] = []
     for axes, (name, averages) in zip(panels, points.items(), strict=True):
         rows += _draw_panel(axes, lines, averages, values, key)
-        label_axes(axes, name_setting(key), MEASURES[name].label)
+        label = label_score(eligible) if name == "accuracy" else MEASURES[name].label
+        label_axes(axes, name_setting(key), label)
         for row in rows:
-            row.setdefault("measure", name)
+            row.setdefault("measure", name_score(eligible) if name == "accuracy" else name)
     draw_shared_legend(figure)
     seeds = max(int(row["runs"]) for row in rows)
     remarks = [
         "values evenly spaced, not to scale",
         "all other settings equal along a line",
         f"bars: standard deviation over up to {seeds} seeds" if seeds > 1 else f"seed {eligible[0].seed}",
-        "accuracy: mean over the last evaluated rounds, of the SWA model where there is one",
+        f"{name_score(eligible)}: mean over the last evaluated rounds, of the SWA model where there is one",
     ]
     return Drawing(figure, rows, join_caption([runs[0].data, *remarks]), f"_{key.replace('.', '_')}")
 

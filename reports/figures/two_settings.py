@@ -1,4 +1,4 @@
-"""Two settings at once: final accuracy of every combination as a heat map, one per method."""
+"""Two settings at once: final accuracy (or mean IoU) of every combination as a heat map, one per method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from landscape.plotting.style import join_caption, label_axes, mark
 from reports.figure_type import Drawing, Figure
 from reports.inputs.progress import select_counted
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, label_score, name_score
 from reports.inputs.summary import mean_known
 from reports.names import name_setting
 from reports.plotting.heat import draw_colour_bar, draw_heat, find_span, make_panels, write_values
@@ -44,9 +44,10 @@ def _draw_one(runs: Sequence[Run], everything: Collection, across: str, up: str)
         label_axes(axes, name_setting(across), name_setting(up), one.label)
         mark(axes, one.names)
         rows += [
-            {"method": one.label, across: x[j], up: y[i], "accuracy": value} for (i, j), value in np.ndenumerate(values)
+            {"method": one.label, across: x[j], up: y[i], name_score(one.runs): value}
+            for (i, j), value in np.ndenumerate(values)
         ]
-    draw_colour_bar(figure, image, panels, ACCURACY.label)
+    draw_colour_bar(figure, image, panels, label_score(eligible))
     seeds = sorted({run.seed for one in crossed for run in one.runs})
     remarks = [
         "mean over the last evaluated rounds",

@@ -30,6 +30,7 @@ from reports.inputs.reading import (
 from reports.inputs.recipes import Settings, as_number, find_table, find_whole
 from reports.inputs.summary import SKEWS
 from reports.names import name_method, name_partition
+from training.storage.metrics import SCORES, find_score
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 
 
@@ -72,6 +73,11 @@ class Run:
     def seed(self) -> int:
         return find_whole(self.settings, "seed", 0)
 
+    @cached_property
+    def score(self) -> str:
+        """The metric by which models are compared: accuracy, or miou where pixels are classified."""
+        return find_score(self.metrics)
+
     @property
     def heterogeneity(self) -> str:
         """How the data were distributed over clients: the printed name of the partition, and its skew."""
@@ -81,7 +87,10 @@ class Run:
 
     @property
     def chance(self) -> float:
-        """Accuracy of guessing, in per cent; NaN where the number of classes is not on record."""
+        """Accuracy of guessing, in per cent; NaN where the number of classes is not on record.
+
+        A mean IoU above it is better than that of naming one class everywhere.
+        """
         return (
             100.0 / self.class_counts.shape[1]
             if self.class_counts is not None and self.class_counts.shape[1]
@@ -161,6 +170,16 @@ class Collection:
         ]
         together = {study: select(study, some) for study, some in self.together.items()}
         return Collection(runs, together, self.problems)
+
+
+def name_score(runs: Iterable[Run]) -> str:
+    """Name the score of runs, for headings: "accuracy", "mIoU", or "accuracy or mIoU" where they differ."""
+    return " or ".join(dict.fromkeys(SCORES[run.score] for run in runs)) or SCORES["accuracy"]
+
+
+def label_score(runs: Iterable[Run]) -> str:
+    """Name the score of runs on an axis: "test accuracy (%)", "test mIoU (%)"."""
+    return f"test {name_score(runs)} (%)"
 
 
 def read_runs(paths: Sequence[Path]) -> Collection:

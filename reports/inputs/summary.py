@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from analysis import store
 from analysis.store import Answer
-from training.storage.metrics import PREFIX
+from training.storage.metrics import PREFIX, find_score
 
 Row = dict[str, Any]
 SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how partitions call their skew
@@ -40,13 +40,17 @@ def differing(settings: Sequence[Row]) -> list[str]:
 
 
 def finals(records: Sequence[Row], last: int) -> Row:
-    """Accuracy of the last evaluated rounds: mean, sample standard deviation over rounds, for each global model."""
+    """Score of the last evaluated rounds: mean, sample standard deviation over rounds, for each global model.
+
+    The score is the accuracy, final_accuracy, or where pixels are classified the mean IoU, final_miou.
+    """
     row: Row = {"rounds": len(records)}
+    score = find_score(records)
     for name in PREFIX.values():
-        known = [record[f"{name}accuracy"] for record in records if record.get(f"{name}accuracy") is not None][-last:]
+        known = [record[f"{name}{score}"] for record in records if record.get(f"{name}{score}") is not None][-last:]
         if known:
-            row[f"{name}final_accuracy"] = float(np.mean(known))
-            row[f"{name}final_accuracy_over_rounds"] = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+            row[f"{name}final_{score}"] = float(np.mean(known))
+            row[f"{name}final_{score}_over_rounds"] = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
     return row
 
 

@@ -19,7 +19,7 @@ from reports.figure_type import TOPICS
 from reports.files import make_slug
 from reports.inputs.progress import CROSS, DAGGER, Progress
 from reports.inputs.reading import attempt
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, name_score
 from reports.page import provenance
 from reports.palette import assign_looks
 from reports.quantities.measures import find_final_accuracy
@@ -94,6 +94,7 @@ def render(
         keys=keys,
         bold=BOLD[bold],
         runs=[_describe_run(run) for run in runs],
+        score=name_score(runs),
         topics=_list_topics(everything, outcomes, tables),
         missing=[_format_line(line) for line in missing],
         problems=[_format_line(line) for line in problems],

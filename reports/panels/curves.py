@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from landscape.plotting.style import label_axes, mark
-from reports.inputs.runs import Run
+from reports.inputs.runs import Run, label_score
 from reports.panels.kind import Given, Kind, Shown
 from reports.plotting.fitting import fit_axis, use_whole_rounds
 from reports.plotting.lines import Series, draw_mean_line
@@ -20,7 +20,6 @@ from reports.quantities.measures import find_final_accuracy
 from reports.rows import Row, list_numbers
 
 LABELS = {  # of the y axis; other names are written as they are
-    "accuracy": "test accuracy (%)",
     "personal_accuracy": "accuracy of clients' own models (%)",
     "train_loss": "training loss",
     "norm": "$||w||_2$",
@@ -40,7 +39,8 @@ CROSS: dict[str, Any] = {"linestyle": "none", "marker": "x", "markersize": 8, "m
 class Options:
     """What is drawn over rounds.
 
-    metric: a metric, something recorded in training, or a variable of a study.
+    metric: a metric, something recorded in training, or a variable of a study; of a run that classifies pixels,
+    "accuracy" is the mean IoU.
     study: that has it; none for metrics.
     metric_of: other metrics of single series, by their names.
     label: of the y axis. factor: what values are multiplied by; by default accuracies become per cent.
@@ -80,7 +80,7 @@ def draw(axes: Axes, shown: Sequence[Shown], options: Options, given: Given) -> 
             places, values = _find(run, name, options)
             if len(places):
                 mark(axes.plot(places[-1], values[-1], color=one.look.color, **CROSS), [run.name])
-    label_axes(axes, *_name_axes(options))
+    label_axes(axes, *_name_axes(options, [run for one in shown for run in one.shown]))
     if options.x == "round":
         use_whole_rounds(axes)
     if options.log or (options.log is None and not options.percent):
@@ -121,9 +121,10 @@ def _find_final(run: Run, options: Options) -> float:
     return float(values[-1]) if len(values) else float("nan")
 
 
-def _name_axes(options: Options) -> tuple[str, str]:
+def _name_axes(options: Options, runs: Sequence[Run]) -> tuple[str, str]:
     across = "communication round" if options.x == "round" else "share of the training (%)"
-    return across, options.label or LABELS.get(options.metric, options.metric.replace("_", " "))
+    usual = label_score(runs) if options.metric == "accuracy" else options.metric.replace("_", " ")
+    return across, options.label or LABELS.get(options.metric, usual)
 
 
 def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str]:

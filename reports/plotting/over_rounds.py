@@ -12,10 +12,14 @@ from reports.plotting.lines import NOTHING, Series
 
 
 def find_best(run: Run, key: str = "accuracy", factor: float = 1.0) -> Series:
-    """A metric over rounds; as accuracy that of the SWA model once there is one, the server's before."""
-    rounds, values = run.series(key)
+    """A metric over rounds; as accuracy that of the SWA model once there is one, the server's before.
+
+    key: the metric; for "accuracy" the run's score is taken, the mean IoU where pixels are classified.
+    """
+    score = run.score if key == "accuracy" else key
+    rounds, values = run.series(score)
     if key == "accuracy":
-        averaged = dict(zip(*run.series("swa_accuracy"), strict=True))
+        averaged = dict(zip(*run.series(f"swa_{score}"), strict=True))
         values = np.asarray([averaged.get(round, value) for round, value in zip(rounds, values, strict=True)])
     return rounds, factor * values
 

@@ -34,6 +34,7 @@ from reports.quantities.measures import (
     count_classes,
     count_gradients_per_round,
     find_final_accuracy,
+    find_final_metric,
     find_flops,
     find_last_participants,
 )
@@ -86,6 +87,20 @@ def make_accuracy_at_round(end: int, *, decimals: int = 2) -> Quantity:
         "higher",
         decimals,
         guessing=True,
+    )
+
+
+def make_miou(domain: str = "", *, decimals: int = 2) -> Quantity:
+    """Make the final mean IoU: the mean of the last rounds, of the SWA model where there is one.
+
+    domain: a named test set, such as "unseen"; empty: all test examples.
+    """
+    return Quantity(
+        f"miou_{domain}" if domain else "miou",
+        f"test mIoU on {domain} domains (%)" if domain else "test mIoU (%)",
+        lambda run, _: find_final_metric(run, f"miou_{domain}" if domain else "miou"),
+        "higher",
+        decimals,
     )
 
 

@@ -1,4 +1,7 @@
-"""Numbers read off the curve of accuracy over rounds, in per cent: at a round, the best, when a target is reached."""
+"""Numbers read off the curve of accuracy over rounds, in per cent: at a round, the best, when a target is reached.
+
+Where pixels are classified, it is the curve of the mean IoU.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def get_curve(run: Run, model: str = "server") -> tuple[NDArray[np.float64], NDA
 
     model: "server", "mean" or "swa".
     """
-    rounds, values = run.series(f"{PREFIX[model]}accuracy")
+    rounds, values = run.series(f"{PREFIX[model]}{run.score}")
     return rounds, 100.0 * values
 
 
@@ -47,7 +50,7 @@ def find_best(run: Run, metric: str) -> float:
 
     metric: as metrics.jsonl names it: "accuracy", or PERSONAL.
     """
-    values = run.series(metric)[1]
+    values = run.series(run.score if metric == "accuracy" else metric)[1]
     return 100.0 * float(values.max()) if len(values) else math.nan
 
 

@@ -37,16 +37,30 @@ class Measure:
 
 
 def find_final_accuracy(run: Run, model: str = "final") -> float:
-    """Find the accuracy of a global model in per cent: the mean over the last rounds, as many as the recipe says.
+    """Find the score of a global model in per cent: the mean over the last rounds, as many as the recipe says.
+
+    The score is the accuracy, or where pixels are classified the mean IoU.
 
     model: "server", "mean", "swa"; or "final", the SWA model where there is one and else the server's.
     """
     last = find_whole(find_table(run.settings, "evaluation"), "last", 10)
     found = summary.finals(run.metrics, last)
     names = [PREFIX["swa"], PREFIX["server"]] if model == "final" else [PREFIX[model]]
-    return next(
-        (100.0 * found[f"{name}final_accuracy"] for name in names if f"{name}final_accuracy" in found), math.nan
-    )
+    keys = [f"{name}final_{run.score}" for name in names]
+    return next((100.0 * found[key] for key in keys if key in found), math.nan)
+
+
+def find_final_metric(run: Run, metric: str) -> float:
+    """Find a metric in per cent, the mean over the last rounds: of the SWA model where there is one.
+
+    metric: as metrics.jsonl names it, "miou_unseen".
+    """
+    last = find_whole(find_table(run.settings, "evaluation"), "last", 10)
+    for name in (PREFIX["swa"], PREFIX["server"]):
+        values = run.series(f"{name}{metric}")[1][-last:]
+        if len(values):
+            return 100.0 * float(values.mean())
+    return math.nan
 
 
 def find_flops(run: Run) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from landscape.errors import choose
 from reports.artefact import Entry, Grid, get_key
 from reports.inputs.recipes import find_table, is_number
-from reports.inputs.runs import Run
+from reports.inputs.runs import Run, label_score
 from reports.inputs.summary import differing
 from reports.names import name_method, name_setting
 from reports.palette import assign_looks
@@ -40,6 +40,8 @@ def tabulate_settings(
     """
     trained = [run for run in runs if run.settings]
     shown = QUANTITIES[choose("quantity", quantity, QUANTITIES)]
+    if quantity == "accuracy":
+        shown = replace(shown, label=label_score(trained))
     known = {key for run in trained for key in flatten_settings(run)} | set(SHORT)
     for key in (*rows, *columns):
         choose("setting", key, known)

@@ -11,7 +11,7 @@ import numpy as np
 
 from reports.inputs.progress import DAGGER, select_counted
 from reports.inputs.reading import attempt
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, name_score
 from reports.names import name_class
 from reports.quantities.measures import (
     MEASURES,
@@ -24,6 +24,7 @@ from reports.quantities.measures import (
 )
 from reports.tables.by_method import describe_seed_counts, list_sections, sort_variants, tabulate_methods
 from reports.tables.cells import Found, average_values, make_cell, make_column, mark_progress, write_footnotes
+from reports.tables.grid import capitalise
 from reports.tables.table import BOLD, Cell, Column, Line, Table
 from reports.tables.typeset import SUFFIXES, render, save
 from reports.variants import Variant
@@ -38,7 +39,8 @@ OWNED = 0.9  # share of a client's examples from which a class is called its own
 def make_accuracy(everything: Collection) -> Table | None:
     """Tabulate final accuracy by method and partition, with what a round costs (FedGloSS, Table 3)."""
     columns, lines = tabulate_methods(
-        everything, lambda section, runs, _: [make_column(MEASURES["accuracy"], "accuracy (%)", section, runs)]
+        everything,
+        lambda section, runs, _: [make_column(MEASURES["accuracy"], f"{name_score(runs)} (%)", section, runs)],
     )
     if not lines:
         return None
@@ -50,7 +52,7 @@ def make_accuracy(everything: Collection) -> Table | None:
     return Table(
         "accuracy",
         "good",
-        "Final test accuracy",
+        f"Final test {name_score(everything.runs)}",
         "Higher is better; the last evaluated rounds of each run are averaged first.",
         "method",
         columns,
@@ -80,7 +82,7 @@ def make_communication(everything: Collection) -> Table | None:
             return []
         titles = (f"rounds to {100 * target:g} %", f"MB to {100 * target:g} %")
         return [
-            make_column(MEASURES["accuracy"], "accuracy (%)", section, runs),
+            make_column(MEASURES["accuracy"], f"{name_score(runs)} (%)", section, runs),
             (Column(titles[0], section, "lower", 0), lambda variant: _make_target_cell(variant, target, 0, 1.0)),
             (Column(titles[1], section, "lower", 1), lambda variant: _make_target_cell(variant, target, 1, MEGA)),
         ]
@@ -91,7 +93,7 @@ def make_communication(everything: Collection) -> Table | None:
     return Table(
         "communication",
         "good",
-        "Accuracy and what it costs to get there",
+        f"{capitalise(name_score(everything.runs))} and what it costs to get there",
         "Fewer rounds and bytes are better; never: not within the rounds that were run.",
         "method",
         columns,

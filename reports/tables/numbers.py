@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.inputs.progress import CROSS
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, label_score
 from reports.quantities.measures import MEASURES
 from reports.tables.cells import make_column, write_footnotes
 from reports.tables.table import Cell, Column, Line, Table, format_numbers
@@ -25,7 +25,8 @@ def make_key_numbers(title: str, runs: Sequence[Run], everything: Collection, *,
     bold: what is set bold, a key of BOLD.
     """
     methods = find_variants(runs, everything)
-    found = {name: make_column(MEASURES[name], MEASURES[name].label, "", runs) for name in WANTED}
+    labels = {name: MEASURES[name].label for name in WANTED} | {"accuracy": label_score(runs)}
+    found = {name: make_column(MEASURES[name], labels[name], "", runs) for name in WANTED}
     cells = {name: [find(one) for one in methods] for name, (_, find) in found.items()}
     names = [
         name

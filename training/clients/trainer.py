@@ -69,14 +69,22 @@ class LocalTrainer:
     def count_steps(self, client: int) -> int:
         """Count the local steps K of a client in one round."""
         local = self.recipe.local
-        return local.steps or local.epochs * math.ceil(len(self.client_indices[client]) / self.batch_size)
+        return local.steps or local.epochs * self.count_batches(len(self.client_indices[client]))
+
+    def count_batches(self, examples: int) -> int:
+        """Count the batches of an epoch.
+
+        examples: of a client.
+        """
+        whole = examples // self.batch_size
+        return whole if self.recipe.local.drop_last and whole else math.ceil(examples / self.batch_size)
 
     def draw_batches(self, client: int, round: int) -> Iterator[Ints]:
         """Draw the examples of each local step of a client in a round: a new keyed order for every epoch."""
         own, size, epoch, taken = self.client_indices[client], self.batch_size, 0, 0
         while True:
             order = numpy_generator(self.recipe.seed, "order", round, client, epoch).permutation(own)
-            for start in range(0, len(order), size):
+            for start in range(0, size * self.count_batches(len(order)), size):
                 yield order[start : start + size]
                 taken += 1
                 if taken == self.count_steps(client):

@@ -26,9 +26,17 @@ from training.methods.fedspeed import GradientStep, QuasiGradient
 from training.methods.fedvssam import Direction, MixedDescent, MixedSAM
 from training.methods.fedwmsam import PersonalMomentum, Predicted
 from training.methods.method import Method
-from training.methods.silobn import OwnStatistics
 from training.rules.base import Rule
-from training.rules.corrections import BodyOnly, ClientMomentum, ControlVariate, Dual, Lagrangian, Plain, Proximal
+from training.rules.corrections import (
+    BodyOnly,
+    ClientMomentum,
+    ControlVariate,
+    Dual,
+    Lagrangian,
+    OwnStatistics,
+    Plain,
+    Proximal,
+)
 from training.rules.loss_terms import Contrast, NotTrue
 from training.rules.perturbations import ASAM, SAM, MetaStep, NoPerturbation, PreviousSAM
 from training.rules.servers import Adagrad, Adam, LookAhead, Mean, Momentum, Normalised, SubtractDual

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from training.console.messages import printable
-from training.console.summaries import find_scores, find_standing
+from training.console.summaries import find_scores, find_standing, name_metric, write_score
 from training.console.tables import make_table, show_value
 from training.storage import metrics
 
@@ -33,19 +33,20 @@ def find_differing(settings: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def list_runs(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> Table:
-    """Make a table of runs: state, rounds, last accuracy, and what they differ in.
+    """Make a table of runs: state, rounds, last accuracy or mean IoU, and what they differ in.
 
     runs: the directory and the settings, by dotted keys, of each.
     """
     keys = find_differing([settings for _, settings in runs])
     shown = [key.removesuffix(".name") for key in keys]
-    table = make_table("run", "state", "rounds", "accuracy", *shown)
+    scores = {path: find_scores(path, 1)[:1] for path, _ in runs}
+    metric = name_metric([one for some in scores.values() for one in some])
+    table = make_table("run", "state", "rounds", metric, *shown)
     for column in table.columns[2:4]:
         column.justify = "right"
     for path, settings in runs:
         state, done = find_standing(path)["state"], len(metrics.read(path))
-        scores = find_scores(path, 1)
-        last = f"{100 * scores[0].accuracy:.2f} %" if scores else "-"
+        last = write_score(scores[path][0])[0] if scores[path] else "-"
         cells = [show_value(settings[key]) if settings.get(key) is not None else "-" for key in keys]
         head = (printable(path), "stopped" if state == "running" else state, f"{done} of {settings['rounds.count']}")
         table.add_row(*map(escape, (*head, last, *cells)))

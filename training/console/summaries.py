@@ -48,14 +48,15 @@ MOST_ROWS = 20  # clients, and classes, up to which the partition is shown in fu
 
 @dataclass(frozen=True)
 class Score:
-    """The accuracy of one of the global models, or of the clients' own, on the test data."""
+    """How good one of the global models, or the clients' own, is on the test data: a metric of `metrics.SCORES`."""
 
     model: str
     round: int  # the last evaluated round
     loss: float | None  # None: not recorded
-    accuracy: float
-    mean: float  # accuracy, mean of the last `count` evaluated rounds
+    value: float
+    mean: float  # of the last `count` evaluated rounds
     count: int
+    metric: str  # as it is printed
 
 
 class Standing(TypedDict):
@@ -67,22 +68,41 @@ class Standing(TypedDict):
 
 
 def find_scores(run: Path, last: int) -> list[Score]:
-    """Find the last accuracy of every model that was evaluated, and its mean over the last rounds.
+    """Find the last accuracy, or mean IoU, of every model that was evaluated, and its mean over the last rounds.
 
     run: its directory. last: number of evaluated rounds in the mean.
 
     The mean of the participants is left out where it equals the server's model, as in FedAvg.
     """
     records = metrics.read(run)
+    score = metrics.find_score(records)
     found = []
     for prefix, name in MODELS.items():
-        evaluated = [record for record in records if record.get(f"{prefix}accuracy") is not None]
+        metric = "accuracy" if prefix == "personal_" else score
+        key = f"{prefix}{metric}"
+        evaluated = [record for record in records if record.get(key) is not None]
         if evaluated and not (prefix == "mean_" and all(_is_server_model(record) for record in evaluated)):
-            tail = [record[f"{prefix}accuracy"] for record in evaluated[-last:]]
+            tail = [record[key] for record in evaluated[-last:]]
             newest = evaluated[-1]
-            loss, accuracy = newest.get(f"{prefix}test_loss"), newest[f"{prefix}accuracy"]
-            found.append(Score(name, newest["round"], loss, accuracy, float(np.mean(tail)), len(tail)))
+            loss, mean = newest.get(f"{prefix}test_loss"), float(np.mean(tail))
+            found.append(Score(name, newest["round"], loss, newest[key], mean, len(tail), metrics.SCORES[metric]))
     return found
+
+
+def write_score(score: Score) -> tuple[str, str]:
+    """Write the last value and the mean of a score in per cent.
+
+    score: to write.
+    """
+    return f"{100 * score.value:.2f} %", f"{100 * score.mean:.2f} % (last {score.count})"
+
+
+def name_metric(scores: Sequence[Score]) -> str:
+    """Name the metric of scores for a heading: "accuracy or mIoU" where they differ.
+
+    scores: of one run or several.
+    """
+    return " or ".join(dict.fromkeys(score.metric for score in scores)) or "accuracy"
 
 
 def _is_server_model(record: Mapping[str, object]) -> bool:
@@ -111,28 +131,32 @@ def show_all(runs: Sequence[Path], console: Console) -> list[str]:
     if len(runs) == 1:
         show(runs[0], console)
         return []
-    table = make_table("run", "state", "rounds", "model", "accuracy", "mean accuracy")
-    for column in table.columns[2:]:
-        column.justify = "right"
-    problems = []
+    rows, shown, problems = [], [], []
     for run in runs:
         try:
-            for row in _lines(run):
-                table.add_row(*map(escape, row))
+            recipe = recipe_tables.read(run)
+            scores = find_scores(run, recipe.evaluation.last)
+            rows += list(_lines(run, recipe, scores))
+            shown += scores
         except (OSError, ValueError) as error:
             problems.append(str(error))
-            table.add_row(escape(printable(run)), "not readable")
+            rows.append((printable(run), "not readable"))
+    metric = name_metric(shown)
+    table = make_table("run", "state", "rounds", "model", metric, f"mean {metric}")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*map(escape, row))
     console.print(table, "")
     return problems
 
 
-def _lines(run: Path) -> Iterator[tuple[str, ...]]:
+def _lines(run: Path, recipe: RecipeTables, scores: Sequence[Score]) -> Iterator[tuple[str, ...]]:
     """Yield the row of a run, and one more for every further model that was evaluated."""
-    recipe = recipe_tables.read(run)
     state, done = find_standing(run)["state"], len(metrics.read(run))
     head = (printable(run), "stopped" if state == "running" else state, f"{done} of {recipe.rounds.count}")
-    for score in find_scores(run, recipe.evaluation.last):
-        yield *head, score.model, f"{100 * score.accuracy:.2f} %", f"{100 * score.mean:.2f} % (last {score.count})"
+    for score in scores:
+        yield *head, score.model, *write_score(score)
         head = ("", "", "")
     if head[0]:
         yield *head, "-", "-", "-"
@@ -277,7 +301,8 @@ def _describe_checkpoints(run: Path) -> str:
 
 
 def _results(found: Sequence[Score]) -> Table:
-    table = make_table("on the test data", "round", "loss", "accuracy", "mean accuracy")
+    metric = name_metric(found)
+    table = make_table("on the test data", "round", "loss", metric, f"mean {metric}")
     for column in table.columns[1:]:
         column.justify = "right"
     for score in found:
@@ -285,8 +310,7 @@ def _results(found: Sequence[Score]) -> Table:
             score.model,
             str(score.round),
             "-" if score.loss is None else f"{score.loss:.4f}",
-            f"{100 * score.accuracy:.2f} %",
-            f"{100 * score.mean:.2f} % (last {score.count})",
+            *write_score(score),
         )
     return table
 

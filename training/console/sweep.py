@@ -17,7 +17,7 @@ from training import config
 from training.config import Recipe
 from training.console.jobs import Job, run_jobs
 from training.console.progress import Bars, bars
-from training.console.summaries import Score, find_scores, find_standing
+from training.console.summaries import Score, find_scores, find_standing, name_metric, write_score
 from training.console.tables import make_table, print_line, show_settings
 from training.engine.opening import find_run
 from training.engine.run import RoundCallback, train
@@ -286,12 +286,12 @@ def describe_round(record: Record, count: int) -> str:
 
     record: its measurements. count: number of rounds of the run.
     """
-    accuracy = record.get("accuracy")
-    swa, personal = record.get("swa_accuracy"), record.get("personal_accuracy")
+    metric = metrics.find_score([record])
+    score, swa, personal = record.get(metric), record.get(f"swa_{metric}"), record.get("personal_accuracy")
     parts = [
         f"round {record['round']:>{len(str(count))}}/{count}",
         f"train loss {record['train_loss']:.4f}",
-        f"accuracy {'-' if accuracy is None else f'{100 * accuracy:.2f} %'}",
+        f"{metrics.SCORES[metric]} {'-' if score is None else f'{100 * score:.2f} %'}",
         *([f"SWA {100 * swa:.2f} %"] if swa is not None else []),
         *([f"own models {100 * personal:.2f} %"] if personal is not None else []),
         f"{record['seconds']:.2f} s",
@@ -303,19 +303,21 @@ def _print_result(path: Path, recipe: Recipe, console: Console) -> None:
     found = find_standing(path)
     print_line(console, f"{found['state']} after {found['round']} of {recipe.rounds.count} rounds: {path}")
     for score in _reported(path, recipe):
-        print_line(console, f"accuracy of the {score.model}: {_accuracy(score)}")
+        print_line(console, f"{score.metric} of the {score.model}: {_describe_score(score)}")
     print_line(console, f"next: landscape show {path}")
 
 
-def _accuracy(score: Score) -> str:
-    last = f"{100 * score.accuracy:.2f} % after round {score.round}"
+def _describe_score(score: Score) -> str:
+    last = f"{100 * score.value:.2f} % after round {score.round}"
     return f"{last}, {100 * score.mean:.2f} % in the mean of the last {score.count} evaluated rounds"
 
 
 def _print_results(
     paths: Sequence[Path], recipes: Sequence[Recipe], differences: Sequence[str], console: Console
 ) -> None:
-    table = make_table("what differs", "state", "model", "accuracy", "mean accuracy", "run")
+    scores = {path: _reported(path, recipe) for path, recipe in zip(paths, recipes, strict=True)}
+    metric = name_metric([one for some in scores.values() for one in some])
+    table = make_table("what differs", "state", "model", metric, f"mean {metric}", "run")
     for column in table.columns:
         column.no_wrap = column.header != "what differs"
     diverged = 0
@@ -323,11 +325,9 @@ def _print_results(
         state = find_standing(path)["state"]
         diverged += state == "diverged"
         head, tail = (difference, state), f"*{recipe.digest[:8]}"
-        for score in _reported(path, recipe):
+        for score in scores[path]:
             model = {"SWA average": "SWA", "clients' own models": "own"}.get(score.model, "server's")
-            mean = f"{100 * score.mean:.2f} % (last {score.count})"
-            cells = (*head, model, f"{100 * score.accuracy:.2f} %", mean, tail)
-            table.add_row(*map(escape, cells))
+            table.add_row(*map(escape, (*head, model, *write_score(score), tail)))
             head, tail = ("", ""), ""
         if tail:
             table.add_row(*map(escape, (*head, "-", "-", "-", tail)))

@@ -1,8 +1,8 @@
-"""Random crops, flips, cutout and mixup for a whole batch at once, every sample with its own draw.
+"""Random scales, crops, flips, colours, cutout and mixup for a whole batch, every sample with its own draw.
 
 Drawing and applying are separate functions. The generator alone decides the draw, so both gradients of one SAM step
-see the same augmented batch. Order: crop and flip on raw pixels (zero padding is black, as in torchvision),
-then normalise, then cutout (zero is the mean colour, as in DeVries and Taylor 2017), then mixup.
+see the same augmented batch. Order: scale and window, colours, crop and flip on raw pixels (zero padding is black, as
+in torchvision), then normalise, then cutout (zero is the mean colour, as in DeVries and Taylor 2017), then mixup.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from training.data.dataset import Dataset, normalise
+from training.data.resampling import draw_boxes, jitter, resample
 from training.recipe_tables import Augment
 from training.tasks.segmentation import IGNORED
 from training.tasks.task import Task
@@ -24,6 +25,7 @@ from training.tasks.task import Task
 class Draw:
     """The random choices for one batch; None where the setting is off.
 
+    boxes: (N, 4) top, left, height and width of the part of each image that is kept.
     offsets: (N, 2) row and column of each crop's corner in the padded image.
     flips: (N,) whether each image is mirrored.
     centres: (N, 2) row and column of each cutout's centre.
@@ -32,6 +34,7 @@ class Draw:
     offsets: Tensor | None
     flips: Tensor | None
     centres: Tensor | None
+    boxes: Tensor | None = None
 
 
 def draw(count: int, size: tuple[int, int], generator: torch.Generator, settings: Augment) -> Draw:
@@ -42,23 +45,28 @@ def draw(count: int, size: tuple[int, int], generator: torch.Generator, settings
     generator: the source of all random numbers.
     settings: which choices are drawn.
     """
-    offsets = flips = centres = None
+    offsets = flips = centres = boxes = None
+    if settings.scale or settings.area or settings.crop:
+        boxes = draw_boxes(count, size, generator, settings)
+        size = settings.crop or size
     if settings.padding:
         offsets = torch.randint(0, 2 * settings.padding + 1, (count, 2), generator=generator)
     if settings.flip:
         flips = torch.rand(count, generator=generator) < 0.5
     if settings.cutout:
         centres = torch.stack([torch.randint(0, side, (count,), generator=generator) for side in size], dim=1)
-    return Draw(offsets, flips, centres)
+    return Draw(offsets, flips, centres, boxes)
 
 
-def crop_and_flip(images: Tensor, offsets: Tensor | None, flips: Tensor | None, padding: int, fill: int = 0) -> Tensor:
+def crop_and_flip(
+    images: Tensor, offsets: Tensor | None, flips: Tensor | None, padding: int, fill: int | None = 0
+) -> Tensor:
     """Cut each image's window out of the padded image and mirror it.
 
     images: (N, C, H, W) of any dtype.
     offsets, flips: as in `Draw`.
     padding: pixels that are added on every side.
-    fill: their value.
+    fill: their value; None: the image reflected.
     """
     if offsets is None and flips is None:
         return images
@@ -68,12 +76,20 @@ def crop_and_flip(images: Tensor, offsets: Tensor | None, flips: Tensor | None, 
     if flips is not None:
         columns = torch.where(flips.to(images.device)[:, None], columns.flip(1), columns)
     if offsets is not None:
-        images = functional.pad(images, [padding] * 4, value=fill)
+        images = _pad(images, padding, fill)
         corner = offsets.to(images.device)
         rows, columns = rows + corner[:, :1], columns + corner[:, 1:]
     pixels = rows[:, :, None] * images.shape[3] + columns[:, None, :]
     pixels = pixels.view(count, 1, height * width).expand(count, channels, height * width)
     return images.reshape(count, channels, -1).gather(2, pixels).view(count, channels, height, width)
+
+
+def _pad(images: Tensor, padding: int, fill: int | None) -> Tensor:
+    if fill is not None:
+        return functional.pad(images, [padding] * 4, value=fill)
+    if padding >= min(images.shape[2:]):
+        raise ValueError(f"augment.padding = {padding} reflects more than images of {tuple(images.shape[2:])} pixels")
+    return functional.pad(images, [padding] * 4, mode="reflect")
 
 
 def cut_out(images: Tensor, centres: Tensor, side: int) -> Tensor:
@@ -98,7 +114,7 @@ def check_augment(settings: Augment, task: Task) -> None:
     settings: the recipe's.
     task: of the data set.
     """
-    on = [key for key, value in settings.model_dump().items() if value]
+    on = [key for key, value in settings.model_dump(exclude={"border"}).items() if value]
     if on and task.inputs == "tokens":
         raise ValueError(f"augment.{on[0]} changes images, but {task.name} has token sequences; leave it out")
     if settings.mixup and task.targets == "map":
@@ -114,7 +130,7 @@ def augment(
     dataset: Dataset,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """Crop, flip, normalise and cut out a batch of raw images; label maps are cropped and flipped along.
+    """Scale, crop, flip, normalise and cut out a batch of raw images; label maps follow their images.
 
     inputs: images (N, C, H, W), which are not changed; token sequences come back as they are.
     targets: labels (N,), or label maps (N, H, W), whose pixels beyond the border are ignored.
@@ -126,11 +142,19 @@ def augment(
     """
     if dataset.task.inputs == "tokens":
         return normalise(inputs, dataset, dtype), targets
-    chosen = draw(len(inputs), (inputs.shape[2], inputs.shape[3]), generator, settings)
-    windows = crop_and_flip(inputs, chosen.offsets, chosen.flips, settings.padding)
-    if dataset.task.targets == "map":
-        maps = crop_and_flip(targets[:, None], chosen.offsets, chosen.flips, settings.padding, fill=IGNORED)
-        targets = maps.squeeze(1)
+    size = (inputs.shape[2], inputs.shape[3])
+    chosen = draw(len(inputs), size, generator, settings)
+    windows, maps = inputs, targets[:, None] if dataset.task.targets == "map" else None
+    if chosen.boxes is not None:
+        windows = resample(windows, chosen.boxes, settings.crop or size)
+        if maps is not None:
+            maps = resample(maps, chosen.boxes, settings.crop or size, nearest=True, fill=IGNORED)
+    if settings.jitter:
+        windows = jitter(windows, settings.jitter, generator)
+    fill = 0 if settings.border == "zeros" else None
+    windows = crop_and_flip(windows, chosen.offsets, chosen.flips, settings.padding, fill)
+    if maps is not None:
+        targets = crop_and_flip(maps, chosen.offsets, chosen.flips, settings.padding, fill=IGNORED).squeeze(1)
     seen = normalise(windows, dataset, dtype)
     return seen if chosen.centres is None else cut_out(seen, chosen.centres, settings.cutout), targets
 

@@ -42,9 +42,17 @@ def synthetic(
     return make("synthetic", *pairs, classes=classes, mean=mean, std=std)
 
 
-def mnist(root: Path, download: bool) -> Dataset:
+def mnist(
+    root: Path,
+    download: bool,
+    *,
+    rgb: Annotated[bool, Field(description="three equal channels instead of one (FedSoL)")] = False,
+) -> Dataset:
     """Handwritten digits, 60,000 + 10,000 of 1x28x28."""
-    return make("mnist", *read_mnist("mnist", root, download), classes=10, mean=(0.1307,), std=(0.3081,))
+    pairs, channels = read_mnist("mnist", root, download), 3 if rgb else 1
+    if rgb:
+        pairs = tuple((images.repeat(1, 3, 1, 1), labels) for images, labels in pairs)
+    return make("mnist", *pairs, classes=10, mean=(0.1307,) * channels, std=(0.3081,) * channels)
 
 
 def fashion_mnist(root: Path, download: bool) -> Dataset:

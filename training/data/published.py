@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -206,9 +206,15 @@ def plays(*, stride: Annotated[Count, Field(description="characters from one win
     return build("plays", read_plays(stride), task="next_character")
 
 
-def brain() -> Dataset:
+def brain(
+    *,
+    unseen: Annotated[
+        Literal["", "axial", "coronal", "sagittal"],
+        Field(description="orientation that is left out of training; tests are then on seen and unseen ones"),
+    ] = "",
+) -> Dataset:
     """Slices of an average brain, 108 + 36 of 1x64x64 with 4 classes of pixels: nothing to download."""
-    return build("brain", read_brain())
+    return build("brain", read_brain(unseen))
 
 
 def huggingface(

@@ -40,9 +40,11 @@ def make_test_objective(trainer: LocalTrainer, tests: ClientIndices | None) -> O
     if len(positions) == 0:
         return None
     data = read_or_hold(dataset, "test" if tests is None else "train", positions, trainer.dtype)
-    policy = choose_batchnorm(trainer.model)
+    together = trainer.recipe.evaluation.batch_statistics
+    policy = choose_batchnorm(trainer.model) if together is None else "batch"
     loss = dataset.task.loss
-    return Objective(trainer.model, data, loss, dtype=trainer.dtype, batchnorm=policy, device=trainer.device)
+    sizes = {} if together is None else {"chunk_size": together}
+    return Objective(trainer.model, data, loss, dtype=trainer.dtype, batchnorm=policy, device=trainer.device, **sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +77,11 @@ class Evaluator:
     def measure(self, theta: Tensor) -> Metrics:
         """Compute the metrics of a model: on all test data, and on every named test set of several.
 
-        theta: its weights, followed by the running statistics of its norm layers.
+        theta: its weights, followed by the running statistics of its norm layers, which the batches' own may replace.
         """
         if list(self.objectives) == [""] and not self.task.confusion:
-            return self.task.make_metrics(self.objectives[""].evaluate(theta), None)
+            objective = self.objectives[""]
+            return self.task.make_metrics(objective.evaluate(theta[: objective.size]), None)
         found = {name: self._observe(objective, theta) for name, objective in self.objectives.items()}
         metrics = self.task.make_metrics(*_combine(list(found.values())))
         for name, (evaluation, confusion) in found.items():
@@ -91,7 +94,7 @@ class Evaluator:
         def count(outputs: Tensor, targets: Tensor) -> Tensor:
             return count_confusion(outputs.argmax(dim=1), targets, self.classes, self.task.ignored)
 
-        evaluation, counts = objective.observe(theta, count)
+        evaluation, counts = objective.observe(theta[: objective.size], count)
         return evaluation, torch.stack(counts).sum(dim=0).cpu()
 
 

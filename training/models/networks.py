@@ -19,6 +19,7 @@ from training.models.resnets import mobilenetv2_gn, resnet18_bn, resnet18_gn, re
 from training.models.segmentation import bisenet_v2
 from training.models.sl_vit import sl_vit
 from training.models.text import char_lstm, text_cnn
+from training.models.unet import unet
 from training.models.vit import vit_small
 from training.plugins import ExtensionPoint, accept_function, call, takes_anything
 
@@ -46,6 +47,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18_gn_cifar": resnet18_gn_cifar,
     "sl_vit": sl_vit,
     "text_cnn": text_cnn,
+    "unet": unet,
     "vgg11": vgg11,
     "vit_small": vit_small,
     "wrn28_4": wrn28_4,

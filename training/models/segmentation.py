@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from landscape.errors import whole
+from landscape.errors import positive, whole
 
 SHORTEST = 32  # the deepest stage sees the image at a 32nd of its size
 EXPANSION = 6  # channels inside a gather-and-expansion layer, for each channel outside
@@ -115,6 +115,10 @@ def _enlarge(x: Tensor) -> Tensor:
     return functional.interpolate(x, scale_factor=4, mode="bilinear", align_corners=True)
 
 
+def _resize(x: Tensor, factor: float) -> Tensor:
+    return functional.interpolate(x, scale_factor=factor, mode="bilinear", align_corners=False)
+
+
 def _make_head(inputs: int, hidden: int, classes: int, factor: int, dropout: float) -> nn.Module:
     """Logits at `factor` times the size of what comes in."""
     final = nn.Conv2d(hidden, classes * factor * factor, 1)
@@ -156,6 +160,7 @@ class BiSeNetV2(nn.Module):
             }
         )
         self.head = _make_head(large, 1024 // divisor, classes, 8, dropout)
+        self.test_scale = 1.0
         self._initialise()
 
     def _initialise(self) -> None:
@@ -172,13 +177,19 @@ class BiSeNetV2(nn.Module):
 
         images: (B, channels, H, W), H and W multiples of 32.
         """
+        if not self.training and self.test_scale != 1:
+            return _resize(self._compute(_resize(images, self.test_scale))[0], 1 / self.test_scale)
+        logits, *others = self._compute(images)
+        return (logits, *others) if others else logits
+
+    def _compute(self, images: Tensor) -> tuple[Tensor, ...]:
         second = self.stem(images)
         third = self.stage3(second)
         fourth = self.stage4(third)
         fifth = self.stage5(fourth)
         logits: Tensor = self.head(self.aggregation(self.detail(images), self.context(fifth)))
-        if not self.training or not self.auxiliary:
-            return logits
+        if not self.training:
+            return (logits,)
         stages = {"2": second, "3": third, "4": fourth, "5": fifth}
         return (logits, *(head(stages[stage]) for stage, head in self.auxiliary.items()))
 
@@ -192,16 +203,21 @@ def bisenet_v2(
     auxiliary: bool = True,
     dropout: float = 0.1,
     divisor: int = 1,
+    test_scale: float = 1.0,
 ) -> nn.Module:
     """BiSeNetV2 (Yu et al. 2021) as FedDrive trains it, from scratch; 8,196,416 parameters for 19 classes.
 
     auxiliary: four more heads, which only training uses; 4,585,552 parameters for 19 classes without them.
     dropout: in each head.
     divisor: of all numbers of channels, 1, 2, 4 or 8, for smaller networks than the published one.
+    test_scale: factor of the size at which images are tested, 0.5 for IDDA; logits are brought back to the size of
+        the image. Training has crops of that scale.
     """
     for name, side in (("height", image_height), ("width", image_width)):
         if side % SHORTEST:
             raise ValueError(f"{name} of images for bisenet_v2 must be a multiple of {SHORTEST}, got {side}")
     if whole("divisor", divisor) not in (1, 2, 4, 8):
         raise ValueError(f"divisor must be 1, 2, 4 or 8, got {divisor}")
-    return BiSeNetV2(classes, channels, auxiliary=auxiliary, dropout=dropout, divisor=divisor)
+    model = BiSeNetV2(classes, channels, auxiliary=auxiliary, dropout=dropout, divisor=divisor)
+    model.test_scale = positive("test_scale", test_scale)
+    return model

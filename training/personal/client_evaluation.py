@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,7 +248,7 @@ def train_client(
         clients=(client,),
     )
     velocity: Tensor | None = None
-    per_epoch = math.ceil(len(trainer.client_indices[client]) / trainer.batch_size)
+    per_epoch = trainer.count_batches(len(trainer.client_indices[client]))
     trainer.load_statistics(statistics)
     with draw_dropout(key(trainer.recipe.seed, "dropout", round, client), trainer.device):
         for step, chosen in enumerate(trainer.draw_batches(client, round)):

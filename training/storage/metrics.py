@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,22 @@ from training.storage.verified_files import parse_object, read_small, require_fo
 
 LONGEST = 2**24  # bytes of a line; this module never writes a longer one
 DIGITS = 32  # of a seal
-NUMBERS = ("loss", "accuracy", "seconds")  # endings of keys whose values are numbers, or null if not measured
+NUMBERS = ("loss", "accuracy", "miou", "seconds")  # endings of keys whose values are numbers, or null if not measured
 PREFIX = {"server": "", "mean": "mean_", "swa": "swa_"}  # how the metrics of each global model are called
 Record = dict[str, Any]
+SCORES = {"miou": "mIoU", "accuracy": "accuracy"}  # by which models are compared: metric -> as it is printed
+
+
+def find_score(records: Iterable[Mapping[str, Any]]) -> str:
+    """Find the metric by which models of a run are compared: a key of SCORES.
+
+    records: of its rounds. The accuracy, or where pixels are classified the mean IoU.
+
+    >>> find_score([{"round": 1}, {"round": 2, "accuracy": 0.9, "miou": 0.4}])
+    'miou'
+    """
+    measured = {key for record in records for key in record}
+    return next((metric for metric in SCORES if metric in measured), "accuracy")
 
 
 def read(run: Path) -> list[Record]:

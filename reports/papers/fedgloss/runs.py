@@ -43,6 +43,7 @@ SETUPS: dict[str, Settings] = {
         "data.name": "landmarks",
         "partition": {"name": "natural", "clients": 1262},
         "model.name": "mobilenetv2_gn",
+        "augment": {"flip": True, "area": [0.08, 1.0]},  # not printed: FedSAM's, by the same authors
         "local.lr": 0.1,
         "local.epochs": 5,
         "local.weight_decay": 4e-5,

@@ -11,6 +11,7 @@ from reports.papers.fedsam.runs import (
     IDDA,
     LANDMARKS,
     SETTINGS,
+    UNSEEN,
     DataSet,
     Training,
     use_data,
@@ -18,8 +19,10 @@ from reports.papers.fedsam.runs import (
     use_swa,
 )
 from reports.papers.fedsam.tables import COMPARISONS, METHODS, NO_SEEDS, SIX, THREE
-from reports.quantities.catalog import ACCURACY
+from reports.quantities.catalog import ACCURACY, make_miou
 
+# clients keep their statistics; FedDrive tests with those of eight test images at a time, except on IDDA's seen domains
+SILO_BN: Settings = {"rounds.statistics": "own", "evaluation.batch_statistics": 8}
 TRAINED = tuple(data for data in DATA_SETS if data.rounds)  # those that are trained on, not only tested on
 
 
@@ -65,35 +68,37 @@ def make_table_7() -> Artefact:
 def make_table_8() -> Artefact:
     """Semantic segmentation."""
     # columns of IDDA: which domain is unseen in training, and on which images is tested
-    tested = {f"{unseen} {seen}": (unseen, seen) for unseen in IDDA for seen in ("seen", "unseen")}
-    # clients keep the statistics of their norm layers
+    tested = {f"{unseen} {seen}": (unseen, seen) for unseen in UNSEEN for seen in ("seen", "unseen")}
     methods = {"SiloBN": "fedavg", "SiloBN + SAM": "fedsam", "SiloBN + ASAM": "fedasam"}
     rows = (
         *(Entry(name, group="uniform") for name in SIX),
         *(Entry(name, group="heterogeneous") for name in (*SIX, *methods)),
     )
-    columns = (*(Entry(name, group="IDDA") for name in tested), Entry("Cityscapes"))
+    columns = (
+        *(Entry(name, group="IDDA", quantity=make_miou(seen)) for name, (_, seen) in tested.items()),
+        Entry("Cityscapes", quantity=make_miou()),
+    )
 
     def adjust(row: Entry, column: Entry) -> Settings:
         training = METHODS.get(row.label, Training(methods.get(row.label, "fedavg")))
         data: DataSet = CITYSCAPES[row.group]
-        where: Settings = {}
         if column.label in tested:
-            unseen, seen = tested[column.label]
-            data = IDDA[unseen]
-            where = {"data": {"name": "idda", "unseen": unseen, "test": seen, "split": row.group}}
-        norms: Settings = {"rounds.statistics": "own"} if row.label in methods else {}
+            data = IDDA[row.group, tested[column.label][0]]
+        norms: Settings = SILO_BN if row.label in methods else {}
         swa = use_swa(data) if training.swa else {}
-        return {**use_data(data), **where, **norms, **use_method(training.method, data.radii[0]), **swa}
+        return {**use_data(data), **norms, **use_method(training.method, data.radii[0]), **swa}
 
     def printed(row: Entry, column: Entry) -> tuple[str, str]:
         return f"{row.label} ({row.group})", f"idda {column.label}" if column.group else "cityscapes"
 
-    shape = Grid(rows, columns, ACCURACY, adjust, printed=printed, blocks=True)
+    shape = Grid(rows, columns, adjust=adjust, printed=printed, blocks=True)
     title = "Mean intersection over union (%) of semantic segmentation, BiSeNetV2"
     note = (
         f"{NO_SEEDS}. Half of the cells are lost in our copy, perhaps also rows of SiloBN with SWA, which the text "
-        "calls best; the order of seen and unseen is the text's"
+        "calls best; the order of seen and unseen is the text's. The printed polynomial decay has no power, and in "
+        "FedDrive's code it leaves the rate as it is: so it is here. SiloBN is tested with the statistics of eight "
+        "test images at a time; on seen domains of IDDA FedDrive takes those of a training client of the domain. Small "
+        "scales have one brain for all street scenes: an orientation of its slices is the unseen domain"
     )
     return Artefact("table8", title, shape, {"local.epochs": 2}, note=note)
 

@@ -97,38 +97,62 @@ LANDMARKS = DataSet(
         "data": {"name": "landmarks"},
         "partition": {"name": "natural", "clients": 1262},
         "model.name": "mobilenetv2_gn",
+        "augment": {"flip": True, "area": [0.08, 1.0]},
     },
 )  # fmt: skip
+# the ranges and sizes are printed; how they are drawn is FedDrive's code
+SCENE_AUGMENTATION: dict[str, Settings] = {
+    "cityscapes": {"scale": [0.5, 1.5], "crop": [512, 1024], "jitter": 0.4},
+    "idda": {"flip": True, "area": [0.5, 2.0], "crop": [512, 928]},
+}
+UNSEEN = ("country", "rainy")  # domains of IDDA that are left out of training
 CITYSCAPES = {
     split: DataSet(
         "cityscapes", f"CITYSCAPES ({split})", "SS", clients, True, 2_975, 500,
         0.05, 8, 5e-4, (2,), 0.9, 1_500, (5,),
         (Radii("het./unif.", None, 0.01, 0.1),), Schedule(5, 5e-2, 5e-4, (1_125,)), 0,
         {
-            "data": {"name": "cityscapes", "split": split},
+            "data": {"name": "cityscapes", "split": f"data/cityscapes/data/{split}"},
             "partition": {"name": "natural", "clients": clients},
-            "model.name": "bisenetv2",
+            "model.name": "bisenet_v2",
+            "augment": SCENE_AUGMENTATION["cityscapes"],
+            "local.hard_pixels": 0.25,
+            "local.drop_last": True,
         },
     )
     for split, clients in (("uniform", 146), ("heterogeneous", 144))
 }  # fmt: skip
 IDDA = {
-    unseen: DataSet(
+    (split, unseen): DataSet(
         "idda", f"IDDA ({unseen})", "SS+DG", clients, False, train, test,
         0.1, 8, 0.0, (2,), 0.9, 1_500, (5,),
         (Radii("het./unif.", None, 0.01, 0.5),), Schedule(5, 1e-1, 1e-3, (1_125,)), 0,
         {
-            "data": {"name": "idda", "unseen": unseen},
+            "data": {
+                "name": "idda", "split": f"data/idda/data/{split}/{unseen}", "height": 1024, "width": 1856
+            },
             "partition": {"name": "natural", "clients": clients},
-            "model.name": "bisenetv2",
+            "model": {"name": "bisenet_v2", "test_scale": 0.5},
+            "augment": SCENE_AUGMENTATION["idda"],
+            "local.hard_pixels": 0.25,
+            "local.drop_last": True,
         },
     )
+    for split in ("uniform", "heterogeneous")
     for unseen, clients, train, test in (("country", 90, 4_320, 1_920), ("rainy", 69, 3_312, 2_928))
 }  # fmt: skip
 CORRUPTED = tuple(
     DataSet(name, name.upper(), "DG", None, None, None, 10_000) for name in ("cifar10-c", "cifar100-c")
 )  # test sets only
-DATA_SETS = (CIFAR10, CIFAR100, PAM, *CORRUPTED, LANDMARKS, *CITYSCAPES.values(), *IDDA.values())
+DATA_SETS = (
+    CIFAR10,
+    CIFAR100,
+    PAM,
+    *CORRUPTED,
+    LANDMARKS,
+    *CITYSCAPES.values(),
+    *(IDDA["uniform", one] for one in UNSEEN),
+)
 
 SETTINGS: Settings = {
     "model.name": "lenet64",

@@ -38,8 +38,9 @@ DATA: dict[str, Settings] = {
     "cifar10": {"data.name": "cifar10", "local.batch_size": 128},
     "cifar100": {"data.name": "cifar100", "model.name": "wrn28_4", "local.batch_size": 20},
     "dbpedia14": {
-        "data.name": "dbpedia",
-        "model.name": "textcnn",
+        # 10,000 + 1,000 texts of each class; which ones is not printed: they are drawn
+        "data": {"name": "dbpedia14", "train_per_class": 10_000, "test_per_class": 1_000},
+        "model.name": "text_cnn",
         "augment": {},
         "local.batch_size": 128,
         "rounds.count": 400,

@@ -97,15 +97,14 @@ def run(out: Path, *wanted: str, **options: object) -> tuple[str, reproduction.O
 @pytest.mark.usefixtures("quick")
 def test_a_paper_is_made_once_and_the_rest_is_said(tmp_path: Path) -> None:
     text, outcome = run(tmp_path, "sample")
-    assert [one.name for one in outcome.made] == ["table1", "table2"]
-    assert "sample/table3: left out, Landmarks-User-160k cannot be read yet" in text
+    assert [one.name for one in outcome.made] == ["table1", "table2", "table3"]
     assert "sample/figure1: nothing to reproduce, a concept drawing" in text
     table = (tmp_path / "digits" / "sample" / "table1.md").read_text()
-    assert "Landmarks-User-160k cannot be read yet" in table
-    assert "Scaled down" in table
+    assert "Scaled down: data cifar10 → digits" in table
+    assert "data landmarks → synthetic" in table
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     again, _ = run(tmp_path, "sample/table1", "sample/table2")
-    assert "3 of 3 runs are there already" in again
+    assert "5 of 5 runs are there already" in again
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == stamps
 
 
@@ -161,7 +160,7 @@ def test_answers_are_enough_to_typeset(tmp_path: Path) -> None:
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     text, outcome = run(tmp_path, "sample", dry_run=True)
     assert outcome.made == []
-    assert "needs Landmarks-User-160k, which cannot be read yet" in text
+    assert "not made" in text
     assert "n/a: a concept drawing" in text
     assert not list(tmp_path.iterdir())
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reports.artefacts.scales import SCALES, describe_changes, find_scale, find_unreadable, scale_settings
-from training.config import validate
+from reports.artefacts.scales import SCALES, describe_changes, find_scale, scale_settings
+from training.config import Recipe, validate
 
 PUBLISHED = {
     "data.name": "cifar10",
@@ -99,9 +99,58 @@ def test_a_laptop_has_two_data_sets(data: str) -> None:
     assert "rounds 10000 → 150" in changes
 
 
-def test_data_that_cannot_be_read_are_named() -> None:
-    assert find_unreadable({"data.name": "landmarks"}) == "Landmarks-User-160k"
-    assert find_unreadable({"data": {"name": "idda"}}) == "IDDA"
-    assert find_unreadable({"data.name": "cifar10"}) == ""
+SCENES = {
+    "model.name": "bisenet_v2",
+    "augment": {"scale": [0.5, 1.5], "crop": [512, 1024]},
+    "local.hard_pixels": 0.25,
+    "local.drop_last": True,
+    "local.lr": 0.1,
+    "local.momentum": 0.9,
+    "partition": {"name": "natural", "clients": 90},
+    "rounds.count": 1500,
+    "rounds.participants": 5,
+}
+
+
+@pytest.mark.parametrize("scale", ["digits", "small"])
+def test_street_scenes_become_a_brain_with_its_own_domains(scale: str) -> None:
+    def shrink(name: str, split: str) -> Recipe:
+        given = {**SCENES, "data": {"name": name, "split": f"data/{name}/data/{split}"}}
+        content = scale_settings(given, SCALES[scale], 0.01)
+        assert f"data {name} → brain" in describe_changes(given, content)
+        return validate({**content, "seed": 0})
+
+    city, alike, unseen = shrink("cityscapes", "heterogeneous"), shrink("cityscapes", "uniform"), "heterogeneous/rainy"
+    drawn = shrink("idda", unseen)
+    assert (city.partition.name, city.partition.clients, alike.partition.name) == ("natural", 12, "iid")
+    assert (drawn.partition.clients, drawn.data.settings) == (8, {"unseen": "coronal"})
+    assert shrink("idda", "uniform/country").data.settings == {"unseen": "sagittal"}
+    assert (drawn.model.name, drawn.local.hard_pixels, drawn.local.momentum) == ("unet", 0.25, 0.9)
+    assert drawn.local.lr == city.local.lr == pytest.approx(0.01)  # 0.1 of plain SGD, whatever the published rates are
+
+
+@pytest.mark.parametrize("scale", ["digits", "small"])
+def test_texts_become_speeches_and_people_clients_of_unequal_sizes(scale: str) -> None:
+    text = {
+        **PUBLISHED,
+        "data": {"name": "dbpedia14", "train_per_class": 10_000},
+        "model.name": "text_cnn",
+        "partition": {"name": "pathological", "clients": 100, "classes_per_client": 4},
+        "augment": {},
+    }
+    del text["data.name"], text["partition.name"], text["partition.clients"], text["partition.alpha"]
+    recipe = validate({**scale_settings(text, SCALES[scale], 0.01), "seed": 0})
+    assert (recipe.data.name, recipe.model.name) == ("speeches", "text_cnn")
+    assert (recipe.partition.clients, recipe.partition.settings) == (20, {"classes_per_client": 3})
+    people = {**text, "data": {"name": "landmarks"}, "partition": {"name": "natural", "clients": 1262}}
+    content = scale_settings({**people, "model.name": "mobilenetv2_gn", "local.lr": 0.1}, SCALES[scale], 0.01)
+    recipe = validate({**content, "seed": 0})
+    assert recipe.partition.name == "dirichlet_by_class"
+    assert recipe.partition.clients == (50 if scale == "digits" else 1262)
+    assert recipe.local.lr == pytest.approx(0.1 if scale == "digits" else 0.05)
+    assert "partition natural → dirichlet_by_class" in describe_changes(people, content)
+
+
+def test_an_unknown_scale_is_refused() -> None:
     with pytest.raises(ValueError, match=r"scale: unknown 'digit'; did you mean 'digits'\?"):
         find_scale("digit")

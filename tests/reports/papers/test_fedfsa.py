@@ -17,6 +17,8 @@ RECIPES = (
     "fedfsa_cifar10_selection",
     "fedfsa_cifar100_selection",
     "fedfsa_resnet18",
+    "fedfsa_tiny_imagenet",
+    "fedfsa_tiny_imagenet_duals",
 )
 
 

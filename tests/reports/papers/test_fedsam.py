@@ -26,6 +26,9 @@ RECIPES = {
     "fedsam_cifar10_sota": ("rounds.participants=20",),
     "fedsam_cifar100_swa": (),
     "fedsam_cifar10_swa": (),
+    "fedsam_landmarks": (),
+    "fedsam_cityscapes": (),
+    "fedsam_idda": (),
 }
 CHANGED = {
     "fedsam_cifar10": (f"sweep.augment=[{{{CROP}, mixup=1.0}}, {{{CROP}, cutout=16}}]",),  # Table 17

@@ -12,6 +12,9 @@ from tests.reports.papers.declared import count_series, find_missing, list_undec
 from training import config
 
 RECIPES = (
+    "fedsol_cinic10",
+    "fedsol_pathmnist",
+    "fedsol_tissuemnist",
     "fedsol_cifar10",
     "fedsol_cifar10_adaptive",
     "fedsol_cifar10_networks",

@@ -10,7 +10,7 @@ from reports.papers.fedvssam.paper import PAPER
 from tests.reports.papers.declared import list_undeclared
 from tests.reports.papers.lookups import find_cell, list_wanted
 
-RECIPES = ("fedvssam_cifar10", "fedvssam_cifar100", "fedvssam_cifar10_ablation")
+RECIPES = ("fedvssam_cifar10", "fedvssam_cifar100", "fedvssam_cifar10_ablation", "fedvssam_dbpedia14")
 
 
 def test_runs_are_those_of_the_recipes() -> None:

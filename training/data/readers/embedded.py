@@ -86,8 +86,11 @@ def read_plays(stride: int) -> Contents:
     return make_windows_contents(train, test, users, test_users)
 
 
-def read_brain() -> Contents:
+def read_brain(unseen: str = "") -> Contents:
     """Read slices of an average brain 1x64x64 with the tissue of every pixel; users are parts of an orientation.
+
+    unseen: an orientation, axial, coronal or sagittal, that is left out of training; the test slices are then those
+        of seen and of unseen orientations. Empty: none.
 
     Every fourth slice is for testing.
     """
@@ -95,13 +98,17 @@ def read_brain() -> Contents:
     images, maps = torch.from_numpy(arrays["images"])[:, None], torch.from_numpy(arrays["maps"])
     test = torch.arange(len(images)) % SLICES_TESTED == SLICES_TESTED - 1
     users, chosen = arrays["users"], test.numpy()
+    hidden = np.asarray([str(user).split()[0] == unseen for user in users])  # "axial 1"
+    domains = Groups.of(["unseen" if one else "seen" for one in hidden[chosen]]) if unseen else None
+    train = ~test & torch.from_numpy(~hidden)
     return Contents(
-        (images[~test], maps[~test]),
+        (images[train], maps[train]),
         (images[test], maps[test]),
         len(TISSUES),
         TISSUES,
-        users=Groups.of(users[~chosen].tolist()),
-        test_users=Groups.of(users[chosen].tolist()),
+        users=Groups.of(users[train.numpy()].tolist()),
+        test_users=None if unseen else Groups.of(users[chosen].tolist()),
+        test_domains=domains,
     )
 
 

@@ -55,7 +55,7 @@ def test_methods_of_a_single_round_stand_side_by_side(tmp_path: Path) -> None:
     found = three_runs(tmp_path, "incompatibility", incompatibility.stored)
     for run in found.runs:
         (answer,) = run.answers["incompatibility"]
-        run.answers["incompatibility"][0] = replace(answer, data=answer.data.isel(round=[-1]))
+        run.answers["incompatibility"] = (replace(answer, data=answer.data.isel(round=[-1])),)
     (drawn,) = FIGURE.draw(found.runs, found)
     first = drawn.canvas.axes[0]
     assert [box.lines[0].get_xdata().tolist() for box in first.containers] == [[0], [1]]

@@ -67,7 +67,7 @@ def _unpickled(path: Path, raw: bytes) -> Any:
 def _find_code(raw: bytes) -> str:
     """Say what a file of torch.save would import: nothing of it is executed here."""
     try:
-        names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(raw))  # type: ignore[arg-type]
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(raw))
     except Exception:  # it is no such file
         return ""
     return f"it asks for {', '.join(sorted(names)[:3])}" if names else ""

@@ -1,0 +1,69 @@
+"""
+An adopted Flower run
+=====================
+
+Flower trained two clients on scikit-learn's digits; one holds the digits 0 to 4, the other 5 to 9. Its strategy saved every
+model (``docs/flower/save_models.py``, thirty lines). Here that run is adopted and measured: how sharp is each client's
+model on its own data, and on everyone's?
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import analysis
+import training
+
+# the files of the run, and the module with its network and data
+here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
+flower = here.parent / "flower"
+sys.path.insert(0, str(flower))
+
+# %%
+# ``adopt.toml`` beside the models says which file is what, and which network, data and partition they belong to.
+
+print((flower / "run" / "adopt.toml").read_text())
+
+# %%
+# Adopting makes a run directory. Flower left no accuracies, so every global model is tested on the way.
+
+run = training.adopt(flower / "run", tempfile.mkdtemp())
+print(run.metrics[["accuracy", "test_loss"]])
+
+# %%
+# Every study now works as it does for a run of ``landscape train``.
+
+curvature = analysis.analyze(run, "curvature", rounds="last", top=2)
+print("lambda_1 of the global model:", float(curvature["eigenvalue"].isel(rank=0).squeeze()))
+
+views = analysis.analyze(run, "local_global", rounds="last", top=1)
+print(views[["local_eigenvalue", "global_eigenvalue"]].squeeze().to_pandas())
+
+# %%
+# The same weights without a run, as ``landscape analyze --model ... --weights ...`` measures them, give the same bits.
+
+import torch
+from digits_task import load_data, make_net
+from safetensors.torch import load_file
+
+from landscape import Objective, eigenpairs
+
+net = make_net()
+net.load_state_dict(load_file(flower / "run" / "global_3.safetensors"))
+objective = Objective(net, load_data()[0], torch.nn.functional.cross_entropy, batchnorm="interpolated", chunk_size=512)
+alone = eigenpairs(objective.hessian(objective.theta), 2)
+print("the same without a run:      ", float(alone.values[0]))
+
+# %%
+# The eigenvalues of a client's model on everyone's data, over those on its own: what looks flat to one is sharp to all.
+
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(4, 3), layout="constrained")
+clients = views["client"].values
+for place, (name, label) in enumerate({"local_eigenvalue": "own data", "global_eigenvalue": "everyone's data"}.items()):
+    values = views[name].squeeze().values
+    axes.bar(clients + 0.4 * place, values, width=0.4, label=label)
+axes.set_xticks(clients + 0.2, [f"client {client}" for client in clients])
+axes.set_ylabel(r"$\lambda_1$ of the client's model")
+axes.legend()

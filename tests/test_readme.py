@@ -29,7 +29,7 @@ matplotlib.use("Agg")
 
 def read_blocks(path: Path) -> list[tuple[str, str]]:
     """The language and the text of every code block of a page; those that Sphinx reads are no code."""
-    blocks = re.findall(r"^```(\S*)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\S*)[^\n]*\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [(language, text) for language, text in blocks if not language.startswith("{")]
 
 

@@ -36,7 +36,7 @@ def network(classes):
     )
 ''')
 sys.path.append(str(folder))  # modules are found on this path, and in the current folder
-import rings  # noqa: E402
+import rings
 
 inputs, labels = rings.load()[0]
 print(inputs.shape, labels.unique())

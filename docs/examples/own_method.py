@@ -40,7 +40,7 @@ class GrowingPull(Correction):
 GROWING = Method("growing", NoPerturbation(), GrowingPull(), Mean(), paper="ours")
 ''')
 sys.path.append(str(folder))  # modules are found on this path, and in the current folder
-import growing  # noqa: E402
+import growing
 
 print(growing.GROWING)
 

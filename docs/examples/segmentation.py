@@ -31,7 +31,7 @@ def network(classes, channels):
     )
 ''')
 sys.path.append(str(folder))  # modules are found on this path, and in the current folder
-import tissue  # noqa: E402
+import tissue
 
 print(tissue.network(classes=4, channels=1))
 

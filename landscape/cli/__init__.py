@@ -8,10 +8,15 @@ import sys
 import warnings
 from pathlib import Path
 
-from landscape.cli import adoption, commands, housekeeping  # each adds its commands to the application
 from landscape.cli.app import app
 
-__all__ = ["adoption", "app", "commands", "housekeeping", "main"]
+# isort: off
+from landscape.cli import train, analyze, report, read  # each adds its commands, in the order of --help
+from landscape.cli import adoption, housekeeping
+
+# isort: on
+
+__all__ = ["adoption", "analyze", "app", "housekeeping", "main", "read", "report", "train"]
 
 
 def find_hidden_packages() -> str:

@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from landscape import __version__
+from landscape.cli.completion import complete_tracker
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 Runs = Annotated[
@@ -17,6 +20,35 @@ Runs = Annotated[
     typer.Argument(metavar="RUN...", help='Run directories, folders of runs, or patterns such as "runs/*sam*".'),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1 or mps.")]
+Address = Annotated[
+    str,
+    typer.Option(help="Ray cluster, e.g. auto or 10.0.0.1:6379 (default: $RAY_ADDRESS, else Ray on this machine)."),
+]
+Gpus = Annotated[float, typer.Option(help="GPUs for each of Ray's workers; 0.25: four workers share one.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Also tell a tracker: tensorboard, wandb, mlflow or module:name; may be repeated.",
+        autocompletion=complete_tracker,
+        show_default=False,
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Loss landscapes and sharpness for federated learning."""
+    if show_version:
+        print(__version__)
+        raise typer.Exit
+    if os.environ.get("LANDSCAPE_PLUGINS"):
+        from training.plugins import import_plugins, use_current_folder
+
+        use_current_folder()
+        import_plugins()
 
 
 def make_console() -> Console:
@@ -29,3 +61,10 @@ def make_console() -> Console:
 def print_json(content: object) -> None:
     """Print values as JSON; what it has no form for, such as a path, as text."""
     print(json.dumps(content, indent=2, default=str))
+
+
+def choose_backend(backend: str, address: str) -> str:
+    """Choose Ray where an address is given; ValueError if another backend is asked for as well."""
+    if address and backend not in ("auto", "ray"):
+        raise ValueError(f"--address is for the backend ray, and {backend} is asked for; leave one of them away")
+    return "ray" if address else backend

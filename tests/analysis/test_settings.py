@@ -9,7 +9,7 @@ from rich.console import Console
 
 from analysis.catalog import STUDIES
 from analysis.command import list_settings
-from landscape.cli.commands import list_
+from landscape.cli.read import list_
 from training.settings import build, describe, fields
 
 EVERY = [(study, about) for study in STUDIES for about in describe(STUDIES[study].settings)]

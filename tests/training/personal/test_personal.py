@@ -789,6 +789,6 @@ def test_other_data_are_refused(command, run):
 
 
 def test_the_help_names_every_way():
-    way = get_type_hints(cli.commands.personal, include_extras=True)["strategy"]
+    way = get_type_hints(cli.train.personal, include_extras=True)["strategy"]
     (option,) = way.__metadata__
     assert all(name in option.help for name in STRATEGIES)

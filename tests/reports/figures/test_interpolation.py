@@ -108,7 +108,9 @@ def test_a_curve_that_rises_far_is_cut_and_marked_where_it_leaves(tmp_path: Path
 
 def test_places_where_the_maximum_was_looked_for_are_part_of_the_curve(tmp_path: Path) -> None:
     stored = interpolation.stored(PAIRS[:1], ["frozen"])
-    stored.data["refined_x"][..., 0], stored.data["refined_loss"][..., 0] = 0.6, 9.0
+    for name, value in (("refined_x", 0.6), ("refined_loss", 9.0)):
+        stored.data[name] = stored.data[name].copy()  # they share one array of NaN
+        stored.data[name][..., 0] = value
     found = _compared(tmp_path, stored)
     (drawn,) = FIGURE.draw(found.runs, found)
     train = drawn.canvas.axes[0].get_lines()[0]

@@ -2,9 +2,9 @@
 An adopted Flower run
 =====================
 
-Flower trained two clients on scikit-learn's digits; one holds the digits 0 to 4, the other 5 to 9. Its strategy saved every
-model (``docs/flower/save_models.py``, thirty lines). Here that run is adopted and measured: how sharp is each client's
-model on its own data, and on everyone's?
+Flower trained two clients on scikit-learn's digits; one holds the digits 0 to 4, the other 5 to 9. Its strategy saved
+every model (``docs/flower/save_models.py``, thirty lines). Here that run is adopted and measured: how sharp is each
+client's model on its own data, and on everyone's?
 """
 
 import sys

@@ -41,13 +41,13 @@ STUDIES: dict[str, dict[str, object]] = {
 QUICK = (
     "sweep.partition.alpha=[0.0]",
     'sweep.algorithm=[{name="fedavg"}, {name="fedgloss", rho_s=0.15, rho=0.15, beta=10.0}]',
-    "rounds.count=20",
+    "rounds.count=15",
     "checkpoints.keep_locals=last",
 )
 QUICK_STUDIES: dict[str, dict[str, object]] = {
     "training": {},
     "curvature": {"rounds": "last", "density": 0},
-    "surface": {"steps": 9},
+    "surface": {"steps": 9, "splits": ("train",)},
     "local_global": {"rounds": "last", "clients": 2},
 }
 

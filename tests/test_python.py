@@ -146,12 +146,16 @@ def test_a_figure_and_tables_of_numbers(run, other, curvature):
     assert "curvature" in " ".join(reports.collect(run, everything=True).columns)
 
 
-def test_a_figure_is_as_wide_as_a_column_of_a_paper(run, curvature):
+def test_a_figure_is_as_wide_as_a_column_of_a_paper(run, curvature, tmp_path):
     figure = reports.figure("eigenvalues", run, width="icml")
     assert figure.get_figwidth() == 3.25
     assert max(text.get_fontsize() for text in figure.findobj(Text)) <= 8
     assert reports.figure("eigenvalues", run, width=4.2).get_figwidth() == 4.2
     assert reports.figure("eigenvalues", run).get_figwidth() > 6
+    figure.savefig(tmp_path / "figure.pdf")
+    pdf = (tmp_path / "figure.pdf").read_bytes()
+    assert b"/Type3" not in pdf  # which publishers refuse
+    assert b"/FontFile2" in pdf
     with pytest.raises(ValueError, match="did you mean 'neurips'"):
         reports.figure("eigenvalues", run, width="neuripss")
 

@@ -17,7 +17,7 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
 from landscape.plotting.maps import format_number
 from landscape.plotting.scales import Array, Scale
-from landscape.plotting.style import MAGNITUDE, STYLE, fit_panels
+from landscape.plotting.style import MAGNITUDE, STYLE, PaperFigure, fit_panels
 
 LINES = 25  # of a net, or cells of a surface, in each direction: more can be neither seen nor drawn in time
 VIEW = {"elev": 28, "azim": -55}
@@ -45,7 +45,7 @@ def make_reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -
     rows = math.ceil(count / columns)
     rows, columns, width, height = fit_panels(rows, columns, size * columns + 1.2, 0.95 * size * rows + 0.2)
     with rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = PaperFigure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         kind = {"projection": "3d", "computed_zorder": False}  # it would sort whole artists by their middles
         axes = figure.subplots(rows, columns, squeeze=False, subplot_kw=kind)

@@ -15,7 +15,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from landscape.errors import choose, positive
 
@@ -32,6 +32,8 @@ WIDTHS = {  # inches of a column, or of the whole text ("2"), as the authors' ki
     "eccv": 4.8,
 }
 NARROWEST = 1.5  # inches of a panel: where panels would be narrower, fewer stand side by side
+BELOW = 0.5  # inches for labels and a legend, which do not shrink with the panels
+SHARE = 0.3  # of the width of a relief that its label may take
 LETTERS = 8.0  # points of the largest letters in a figure of a given width: captions of papers have 9
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 TICKS = 5  # spaces between numbers along an axis at most: measuring and drawing ticks is half the work of a figure
@@ -47,9 +49,19 @@ STYLE: Any = {
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
     "pdf.fonttype": 42,  # text stays text: journals refuse Type 3 fonts
+    "ps.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "fl-landscape",  # names inside the file do not change from one time to the next
 }
+
+
+class PaperFigure(Figure):
+    """A matplotlib figure that is written in our style: `savefig` embeds fonts as publishers want them."""
+
+    def savefig(self, *args: Any, **kwargs: Any) -> None:
+        """Write the figure; arguments as those of matplotlib."""
+        with rc_context(STYLE):
+            super().savefig(*args, **kwargs)
 
 
 def make_canvas(
@@ -63,7 +75,7 @@ def make_canvas(
     count = rows * columns
     rows, columns, width, height = fit_panels(rows, columns, width, height)
     with rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = PaperFigure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(rows, columns, squeeze=False)
     for one in axes.flat:
@@ -110,7 +122,7 @@ def fit_panels(rows: int, columns: int, width: float, height: float) -> tuple[in
 
     >>> with use_width(3.25):
     ...     fit_panels(1, 4, 12.0, 3.0)
-    (2, 2, 3.25, 3.25)
+    (2, 2, 3.25, 3.75)
     """
     asked = _width.get()
     if asked is None:
@@ -118,7 +130,7 @@ def fit_panels(rows: int, columns: int, width: float, height: float) -> tuple[in
     fitting = max(1, min(columns, int(asked / NARROWEST)))
     down = rows if fitting == columns else math.ceil(rows * columns / fitting)
     shape = (height / rows) / (width / columns)
-    return down, fitting, asked, down * max(shape, 0.6) * asked / fitting
+    return down, fitting, asked, down * max(shape, 0.6) * asked / fitting + BELOW
 
 
 def shrink_letters(figure: Figure) -> None:
@@ -128,6 +140,55 @@ def shrink_letters(figure: Figure) -> None:
         text.set_fontsize(min(text.get_fontsize(), LETTERS))
     for axes in figure.axes:
         axes.tick_params(labelsize=LETTERS - 1)
+    wrap_labels(figure)
+
+
+def wrap_labels(figure: Figure) -> None:
+    """Break labels that are longer than their axis into two lines: in narrow panels they would run into each other."""
+    with rc_context(STYLE):
+        _thin_out(figure)
+        figure.draw_without_rendering()
+        for axes in figure.axes:
+            room = axes.get_window_extent()
+            for axis, length in (
+                (axes.xaxis, room.width),
+                (axes.yaxis, room.height),
+                (getattr(axes, "zaxis", None), 0.0),
+            ):
+                label = axis.label if axis is not None else None
+                if label is None or not label.get_text():
+                    continue
+                box = label.get_window_extent()
+                if max(box.width, box.height) > (SHARE * length if axes.name == "3d" else length):
+                    label.set_text(_break_line(label.get_text()))
+
+
+def _thin_out(figure: Figure) -> None:
+    """Label a vertical axis once where panels side by side have the same one, and number narrow panels sparsely."""
+    grid = [axes for axes in figure.axes if axes.get_subplotspec() is not None and axes.name != "3d"]
+    shared = len({axes.get_ylabel() for axes in grid}) == 1
+    for axes in grid:
+        spec = axes.get_subplotspec()
+        assert spec is not None
+        columns = spec.get_gridspec().ncols
+        if shared and not spec.is_first_col():
+            axes.set_ylabel("")
+        if figure.get_figwidth() / columns < 2 and isinstance(axes.xaxis.get_major_locator(), MaxNLocator):
+            axes.locator_params(axis="x", nbins=2)
+
+
+def _break_line(text: str) -> str:
+    """Break a text before a bracket, or else at the space nearest to its middle.
+
+    >>> _break_line("direction 1 (filter-normalised)")
+    'direction 1\\n(filter-normalised)'
+    """
+    spaces = [place for place, sign in enumerate(text) if sign == " "]
+    brackets = [place for place in spaces if text[place + 1 : place + 2] == "("]
+    if "\n" in text or not spaces:
+        return text
+    place = brackets[0] if brackets else min(spaces, key=lambda one: abs(one - len(text) / 2))
+    return f"{text[:place]}\n{text[place + 1 :]}"
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str = "") -> None:

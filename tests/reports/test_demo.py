@@ -64,3 +64,21 @@ def test_a_second_call_does_nothing_twice(done: tuple[Path, str], monkeypatch: p
     paths = demo.train(out, [*SMALL, "seed=0"], Console(quiet=True))
     assert len(paths) == 2
     demo.analyze(paths, STUDIES, Console(quiet=True))
+
+
+def test_the_quick_demo_ends_with_a_page_of_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        "training": {},
+        "curvature": {**demo.QUICK_STUDIES["curvature"], "top": 1, "limit": 30},
+        "surface": {**demo.QUICK_STUDIES["surface"], "steps": 3, "limit": 30},
+        "local_global": {**demo.QUICK_STUDIES["local_global"], "clients": 1, "limit": 20},
+    }
+    assert set(small) == set(demo.QUICK_STUDIES)
+    monkeypatch.setattr(demo, "QUICK", (*demo.QUICK, "rounds.count=2"))
+    monkeypatch.setattr(demo, "QUICK_STUDIES", small)
+    console = Console(width=200, file=io.StringIO())
+    page = demo.run_quickly(tmp_path / "quick", console=console)
+    said = console.file.getvalue()
+    assert f"Open {page} in a browser" in said
+    assert said.count("one class") == 2
+    assert {path.stem.partition("_")[0] for path in page.parent.glob("figures/*/*.png")} >= {"accuracy", "surface"}

@@ -32,6 +32,7 @@ html_math_renderer = "mathml"
 
 autodoc_typehints_format = "short"
 default_role = "code"
+smartquotes = False  # texts of the code stay as they are
 maximum_signature_line_length = 100
 
 html_theme = "furo"

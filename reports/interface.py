@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ def figure(
     questions: names of questions, where a study has several answers.
     width: icml, icml2, neurips, cvpr, ..., or inches; by default as the figure chooses.
     """
+    prepare_notebook()
     with use_width(find_width(str(width))):
         drawn = draw(name, runs, questions=questions)
     if not drawn:
@@ -49,6 +51,16 @@ def figure(
     if width:
         shrink_letters(drawn[which].canvas)
     return drawn[which].canvas
+
+
+def prepare_notebook() -> None:
+    """Tell a notebook to show figures as pictures; it knows by itself only after pyplot has drawn something."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    formatter = getattr(shell, "display_formatter", None)
+    if formatter is not None and not any(Canvas in one.type_printers for one in formatter.formatters.values()):
+        from IPython.core.pylabtools import select_figure_formats
+
+        select_figure_formats(shell, {"png"})
 
 
 def draw(name: str, runs: Places, *, questions: Sequence[str] = ()) -> list[Drawing]:

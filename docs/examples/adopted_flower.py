@@ -20,7 +20,7 @@ import training
 from landscape import Objective, eigenpairs
 
 # the files of the run, and the module with its network and data
-here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
+here = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 flower = here.parent / "flower"
 sys.path.insert(0, str(flower))
 

@@ -255,7 +255,8 @@ def test_a_new_recipe_holds_every_setting_at_its_default(tmp_path, command):
     with pytest.raises(ValueError, match="exists already"):
         command("new", "recipe")
     schema = make_schema()
-    assert set(config.Recipe.model_fields) < set(schema["properties"])
+    assert set(config.Recipe.model_fields) - {"adopted"} < set(schema["properties"])
+    assert "adopted" not in schema["properties"]  # landscape adopt writes it, nobody else
     assert schema["$defs"]["Local"]["properties"]["lr"]["description"] == "learning rate"
 
 

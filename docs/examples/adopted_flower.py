@@ -11,11 +11,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import torch
+from safetensors.torch import load_file
+
 import analysis
 import training
+from landscape import Objective, eigenpairs
 
 # the files of the run, and the module with its network and data
-here = Path(__file__).parent if "__file__" in globals() else Path.cwd()
+here = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 flower = here.parent / "flower"
 sys.path.insert(0, str(flower))
 
@@ -42,11 +47,7 @@ print(views[["local_eigenvalue", "global_eigenvalue"]].squeeze().to_pandas())
 # %%
 # The same weights without a run, as ``landscape analyze --model ... --weights ...`` measures them, give the same bits.
 
-import torch
-from digits_task import load_data, make_net
-from safetensors.torch import load_file
-
-from landscape import Objective, eigenpairs
+from digits_task import load_data, make_net  # noqa: E402, in the folder of the run
 
 net = make_net()
 net.load_state_dict(load_file(flower / "run" / "global_3.safetensors"))
@@ -56,8 +57,6 @@ print("the same without a run:      ", float(alone.values[0]))
 
 # %%
 # The eigenvalues of a client's model on everyone's data, over those on its own: what looks flat to one is sharp to all.
-
-import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(4, 3), layout="constrained")
 clients = views["client"].values

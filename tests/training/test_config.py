@@ -47,10 +47,10 @@ def written(tmp_path):
     [
         (
             {"locl": {"lr": 1.0}},
-            "setting of recipe: unknown 'locl'; did you mean 'local'? Known: algorithm, augment, check",
+            "setting of recipe: unknown 'locl'; did you mean 'local'? Known: adopted, algorithm, augment, check",
         ),
         ({"lr": 0.1}, "setting of recipe: unknown 'lr'; did you mean 'local.lr'?"),
-        ({"nonsense": 1}, "setting of recipe: unknown 'nonsense'. Known: algorithm"),
+        ({"nonsense": 1}, "setting of recipe: unknown 'nonsense'. Known: adopted, algorithm"),
         ({"local": {"lrr": 1.0}}, "setting of local: unknown 'lrr'; did you mean 'lr'? Known: batch_size, clip"),
         ({"rounds": {"cuont": 1}}, "setting of rounds: unknown 'cuont'; did you mean 'count'?"),
         ({"swa": {"cycl": 3}}, "setting of swa: unknown 'cycl'; did you mean 'cycle'?"),
@@ -181,7 +181,7 @@ def test_everything_is_spelled_out_in_a_dumped_recipe():
     )
     assert content["algorithm"] == {"name": "fedasam", **catalog.read_settings(catalog.find_method("fedasam"))}
     assert content["partition"] == {"name": "pachinko", "clients": 10, "alpha": 0.1, "beta": 10.0}
-    assert set(content) == set(Recipe.model_fields) - {"device"}  # where a run is trained is not what it is
+    assert set(content) == set(Recipe.model_fields) - {"device", "adopted"}  # where a run is trained is not what it is
     assert set(content["local"]) == set(Local.model_fields) - {
         "steps",
         "clip",

@@ -1,4 +1,4 @@
-"""Convolution, ReLU and max-pooling with cheap second derivatives; others are in `layers` and `attention`.
+"""Convolution, ReLU and max-pooling with cheap second derivatives; linear layers, GELU and LayerNorm are in `layers`.
 
 PyTorch's own double backward of a convolution computes the derivative by the data even when it is not needed (for the
 first layer that is the most expensive convolution of all), and takes the one by the weight through a kernel as large
@@ -20,7 +20,7 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from landscape.kernels import attention, layers
+from landscape.kernels import layers
 from landscape.kernels.convolutions import ConvolutionProducts, Geometry, Wanted, choose_products
 
 BEFORE = "_before_relu"  # of a tensor that ReLU returned: what it was given
@@ -133,7 +133,6 @@ REPLACEMENTS: dict[Callable[..., object], Callable[..., Tensor | None]] = {
     Tensor.relu: _relu,
     functional.relu: _relu,
     functional.max_pool2d: _max_pool2d,
-    functional.scaled_dot_product_attention: attention.replace_attention,
     **layers.REPLACEMENTS,
 }
 

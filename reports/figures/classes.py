@@ -8,7 +8,7 @@ import xarray as xr
 
 from landscape.plotting.style import join_caption, label_axes, mark
 from reports.figure_type import Drawing, Figure
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, name_accuracy
 from reports.plotting.heat import draw_colour_bar, draw_heat, list_class_names, make_panels
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers, get_data
 from reports.rows import Row
@@ -37,7 +37,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         label_axes(axes, "communication round", "class", named[run.name])
         mark(axes, [run.name])
         rows += _list_rows(run, data)
-    draw_colour_bar(figure, image, panels, "accuracy on the class (%)")
+    draw_colour_bar(figure, image, panels, f"{name_accuracy(shown)} on the class (%)")
     stored = find_answers(shown, "forgetting")
     remarks = [f"{stored[0].settings.get('split', 'test')} data", f"{stored[0].settings.get('model', 'server')} model"]
     remarks += [f"{int(pairs[0][1]['total'].sum())} examples", describe_shown(shown, measured)]

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.figure_type import Drawing, Figure
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, name_accuracy
 from reports.inputs.summary import mean_known
 from reports.plotting.fitting import draw_shared_legend, use_whole_rounds
 from reports.plotting.heat import mark_empty
@@ -94,7 +94,8 @@ def _draw_local(axes: Axes, variants: Sequence[Variant]) -> list[Row]:
         rows += draw_mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")
         open_: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "--", "label": "_"}
         rows += draw_mean_line(axes, variant, wide, "local models on everyone's data", **open_)
-    label_axes(axes, "communication round", "accuracy (%)", "local models after local training")
+    shown = name_accuracy(run for variant in variants for run in variant.runs)
+    label_axes(axes, "communication round", f"{shown} (%)", "local models after local training")
     axes.plot([], [], "k-o", label="on own training data")
     axes.plot([], [], "k--o", markerfacecolor="white", label="on everyone's data")
     axes.set_ylim(0, 104)

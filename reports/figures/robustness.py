@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.figure_type import Drawing, Figure
-from reports.inputs.runs import Collection, Run
+from reports.inputs.runs import Collection, Run, name_accuracy
 from reports.inputs.summary import mean_known
 from reports.plotting.fitting import draw_shared_legend
 from reports.plotting.measured import describe_measurement, describe_setting, find_answers
@@ -38,7 +38,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(False, axis="y")
-    label_axes(axes, "accuracy (%), mean over severities", "corruption")
+    label_axes(axes, f"{name_accuracy(measured)} (%), mean over severities", "corruption")
     draw_shared_legend(figure)
     stored = find_answers(measured, "robustness")
     first = _find(measured[0])

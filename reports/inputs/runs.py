@@ -182,6 +182,11 @@ def label_score(runs: Iterable[Run]) -> str:
     return f"test {name_score(runs)} (%)"
 
 
+def name_accuracy(runs: Iterable[Run]) -> str:
+    """Name the share of right predictions of runs: "pixel accuracy" where pixels are classified, else "accuracy"."""
+    return " or ".join(dict.fromkeys("pixel accuracy" if run.score == "miou" else "accuracy" for run in runs))
+
+
 def read_runs(paths: Sequence[Path]) -> Collection:
     """Read runs and the answers about them; a file that cannot be read becomes a line among the problems.
 

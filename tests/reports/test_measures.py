@@ -11,7 +11,10 @@ import xarray as xr
 
 from analysis.store import Answer
 from analysis.study import variable
-from reports.inputs.runs import Collection, Run, read_runs
+from reports.inputs.runs import Collection, Run, label_score, name_accuracy, read_runs
+from reports.plotting.over_rounds import find_best
+from reports.quantities.catalog import make_miou
+from reports.quantities.curves import count_rounds_to
 from reports.quantities.measures import (
     MEASURES,
     count_bytes_per_round,
@@ -23,6 +26,7 @@ from reports.quantities.measures import (
 from tests.reports.conftest import make_run
 from tests.reports.results import curvature, forgetting, personal, robustness, training
 from tests.reports.results.answers import make_answer, write_answer
+from training.console.sweep import describe_round
 
 
 def test_accuracy_is_of_the_model_that_a_method_ends_with(collection: Collection) -> None:
@@ -31,6 +35,23 @@ def test_accuracy_is_of_the_model_that_a_method_ends_with(collection: Collection
     assert find_final_accuracy(averaged) == pytest.approx(90.0)
     assert find_final_accuracy(averaged, "server") == pytest.approx(16.0)
     assert math.isnan(find_final_accuracy(first, "swa"))
+
+
+def test_segmentation_is_compared_by_its_mean_iou() -> None:
+    records = [{"round": t, "accuracy": 0.9, "miou": 0.1 * t, "miou_unseen": 0.05 * t} for t in (1, 2, 3)]
+    run = Run(Path("run"), {"evaluation": {"last": 2}}, records)
+    other = replace(run, metrics=[{"round": 1, "accuracy": 0.5}])
+    assert (run.score, other.score) == ("miou", "accuracy")
+    assert find_final_accuracy(run) == pytest.approx(25.0)
+    assert find_final_accuracy(other) == pytest.approx(50.0)
+    assert make_miou("unseen").find(run, None) == pytest.approx(12.5)
+    assert math.isnan(make_miou().find(other, None))
+    assert count_rounds_to(run, 20.0) == 2
+    assert find_best(run)[1] == pytest.approx([0.1, 0.2, 0.3])
+    assert label_score([run]) == "test mIoU (%)"
+    assert label_score([other, run]) == "test accuracy or mIoU (%)"
+    assert name_accuracy([run]) == "pixel accuracy"
+    assert describe_round({**records[0], "train_loss": 1.0, "seconds": 1.0}, 3).split("  ")[2] == "mIoU 10.00 %"
 
 
 def test_the_recipe_says_how_many_rounds_are_averaged(tmp_path: Path) -> None:

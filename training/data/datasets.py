@@ -51,7 +51,8 @@ def mnist(
     """Handwritten digits, 60,000 + 10,000 of 1x28x28."""
     pairs, channels = read_mnist("mnist", root, download), 3 if rgb else 1
     if rgb:
-        pairs = tuple((images.repeat(1, 3, 1, 1), labels) for images, labels in pairs)
+        (train, labels), (test, test_labels) = pairs
+        pairs = (train.repeat(1, 3, 1, 1), labels), (test.repeat(1, 3, 1, 1), test_labels)
     return make("mnist", *pairs, classes=10, mean=(0.1307,) * channels, std=(0.3081,) * channels)
 
 

@@ -87,7 +87,8 @@ def resample(images: Tensor, boxes: Tensor, size: tuple[int, int], *, nearest: b
         taken = images.flatten(2).gather(2, pixels.expand(-1, images.shape[1], -1))
         return taken.view(*images.shape[:2], *size).masked_fill(~inside, fill)
     y, x = 2 * rows / height - 1, 2 * columns / width - 1  # from -1 at one border to 1 at the other
-    grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), dim=3).to(images.device, torch.float32)
+    places = [x[:, None, :].expand(-1, *size), y[:, :, None].expand(-1, *size)]
+    grid = torch.stack(places, dim=3).to(images.device, torch.float32)
     found = functional.grid_sample(images.float(), grid, "bilinear", "border", align_corners=False)
     found = found.masked_fill(~inside, fill)
     return found.round().clamp(0, 255).to(torch.uint8) if images.dtype == torch.uint8 else found.to(images.dtype)

@@ -202,3 +202,25 @@ def test_mistakes_are_named() -> None:
         make_model(divisor=3)
     with pytest.raises(ValueError, match="cannot be trained on a batch of one image"):
         make_model().train()(make_images(1))
+
+
+def test_a_small_unet():
+    given = {"seed": 0, "classes": 4, "channels": 1}
+    model = build("unet", **given, image_height=64, image_width=32)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 29_644
+    assert model(torch.zeros(2, 1, 64, 32)).shape == (2, 4, 64, 32)
+    with pytest.raises(ValueError, match="height of images for unet, depth 3, must be a multiple of 8, got 20"):
+        build("unet", **given, image_height=20, image_width=32, depth=3)
+
+
+def test_images_can_be_tested_at_half_their_size():
+    """As FedDrive tests IDDA: halved images, logits brought back to the size of the image."""
+    given = {"seed": 0, "classes": 4, "channels": 3, "image_height": 64, "image_width": 128, "divisor": 8}
+    whole = build("bisenet_v2", **given).eval()
+    halved = build("bisenet_v2", **given, test_scale=0.5).eval()
+    images = torch.randn(2, 3, 64, 128, generator=torch.Generator().manual_seed(0))
+    resize = partial(functional.interpolate, mode="bilinear", align_corners=False)
+    with torch.no_grad():
+        wanted = resize(whole(resize(images, scale_factor=0.5)), scale_factor=2.0)
+        torch.testing.assert_close(halved(images), wanted)
+    assert halved.train()(images)[0].shape == (2, 4, 64, 128)

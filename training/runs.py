@@ -90,11 +90,12 @@ class Run:
             f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>" for key, text in facts.items()
         )
         scores = "".join(
-            f"<tr><td>{html.escape(one.model)}</td><td>{one.round}</td><td>{100 * one.accuracy:.2f} %</td>"
+            f"<tr><td>{html.escape(one.model)}</td><td>{one.round}</td><td>{html.escape(one.metric)}</td>"
+            f"<td>{100 * one.value:.2f} %</td>"
             f"<td>{100 * one.mean:.2f} % (last {one.count})</td></tr>"
             for one in find_scores(self.path, self.recipe.evaluation.last)
         )
-        head = "<tr><th>on the test data</th><th>round</th><th>accuracy</th><th>mean accuracy</th></tr>"
+        head = "<tr><th>on the test data</th><th>round</th><th>metric</th><th>value</th><th>mean</th></tr>"
         return (
             f"<table><caption>{html.escape(self.name)}</caption>{rows}</table>"
             f"{f'<table>{head}{scores}</table>' if scores else ''}"

@@ -12,7 +12,8 @@ from rich.console import RenderableType
 from reports.artefact import Artefact, NotReproduced, Paper
 from reports.artefacts.page import read_part
 from reports.artefacts.plan import Wanted, can_be_made, select_runs
-from reports.artefacts.scales import SCALES, Content, Scale
+from reports.artefacts.scales import SCALES, Scale
+from reports.artefacts.stand_ins import Content
 from training.console.tables import make_table
 
 STEP = 4e-3  # seconds of a local step beside its arithmetic

@@ -16,7 +16,8 @@ from rich.console import Console
 
 from reports.artefact import Question
 from reports.artefacts.plan import Comparison, Wanted
-from reports.artefacts.scales import Content, Scale
+from reports.artefacts.scales import Scale
+from reports.artefacts.stand_ins import Content
 from training.console.jobs import Job, run_jobs
 from training.console.tables import print_line
 from training.executors.pools import Placement

@@ -16,7 +16,8 @@ from functools import cache
 
 from landscape.errors import choose
 from reports.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
-from reports.artefacts.scales import SCALES, Content, Scale, scale_settings
+from reports.artefacts.scales import SCALES, Scale, scale_settings
+from reports.artefacts.stand_ins import Content
 from training.storage import toml
 
 KEPT = ("none", "last", "all")  # how much of local models or clients' vectors is kept, rising

@@ -42,9 +42,15 @@ def make_test_objective(trainer: LocalTrainer, tests: ClientIndices | None) -> O
     data = read_or_hold(dataset, "test" if tests is None else "train", positions, trainer.dtype)
     together = trainer.recipe.evaluation.batch_statistics
     policy = choose_batchnorm(trainer.model) if together is None else "batch"
-    loss = dataset.task.loss
-    sizes = {} if together is None else {"chunk_size": together}
-    return Objective(trainer.model, data, loss, dtype=trainer.dtype, batchnorm=policy, device=trainer.device, **sizes)
+    return Objective(
+        trainer.model,
+        data,
+        dataset.task.loss,
+        chunk_size=together,
+        dtype=trainer.dtype,
+        batchnorm=policy,
+        device=trainer.device,
+    )
 
 
 @dataclass(frozen=True, eq=False)

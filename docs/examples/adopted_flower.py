@@ -47,7 +47,7 @@ print(views[["local_eigenvalue", "global_eigenvalue"]].squeeze().to_pandas())
 # %%
 # The same weights without a run, as ``landscape analyze --model ... --weights ...`` measures them, give the same bits.
 
-from digits_task import load_data, make_net  # noqa: E402, in the folder of the run
+from digits_task import load_data, make_net
 
 net = make_net()
 net.load_state_dict(load_file(flower / "run" / "global_3.safetensors"))

@@ -63,12 +63,6 @@ def test_everything_that_make_installs_is_pinned(name, extras):
         assert pins[canonicalize_name(wanted.name)] in wanted.specifier, wanted.name
 
 
-def test_the_tools_of_the_documentation_are_pinned():
-    pins = read_pins("constraints.txt")
-    for line in PROJECT["optional-dependencies"]["docs"]:
-        assert canonicalize_name(Requirement(line).name) in pins
-
-
 def test_hooks_run_the_checks_of_make_lint():
     recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     checks = re.findall(r"\$\(BIN\)/(ruff \w+|mypy)", recipe[1])

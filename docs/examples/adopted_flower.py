@@ -23,6 +23,7 @@ from landscape import Objective, eigenpairs
 here = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
 flower = here.parent / "flower"
 sys.path.insert(0, str(flower))
+from digits_task import load_data, make_net
 
 # %%
 # ``adopt.toml`` beside the models says which file is what, and which network, data and partition they belong to.
@@ -46,8 +47,6 @@ print(views[["local_eigenvalue", "global_eigenvalue"]].squeeze().to_pandas())
 
 # %%
 # The same weights without a run, as ``landscape analyze --model ... --weights ...`` measures them, give the same bits.
-
-from digits_task import load_data, make_net
 
 net = make_net()
 net.load_state_dict(load_file(flower / "run" / "global_3.safetensors"))

@@ -16,7 +16,8 @@ from reports import reproduction
 from reports.artefact import Artefact, Facts
 from reports.artefacts import experiments, plan
 from reports.artefacts.page import read_part, write_paper_page
-from reports.artefacts.scales import SCALES, Content, Scale
+from reports.artefacts.scales import SCALES, Scale
+from reports.artefacts.stand_ins import Content
 from reports.artefacts.typesetting import RunFinder, make_artefact
 from reports.findings import sharing
 from reports.papers.catalog import PAPERS

@@ -11,7 +11,7 @@ from training.console.formulas import FORMULAS, collect_formulas
 from training.methods.catalog import ALGORITHMS
 from training.settings import fields
 
-RULES = {type(rule) for method in ALGORITHMS.values() for rule in method.slots.values()}
+RULES = dict.fromkeys(type(rule) for method in ALGORITHMS.values() for rule in method.slots.values())
 
 
 def test_every_rule_of_the_catalog_has_formulas_and_no_other():

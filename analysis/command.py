@@ -36,6 +36,7 @@ from training.settings import build, describe, fields, values
 from training.storage import lock, toml
 from training.storage.atomic_files import remove_temporary_files
 from training.storage.run_directory import find_runs
+from training.storage.verified_files import Json
 
 PAPERS = {"000": "FedFSA", "001": "FedVSSAM", "002": "FedGloSS", "003": "FedSAM", "004": "FedSoL"}  # by their numbers
 BACKENDS = ("auto", "serial", "processes", "ray")
@@ -184,9 +185,9 @@ def _share_memory(plans: Sequence[Plan], placement: Placement) -> None:
             subject.opening = replace(opening, limits=replace(opening.limits, memory=share))
 
 
-def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, dict[str, Any]]:
+def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, Json]:
     """Settings by study from "study.key=value", or "key=value" where only one study is asked for."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Json] = {}
     for one in given:
         key, equals, text = (part.strip() for part in one.partition("="))
         study, dot, name = key.rpartition(".")
@@ -341,7 +342,7 @@ def open_subjects(
         raise ValueError(f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing")
     from analysis.own_models import open_own
 
-    options: dict[str, Any] = {"out": out or Path(), "data_root": data_root}
+    options: Json = {"out": out or Path(), "data_root": data_root}
     own = open_own(model, weights, data, **options, limits=limits)
     own.opening = Opening(open_own, (model, weights, data), tuple(options.items()), limits)
     return [own]

@@ -17,6 +17,7 @@ from analysis.subjects import Subject
 from landscape.errors import choose
 from training.console.tables import to_records
 from training.runs import Places, list_paths
+from training.storage.verified_files import Json
 
 Target = Places | Subject | Sequence[Subject]
 
@@ -79,7 +80,7 @@ def _open(
     return command.open_subjects(list_paths(runs), data_root=root, workers=workers, memory=memory, device=device)
 
 
-def list_entries(kind: str = "studies", name: str | None = None) -> list[dict[str, Any]]:
+def list_entries(kind: str = "studies", name: str | None = None) -> list[Json]:
     """List the studies, or the settings of one.
 
     kind: "studies". name: of a study, to list its settings.

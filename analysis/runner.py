@@ -23,6 +23,7 @@ from landscape.runtime.device import describe_device
 from training import settings as settings_of
 from training.plugins import describe_source
 from training.storage.atomic_files import DamagedError
+from training.storage.verified_files import Json
 
 BUILT_IN = "analysis.studies."  # modules of the studies that come with the package
 LONGEST_NAME = 60  # characters of a question's name
@@ -206,7 +207,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
-def describe_origin(planned: Plan) -> dict[str, Any]:
+def describe_origin(planned: Plan) -> Json:
     """Where an answer comes from: subjects, fingerprints of what was measured, versions."""
     return {
         "inputs": planned.inputs,

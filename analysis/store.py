@@ -26,6 +26,7 @@ import xarray as xr
 
 from analysis.hdf5_checks import INTERNAL, check_file, is_bare_dimension
 from training.storage.atomic_files import DamagedError, write_atomically
+from training.storage.verified_files import Json
 
 FORMAT = 3  # of the files; a reader that meets a higher number says so. Before 3, a file held groups of tables
 SEAL = b"\nfl-landscape results, sha256 %s\n"
@@ -49,8 +50,8 @@ class Answer:
 
     study: str
     question: str
-    settings: dict[str, Any]
-    provenance: dict[str, Any]
+    settings: Json
+    provenance: Json
     data: xr.Dataset
 
     @property
@@ -184,7 +185,7 @@ def unpack(file: h5py.File) -> Answer:
     return Answer(study, question, settings, provenance, xr.Dataset(data, coords, attributes))
 
 
-def _read_variable(name: str, dataset: h5py.Dataset, about: dict[str, Any]) -> xr.Variable:
+def _read_variable(name: str, dataset: h5py.Dataset, about: Json) -> xr.Variable:
     """A variable with its axes, as `xarray` wrote it: flags are stored as bytes, texts as objects."""
     dims = (name,) if dataset.is_scale else tuple(dim[0].name.rpartition("/")[2] for dim in dataset.dims)
     if h5py.check_string_dtype(dataset.dtype) is not None:
@@ -197,7 +198,7 @@ def _read_variable(name: str, dataset: h5py.Dataset, about: dict[str, Any]) -> x
     return xr.Variable(dims, values, about)
 
 
-def _plain_attributes(holder: h5py.File | h5py.Dataset) -> dict[str, Any]:
+def _plain_attributes(holder: h5py.File | h5py.Dataset) -> Json:
     """Attributes but for those of HDF5 and netCDF; numbers and texts as Python has them."""
     found = {}
     for name, value in holder.attrs.items():
@@ -224,7 +225,7 @@ def _text(attributes: dict[Any, Any], name: str) -> str:
     return found
 
 
-def _json(attributes: dict[Any, Any], name: str) -> dict[str, Any]:
+def _json(attributes: dict[Any, Any], name: str) -> Json:
     found = json.loads(_text(attributes, name))
     if not isinstance(found, dict):
         raise DamagedError(f"attribute {name} must be a JSON object, got {type(found).__name__}")

@@ -29,6 +29,7 @@ from training.data.dealing import Ints
 from training.data.sources import DatasetSource, read_or_hold
 from training.engine.federation import Federation
 from training.storage import checkpoint, run_directory
+from training.storage.verified_files import Json
 from training.tasks.classification import CLASSIFICATION
 from training.tasks.task import Task
 
@@ -139,7 +140,7 @@ class Subject(ABC):
         return None
 
     @abstractmethod
-    def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
+    def inputs(self, rounds: Sequence[int]) -> Json:
         """Fingerprints of all that an answer about these rounds depends on."""
 
     def objective(self, split: str = "train", client: int | None = None, limit: int | None = None) -> Objective:
@@ -346,7 +347,7 @@ class Run(Subject):
     def _with_locals(self) -> list[int]:
         return [round for round, files in self._files(self.rounds).items() if files.get("locals.safetensors")]
 
-    def _files(self, rounds: Sequence[int]) -> dict[int, dict[str, Any]]:
+    def _files(self, rounds: Sequence[int]) -> dict[int, Json]:
         """What checkpoints say about their files."""
         paths = {round: run_directory.checkpoint_path(self.path, round) for round in rounds}
         return {round: run_directory.read_meta(path)["files"] for round, path in paths.items()}
@@ -357,7 +358,7 @@ class Run(Subject):
             return None
         return torch.cat([models["sent"], models["sent_statistics"]]).to(self.device)
 
-    def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
+    def inputs(self, rounds: Sequence[int]) -> Json:
         # what clients remember is dropped in time: an answer must not depend on whether it is still there, except to
         # be NaN (delta_epsilon)
         prints = {
@@ -407,5 +408,5 @@ class Own(Subject):
     def local_points(self, round: int) -> dict[int, Tensor]:
         raise ValueError(f"{self.name}: a single model has no clients; this study needs a run of landscape train")
 
-    def inputs(self, rounds: Sequence[int]) -> dict[str, Any]:
+    def inputs(self, rounds: Sequence[int]) -> Json:
         return {"model": self.fingerprint}

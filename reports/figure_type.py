@@ -14,6 +14,7 @@ from landscape.plotting.style import STYLE
 from reports.files import name_path_in_errors
 from reports.inputs.runs import Collection, Run
 from reports.rows import Row, to_csv
+from training.storage.verified_files import Json
 
 TOPICS = {
     "good": "How good is it?",
@@ -33,7 +34,7 @@ class Drawing:
     rows: list[Row]  # as CSV beside the picture
     caption: str
     suffix: str = ""  # tells several pictures of one figure apart
-    interactive: dict[str, Any] | None = None  # a plotly figure as JSON, for the page
+    interactive: Json | None = None  # a plotly figure as JSON, for the page
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure as Canvas
 
@@ -20,6 +20,7 @@ from reports.quantities.measures import MEASURES
 from reports.variants import flatten_settings
 from training.console.tables import to_records
 from training.runs import Places, list_paths
+from training.storage.verified_files import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,9 +93,9 @@ def collect(runs: Places, *, everything: bool = False) -> pd.DataFrame:
     read = read_runs(find_runs(list_paths(runs)))
     settings = [flatten_settings(run) for run in read.runs]
     keys = dict.fromkeys(key for one in settings for key in one) if everything else differing(settings)
-    rows: list[dict[str, Any]] = []
+    rows: list[Json] = []
     for run, own in zip(read.runs, settings, strict=True):
-        row: dict[str, Any] = {"run": run.name, "method": run.method, "data": run.data, "seed": run.seed}
+        row: Json = {"run": run.name, "method": run.method, "data": run.data, "seed": run.seed}
         row |= {key: own.get(key) for key in keys if key != "seed"}
         row |= {name: measure.find(run) for name, measure in MEASURES.items()}
         if everything:
@@ -129,7 +130,7 @@ def compare(runs: Places) -> pd.DataFrame:
     return table.dropna(how="all")
 
 
-def list_entries(kind: str) -> list[dict[str, Any]]:
+def list_entries(kind: str) -> list[Json]:
     """List the figures, or the artefacts of the papers with what they take.
 
     kind: "figures" or "artefacts".

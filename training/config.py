@@ -20,6 +20,7 @@ from training.plugins import ExtensionPoint, UnknownModuleError, takes_anything
 from training.recipe_tables import RecipeTables, Swa
 from training.settings import build, settings_of
 from training.storage import toml
+from training.storage.verified_files import Json
 
 RECIPES = Path(__file__).parent / "recipes"
 Thing = TypeVar("Thing")
@@ -35,7 +36,7 @@ class Data(recipe_tables.Data):
     def resolve_name(cls, name: str) -> str:
         return datasets.SOURCES.resolve(name)
 
-    def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+    def complete_settings(self, given: Json) -> Json:
         """Check the settings of a data set.
 
         given: the settings as the recipe states them.
@@ -54,7 +55,7 @@ class Partition(recipe_tables.Partition):
     def resolve_name(cls, name: str) -> str:
         return partition.SCHEMES.resolve(name)
 
-    def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+    def complete_settings(self, given: Json) -> Json:
         """Check the settings of a partition and fill in the defaults.
 
         given: the settings as the recipe states them.
@@ -72,7 +73,7 @@ class Model(recipe_tables.Model):
     def resolve_name(cls, name: str) -> str:
         return networks.NETWORKS.resolve(name)
 
-    def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+    def complete_settings(self, given: Json) -> Json:
         """Check the settings of a model.
 
         given: the settings as the recipe states them.
@@ -104,7 +105,7 @@ class Algorithm(recipe_tables.Algorithm):
     def resolve_name(cls, name: str) -> str:
         return catalog.resolve(name)
 
-    def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+    def complete_settings(self, given: Json) -> Json:
         """Check the settings of a method and fill in the defaults.
 
         given: the settings as the recipe states them.
@@ -178,7 +179,7 @@ class Recipe(RecipeTables):
             json.dumps(_find_differences(content, self._defaults()), sort_keys=True).encode()
         ).hexdigest()
 
-    def _defaults(self) -> dict[str, Any]:
+    def _defaults(self) -> Json:
         """Return the defaults of all settings, given the names of the method and the partition."""
         usual = Recipe.model_construct().model_dump(mode="json")
         usual["algorithm"] |= catalog.read_settings(catalog.find_method(self.algorithm.name, {}))

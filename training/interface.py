@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -22,6 +22,7 @@ from training.console.tables import print_line, to_records
 from training.executors.ray_pool import Cluster
 from training.runs import Places, Run, list_paths
 from training.storage import toml
+from training.storage.verified_files import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +143,7 @@ def read_recipes(
         loaded = [config.validate(one) for one in expanded]
     else:
         loaded = config.load(os.fspath(source), changes)
-    given: dict[str, Any] = {} if data_root is None else {"root": str(Path(data_root).absolute())}
+    given: Json = {} if data_root is None else {"root": str(Path(data_root).absolute())}
     given |= {"download": True} if download else {}
     place = {} if device is None else {"device": device}
     return [one.model_copy(update={"data": one.data.model_copy(update=given), **place}) for one in loaded]
@@ -237,7 +238,7 @@ def evaluate_personal(
     return pd.DataFrame(rows)
 
 
-def list_entries(kind: str) -> list[dict[str, Any]]:
+def list_entries(kind: str) -> list[Json]:
     """List what recipes can name, with settings: one entry for each.
 
     kind: algorithms, datasets, partitions, models or recipes.

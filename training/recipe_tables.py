@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from training.settings import Count, Decay, NonNegative, Positive, Settings, Share, Whole, build
 from training.storage import toml
 from training.storage.run_directory import CONFIG, read_settings
+from training.storage.verified_files import Json
 
 MOST_TESTED = 100_000  # clients whose accuracies fit into a line of metrics.jsonl
 
@@ -48,7 +49,7 @@ class OpenSettings(Settings):
     name: str
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Json:
         """The settings beside those that every table of this kind has."""
         return dict(self.model_extra or {})
 
@@ -71,7 +72,7 @@ class OpenSettings(Settings):
         self.model_extra.update(self.complete_settings(plain))
         return self
 
-    def complete_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+    def complete_settings(self, given: Json) -> Json:
         """Return the settings with defaults filled in where they are known; subclasses check them.
 
         given: the settings as the recipe states them.

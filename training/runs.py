@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from training import recipe_tables
 from training.console.summaries import Standing, describe_run, find_scores, find_standing
@@ -16,6 +16,7 @@ from training.data import partition
 from training.recipe_tables import RecipeTables
 from training.storage import metrics, run_directory, toml
 from training.storage.run_directory import PARTITION
+from training.storage.verified_files import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +47,7 @@ class Run:
         return recipe_tables.read(self.path)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Json:
         """Every setting by its dotted key, such as "local.lr"."""
         return dict(toml.flatten(self.recipe.model_dump(mode="json")))
 
@@ -72,7 +73,7 @@ class Run:
         """Rounds whose models were kept."""
         return run_directory.checkpoint_rounds(self.path)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """Describe the run by values that JSON can hold: path, state, settings, accuracies, checkpoints."""
         return {
             "run": str(self.path),

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any
 
 from landscape.errors import choose
 from training.config import Recipe
@@ -16,6 +15,7 @@ from training.recipe_tables import Swa
 from training.settings import About, Settings, describe, fields
 from training.storage import toml
 from training.storage.atomic_files import write_atomically
+from training.storage.verified_files import Json
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCHEMA = "recipe.schema.json"
@@ -66,7 +66,7 @@ def _explain(about: About) -> Iterator[str]:
         yield f"{about.name} = {toml.show(list(about.default) if isinstance(about.default, tuple) else about.default)}"
 
 
-def make_schema() -> dict[str, Any]:
+def make_schema() -> Json:
     """Make a JSON schema of recipes, from which editors complete and check TOML files."""
     schema = Recipe.model_json_schema()
     schema["title"] = "fl-landscape recipe"

@@ -39,6 +39,7 @@ from training.methods.method import Method
 from training.plugins import find_reference
 from training.storage import checkpoint, run_directory
 from training.storage.metrics import Record
+from training.storage.verified_files import Json
 
 SIZES = (3, 7, 12, 5, 9, 4, 1)  # at four a batch: 1, 2, 3, 2, 3, 1, 1 steps an epoch, most with a shorter last batch
 CLASSES, HIDDEN = 3, 5
@@ -80,7 +81,7 @@ def make_federation(name: str = "fedavg", sizes: Sequence[int] = SIZES, **tables
 
     name: of the method. tables: tables (or keys) of its recipe, where they differ from the usual ones.
     """
-    content: dict[str, Any] = {
+    content: Json = {
         "seed": 3,
         "dtype": "float64",
         "data": {"name": "synthetic", "examples": sum(sizes), "test_examples": 23, "classes": CLASSES},

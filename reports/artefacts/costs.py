@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rich.console import RenderableType
 
@@ -15,6 +14,7 @@ from reports.artefacts.plan import Wanted, can_be_made, select_runs
 from reports.artefacts.scales import SCALES, Scale
 from reports.artefacts.stand_ins import Content
 from training.console.tables import make_table
+from training.storage.verified_files import Json
 
 STEP = 4e-3  # seconds of a local step beside its arithmetic
 RATE = 6e10  # floating-point operations a second of one core in training, measured with LeNet64
@@ -86,7 +86,7 @@ def _measure_model(name: str, settings: str, classes: int, channels: int, side: 
 
     from training.models import networks
 
-    given: dict[str, Any] = {key: _read_value(value) for key, value in ast.literal_eval(settings)}
+    given: Json = {key: _read_value(value) for key, value in ast.literal_eval(settings)}
     model = networks.build(name, classes=classes, channels=channels, size=side, seed=0, **given)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(torch.zeros(2, channels, side, side))

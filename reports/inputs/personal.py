@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.store import Answer
+from training.storage.verified_files import Json
 
 FORMAT = "personal 1"  # of the files of `landscape personal`; see training/personal/scores.py
 GLOBAL = "global"  # the strategy that makes no model: the global one as it is
@@ -22,7 +23,7 @@ class Personal:
 
     strategy: str
     round: int
-    about: dict[str, Any]  # which global model, how many clients were drawn, options of the strategy
+    about: Json  # which global model, how many clients were drawn, options of the strategy
     client: NDArray[np.int64]
     before: NDArray[np.float64]  # of the global model
     after: NDArray[np.float64]  # of the client's own

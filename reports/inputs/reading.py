@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from training.storage import metrics, run_directory
 from training.storage.atomic_files import DamagedError
 from training.storage.npz import read_npz
 from training.storage.run_directory import CONFIG, PROVENANCE, STATUS
-from training.storage.verified_files import parse_object, read_sealed, read_small
+from training.storage.verified_files import Json, parse_object, read_sealed, read_small
 
 COUNTED = 10_000_000  # clients times classes; a picture of more would show nothing
 TABLES = ("algorithm", "data", "partition", "model", "rounds", "evaluation", "swa")  # of a recipe, that reports read
@@ -47,7 +47,7 @@ def attempt(problems: list[str], path: Path, read: Callable[..., T], *given: obj
     return None
 
 
-def read_settings(run: Path) -> dict[str, Any]:
+def read_settings(run: Path) -> Json:
     """Read a run's recipe as nested tables; ValueError if a setting that reports need has the wrong type."""
     path, settings = run / CONFIG, run_directory.read_settings(run)
     for name in TABLES:
@@ -76,7 +76,7 @@ def _check_kind(path: Path, table: Settings, key: str, kind: type) -> None:
         raise ValueError(f"{path}: {key} must be {words}, got {value!r}")
 
 
-def read_metrics(run: Path, problems: list[str]) -> list[dict[str, Any]] | None:
+def read_metrics(run: Path, problems: list[str]) -> list[Json] | None:
     """Read the records of finished rounds; None where they cannot be trusted."""
     return attempt(problems, run / "metrics.jsonl", metrics.read, run)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -32,6 +31,7 @@ from reports.inputs.summary import SKEWS
 from reports.names import name_method, name_partition
 from training.storage.metrics import SCORES, find_score
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
+from training.storage.verified_files import Json
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Run:
 
     path: Path
     settings: Settings  # nested, as in config.toml
-    metrics: list[dict[str, Any]]  # one record per finished round
+    metrics: list[Json]  # one record per finished round
     answers: dict[str, tuple[Answer, ...]] = field(default_factory=dict)  # study -> one answer for each question
     class_counts: NDArray[np.int64] | None = None  # training examples by client and class; None: not on disk
     progress: Progress = field(default_factory=Progress)  # how far it came

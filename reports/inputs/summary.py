@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from analysis import store
 from analysis.store import Answer
 from training.storage.metrics import PREFIX, find_score
+from training.storage.verified_files import Json
 
-Row = dict[str, Any]
+Row = Json
 SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how partitions call their skew
 UNTOLD = {"seed", "data.root", "data.download"}  # not what makes runs differ
 UNTOLD_TABLES = ("checkpoints.", "evaluation.")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -29,7 +28,7 @@ from training.engine.state import State
 from training.storage import lock, metrics, run_directory
 from training.storage.atomic_files import flush, remove
 from training.storage.run_directory import has_recipe, is_run, list_rounds
-from training.storage.verified_files import fingerprint
+from training.storage.verified_files import Json, fingerprint
 
 HERE = "evaluated here"  # what provenance.json says of metrics that this package computed
 UNKNOWN = "0" * 64  # digest of a recipe before its files are read
@@ -111,7 +110,7 @@ def _expected(what: str) -> str:
 
 def _open(folder: Path, described: Description, data_root: Path | None, device: str) -> Source:
     """Find and check everything but the content of the models."""
-    stated: dict[str, Any] = dict(described.tables)
+    stated: Json = dict(described.tables)
     given = stated.get("rounds", {})
     if not isinstance(given, dict):
         raise ValueError(f"{described.source}: rounds must be a table of settings, got {given!r}")
@@ -248,9 +247,9 @@ def _read_round(source: Source, reader: PointReader, round: int) -> tuple[State,
     return state, local_models
 
 
-def _make_record(source: Source, round: int, state: State | None, participants: int) -> dict[str, Any]:
+def _make_record(source: Source, round: int, state: State | None, participants: int) -> Json:
     """The metrics of a round: the framework's, or what is computed here where it left no accuracies."""
-    record: dict[str, Any] = {"round": round}
+    record: Json = {"round": round}
     if participants:
         record["participants"] = participants
     if state is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from training.console.messages import printable
+from training.storage.verified_files import Json
 
 
 def make_table(*titles: str) -> Table:
@@ -36,7 +36,7 @@ class FittingTable:
         yield self.wide if needed <= options.max_width else self.narrow
 
 
-def to_records(shown: RenderableType) -> list[dict[str, Any]]:
+def to_records(shown: RenderableType) -> list[Json]:
     """Return what a table shows as values that JSON can hold: one entry for each row, keys from the titles.
 
     shown: a table, perhaps with notes below. Rows without a first cell describe the one above: they are its "settings".
@@ -46,7 +46,7 @@ def to_records(shown: RenderableType) -> list[dict[str, Any]]:
     table = shown.wide if isinstance(shown, FittingTable) else shown
     assert isinstance(table, Table)
     titles = [" ".join(Text.from_markup(str(column.header)).plain.split()) for column in table.columns]
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     for cells in zip(*(list(column.cells) for column in table.columns), strict=True):
         texts = [Text.from_markup(str(cell)).plain for cell in cells]
         row = {title: text for title, text in zip(titles, texts, strict=True) if text}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from pydantic import Field
@@ -25,6 +24,7 @@ from training.personal.strategies import use_global_model
 from training.settings import Count, Settings, build, fields, settings_of, values
 from training.storage import toml
 from training.storage.atomic_files import DamagedError
+from training.storage.verified_files import Json
 
 
 class TestSet(Settings):
@@ -82,7 +82,7 @@ def evaluate(
 def _score_clients(
     subject: Subject,
     strategy: str,
-    options: dict[str, Any],
+    options: Json,
     clients: Sequence[int],
     on_progress: Callable[[int, int], object],
 ) -> Iterator[ClientScore | None]:
@@ -99,7 +99,7 @@ def _score_clients(
         on_progress(done, len(clients))
 
 
-def complete_options(subject: Subject, strategy: str, given: Mapping[str, object]) -> dict[str, Any]:
+def complete_options(subject: Subject, strategy: str, given: Mapping[str, object]) -> Json:
     """Return every option of a strategy with its value: given, the run's own, or the strategy's default.
 
     subject: a run after one of its rounds.
@@ -110,7 +110,7 @@ def complete_options(subject: Subject, strategy: str, given: Mapping[str, object
     if federation.tests is not None and "draw" in given:
         raise ValueError("draw: pooled data have test examples of every client's own; leave it out")
     kind = options_class(strategy, drawn=federation.tests is None)
-    options: dict[str, Any] = values(build(kind, {**_read_run_options(subject, strategy), **given}, strategy))
+    options: Json = values(build(kind, {**_read_run_options(subject, strategy), **given}, strategy))
     if not federation.recipe.knows_local and "lr" in options and options["lr"] is None:
         raise ValueError(
             f"{strategy}: this run was adopted without [local], so its learning rate is not known; write --set lr=0.01"

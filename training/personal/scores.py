@@ -8,13 +8,13 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from training.storage import atomic_files, verified_files
 from training.storage.atomic_files import DamagedError
+from training.storage.verified_files import Json
 
 FORMAT = "personal 1"
 KEYS = {"strategy": "way"}  # in the file, where a field has another name: results of earlier versions stay readable
@@ -53,7 +53,7 @@ class PersonalResult:
     strategy: str
     round: int
     model: str
-    options: dict[str, Any]
+    options: Json
     sample: int | None
     checkpoint: str
     left_out: int = 0

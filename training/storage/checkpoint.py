@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ from training.storage.atomic_files import (
 from training.storage.client_vectors import ClientVectors, Shelf
 from training.storage.run_directory import METRICS, TENSOR_FILES, checkpoint_path, checkpoint_rounds, read_meta
 from training.storage.tensors import Floats, Stored, check_checkpoint
-from training.storage.verified_files import FORMAT, seal
+from training.storage.verified_files import FORMAT, Json, seal
 
 CLIENTS = "clients.safetensors"
 RESUMABLE = 2  # checkpoints that keep the clients' vectors: the newest, and one in case that it is damaged
@@ -50,7 +49,7 @@ class Checkpoint:
     server: Vectors
     # client -> its own vectors, for those that ever took part; see `forget_clients`
     clients: Mapping[int, Mapping[str, Tensor]]
-    extra: dict[str, Any]  # small numbers: cohort, sizes, SWA count, last participation
+    extra: Json  # small numbers: cohort, sizes, SWA count, last participation
 
 
 def save(run: Path, checkpoint: Checkpoint) -> Path:

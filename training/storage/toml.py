@@ -11,12 +11,14 @@ from typing import Any
 
 import tomli_w
 
+from training.storage.verified_files import Json
+
 DEEPEST = 20  # tables and lists inside each other
 # a dotted key of more parts than this is refused: tomllib's memory grows with the square of their number
 ENDLESS_KEY = re.compile(r"""(?<![\w"'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){200}""", re.ASCII)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Json:
     """Read a TOML file; ValueError with its name if it cannot be read or is not valid."""
     try:
         return parse(path.read_text(encoding="utf-8"))
@@ -28,7 +30,7 @@ def read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: cannot be read: {error}") from None
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse(text: str) -> Json:
     """Parse a TOML document; ValueError if it is not valid, nested too deep, or has integers beyond 64 bits."""
     if ENDLESS_KEY.search(text):
         raise ValueError(f"nested more than {DEEPEST} deep")
@@ -104,7 +106,7 @@ def require_plain(name: str, value: object) -> Any:
     raise ValueError(f"{name} must be text, a number, true, false, a list or a table, got {value}")
 
 
-def set_key(content: dict[str, Any], path: str, value: object) -> None:
+def set_key(content: Json, path: str, value: object) -> None:
     """Set a dotted key in nested tables, creating the tables on the way."""
     *folders, leaf = path.split(".")
     for folder in folders:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.storage import toml
+from training.storage.verified_files import Json
 from training.tracking.tracker import Exhibit, Row, Subject
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class TensorBoard:
         import tensorboard.summary.writer.event_file_writer  # noqa: F401  fails here rather than in the first round
 
         self.subject, self.folder = subject, subject.folder / FOLDER
-        self.writers: dict[str, Any] = {}  # by the end of their file's name
+        self.writers: Json = {}  # by the end of their file's name
 
     @property
     def place(self) -> str:

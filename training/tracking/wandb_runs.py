@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from training.storage.verified_files import Json
 from training.tracking.tracker import PROJECT, Exhibit, Row, Subject, read_memory, write_memory
 
 NAME = "wandb"
@@ -84,7 +85,7 @@ class WeightsAndBiases:
         self.run.finish(exit_code=int(state == "diverged"))
         self._remember()
 
-    def _log(self, values: dict[str, Any]) -> None:
+    def _log(self, values: Json) -> None:
         """Add a row. Its number goes on where an earlier process stopped: wandb drops numbers that it has seen."""
         self.run.log(values, step=self.step, commit=True)
         self.step += 1

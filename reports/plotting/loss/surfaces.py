@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from reports.inputs.runs import Collection, Run
 from reports.palette import assign_looks
 from reports.plotting.origins import Origin, read_origins
 from reports.rows import Row
+from training.storage.verified_files import Json
 
 MOST = 12  # panels; with more runs each method is shown by one seed
 ABOUT = {
@@ -56,7 +56,7 @@ class Surface:
         return "everyone" if self.client is not None and self.split == "train" else self.split
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> Json:
         """How the axes were made."""
         return self.answer.data.attrs
 
@@ -205,7 +205,7 @@ def _compare_minima(surfaces: Sequence[Surface]) -> str:
     )
 
 
-def belongs_to(surface: Surface) -> dict[str, Any]:
+def belongs_to(surface: Surface) -> Json:
     """The entry of a plotly trace that tells the page whose surface it is: it is hidden with its run."""
     return {"meta": {"run": surface.run.name}}
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from training.storage.verified_files import Json
+
 
 class _Bytes:
     """Stands in for numpy.ndarray in a pickle: takes unsigned bytes and a shape, and calls nothing."""
@@ -55,7 +57,7 @@ class _Unpickler(pickle.Unpickler):
         return self.stand_ins[module, name]
 
 
-def unpickle(path: Path) -> dict[str, Any]:
+def unpickle(path: Path) -> Json:
     """Read a dictionary of plain values and byte arrays from a pickle.
 
     path: of the file. ValueError if it is damaged, or asks for anything beyond such values.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -58,6 +60,26 @@ def _pack(study: str, name: str, scale: float) -> tuple[bytes, bytes]:
     """The bytes of an answer and their seal, made once: hundreds of runs are written, and netCDF takes its time."""
     content = store.pack(RESULTS[study](name, scale))
     return content, store.seal(content)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def remembered_answers() -> Iterator[None]:
+    """Parse each answer once: these tests read the same files hundreds of times, and HDF5 takes its time.
+
+    Seals are checked every time; `tests/analysis` tests how answers are read.
+    """
+    parse, known = store._read_file, {}
+
+    def parse_once(raw: BinaryIO) -> Answer:
+        raw.seek(0)
+        key = hashlib.sha256(raw.read()).digest()
+        if key not in known:
+            known[key] = parse(raw)
+        return copy.deepcopy(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_read_file", parse_once)
+        yield
 
 
 def set_status(path: Path, state: str, round: int) -> Path:

@@ -20,7 +20,7 @@ def test_lines_and_bands_say_whose_they_are(collection: Collection) -> None:
 
 
 def test_another_setting_is_not_another_seed(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / str(rho), "fedsam", scale=rho) for rho in (0.5, 0.1)]
+    runs = [make_run(tmp_path / str(rho), "fedsam", scale=rho, studies=()) for rho in (0.5, 0.1)]
     for path in runs:
         varied(path, algorithm_rho=float(path.name))
     found = read_runs(runs)

@@ -17,6 +17,8 @@ from tests.reports.results.answers import write_answer
 from tests.reports.results.seeds_and_settings import varied
 from training.storage import metrics
 
+USED = ("curvature", "local_global", "sharpness", "training")  # what this figure shows
+
 
 def test_points_are_runs(collection: Collection) -> None:
     (drawn,) = FIGURE.draw(collection.runs, collection)
@@ -35,8 +37,8 @@ def test_points_are_runs(collection: Collection) -> None:
 
 
 def test_accuracy_is_of_the_model_whose_flatness_was_measured(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", "fedasam", swa=True, scale=0.8)
-    other = make_run(tmp_path / "other", "fedavg")
+    run = make_run(tmp_path / "run", "fedasam", swa=True, scale=0.8, studies=USED)
+    other = make_run(tmp_path / "other", "fedavg", studies=USED)
     answer = curvature.stored(0.8)
     answer.settings["model"] = "final"
     write_answer(run, answer)
@@ -49,7 +51,10 @@ def test_accuracy_is_of_the_model_whose_flatness_was_measured(tmp_path: Path) ->
 
 def test_the_correlation_is_spearmans(tmp_path: Path) -> None:
     scales = (1.0, 0.3, 0.5, 0.9, 0.7)
-    runs = [make_run(tmp_path / f"run{place}", "fedavg", seed=place, scale=scale) for place, scale in enumerate(scales)]
+    runs = [
+        make_run(tmp_path / f"run{place}", "fedavg", seed=place, scale=scale, studies=USED)
+        for place, scale in enumerate(scales)
+    ]
     records = metrics.read(runs[1])
     (runs[0] / "metrics.jsonl").unlink()
     for record in records:  # worse than the second in two of three rounds
@@ -64,7 +69,7 @@ def test_the_correlation_is_spearmans(tmp_path: Path) -> None:
 
 
 def test_partitions_differ_by_fill_and_two_runs_have_no_correlation(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / name, "fedavg", scale=0.5) for name in ("even", "skewed")]
+    runs = [make_run(tmp_path / name, "fedavg", scale=0.5, studies=USED) for name in ("even", "skewed")]
     varied(runs[0], partition_alpha=100.0)
     found = read_runs(runs)
     (drawn,) = FIGURE.draw(found.runs, found)

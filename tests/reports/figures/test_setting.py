@@ -12,12 +12,16 @@ from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results.seeds_and_settings import varied
 
+USED = ("curvature", "training")  # what this figure shows
+
 
 def sweep(folder: Path) -> Collection:
     """rho 0.1 and 0.5 of fedsam at alpha 0.5 with two seeds, and at alpha 9 with one; fedavg has no rho."""
-    runs = [make_run(folder / "fedavg", "fedavg")]
+    runs = [make_run(folder / "fedavg", "fedavg", studies=USED)]
     for alpha, rho, seed in ((0.5, 0.5, 0), (0.5, 0.1, 0), (0.5, 0.1, 1), (9.0, 0.1, 0), (9.0, 0.5, 0)):
-        path = make_run(folder / f"{alpha}_{rho}_{seed}", "fedsam", seed=seed, scale=rho * alpha * (1 + seed))
+        path = make_run(
+            folder / f"{alpha}_{rho}_{seed}", "fedsam", seed=seed, scale=rho * alpha * (1 + seed), studies=USED
+        )
         runs.append(varied(path, algorithm_rho=rho, partition_alpha=alpha))
     return read_runs(runs)
 

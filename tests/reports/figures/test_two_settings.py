@@ -16,7 +16,7 @@ from tests.reports.results.seeds_and_settings import varied
 def crossed(folder: Path, pairs: list[tuple[float, float]]) -> Collection:
     runs = []
     for rho, alpha in pairs:
-        path = make_run(folder / f"{rho}_{alpha}", "fedsam", scale=rho * alpha)
+        path = make_run(folder / f"{rho}_{alpha}", "fedsam", scale=rho * alpha, studies=())
         runs.append(varied(path, algorithm_rho=rho, partition_alpha=alpha))
     return read_runs(runs)
 

@@ -16,9 +16,9 @@ from tests.reports.results.answers import write_answer
 def two_methods(folder: Path, study: str, stored: Callable[[float], Answer]) -> Collection:
     """run_a and run_b are fedavg and differ in the seed alone; run_c is fedasam with SWA."""
     paths = {
-        make_run(folder / "run_a", "fedavg", scale=1.0): 1.0,
-        make_run(folder / "run_b", "fedavg", seed=1, scale=0.5): 0.5,
-        make_run(folder / "run_c", "fedasam", swa=True, scale=0.8): 0.8,
+        make_run(folder / "run_a", "fedavg", scale=1.0, studies=()): 1.0,
+        make_run(folder / "run_b", "fedavg", seed=1, scale=0.5, studies=()): 0.5,
+        make_run(folder / "run_c", "fedasam", swa=True, scale=0.8, studies=()): 0.8,
     }
     for path, scale in paths.items():
         assert write_answer(path, stored(scale)).parent.name == study

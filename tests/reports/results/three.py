@@ -15,9 +15,9 @@ SCALES = (1.0, 2.0, 3.0)  # of run_a, run_b and run_c: their numbers are told ap
 
 def three_runs(folder: Path, study: str, stored: Callable[[float], Answer]) -> Collection:
     paths = [
-        make_run(folder / "run_a", "fedavg"),
-        make_run(folder / "run_b", "fedavg", seed=1),
-        make_run(folder / "run_c", "fedasam", swa=True),
+        make_run(folder / "run_a", "fedavg", studies=()),
+        make_run(folder / "run_b", "fedavg", seed=1, studies=()),
+        make_run(folder / "run_c", "fedasam", swa=True, studies=()),
     ]
     for path, scale in zip(paths, SCALES, strict=True):
         assert write_answer(path, stored(scale)).parent.name == study

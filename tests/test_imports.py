@@ -117,6 +117,7 @@ def test_every_library_that_is_imported_is_a_dependency():
         "pydantic_core",
         "sklearn",
     }  # of jinja2, matplotlib, pillow, pydantic, scikit-learn
+    declared |= {"IPython"}  # of the notebook that is running, if one is
     named = [line for extra in ("cluster", "tracking") for line in project["optional-dependencies"][extra]]
     extras = {re.match(r"\w+", line)[0] for line in named}  # mlflow-skinny is imported as mlflow
     assert extras == {"mlflow", "ray", "tensorboard", "wandb"}

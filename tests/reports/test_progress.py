@@ -132,7 +132,7 @@ def test_footnotes_and_captions_name_the_very_run(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("count = 3", "count = 30"))
     found = read_runs(runs)
     (table,) = [table for table in make_tables(found) if table.name == "accuracy"]
-    said = "FedAvg, rounds 30, digits, Dirichlet α = 0.5, seed 0"
+    said = "FedAvg, rounds = 30, digits, Dirichlet α = 0.5, seed 0"
     assert table.footnotes == (f"{CROSS} diverged, and left out of means over other seeds: {said}: in round 2.",)
     job = Job(FIGURES["accuracy"], list_sections(found)[0], {})
     (picture,) = Renderer(found, tmp_path, ("svg",), True).draw(job).pictures

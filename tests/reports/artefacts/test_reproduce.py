@@ -135,9 +135,9 @@ def test_an_interruption_leaves_runs_that_are_measured(tmp_path: Path, monkeypat
 def test_what_is_missing_is_not_final(tmp_path: Path) -> None:
     _, outcome = run(tmp_path, "sample/table1", typeset=True)
     (made,) = outcome.made
-    assert made.missing == "3 of 3 runs are missing"
+    assert made.missing == "5 of 5 runs are missing"
     assert "not run" in (tmp_path / "digits" / "sample" / "table1.md").read_text()
-    assert "Not final: 3 of 3 runs are missing" in (tmp_path / "digits" / "sample" / "index.html").read_text()
+    assert "Not final: 5 of 5 runs are missing" in (tmp_path / "digits" / "sample" / "index.html").read_text()
 
 
 @pytest.mark.usefixtures("quick")

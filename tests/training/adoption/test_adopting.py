@@ -163,7 +163,7 @@ def test_metrics_of_the_framework_are_kept(tmp_path: Path, kind: str) -> None:
     found = [(record.get("accuracy"), record.get("loss")) for record in metrics.read(run)]
     assert found == [(0.5, 2.5), (None, None), (0.75, None)]
     assert run_directory.read_provenance(run)["adopted"]["accuracies"] == f"from m.{kind}"
-    assert training.load_run(run).describe()["scores"][0]["accuracy"] == 0.75
+    assert training.load_run(run).describe()["scores"][0]["value"] == 0.75
 
 
 def test_an_adopted_run_is_not_trained(run: Path, tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ class _How:
     backend: str
     workers: int | None
     cluster: Cluster
-    memory: int | None
-    trackers: tuple[str, ...]
+    memory: int | None = None
+    trackers: tuple[str, ...] = ()
 
 
 def _is_wide(recipes: Sequence[Recipe], how: _How) -> bool:

@@ -15,6 +15,7 @@ from training.models.networks import MODELS, build, features, head
 
 ROOT = Path(__file__).parents[3]
 
+MAPS = ("bisenet_v2", "unet")  # a class for every pixel
 COUNTS = [
     ("lenet64", 10, 3, 32, {}, 797_962),
     ("lenet64", 100, 3, 32, {}, 815_332),
@@ -53,6 +54,7 @@ COUNTS = [
 OTHERS = [  # not of square images: name, facts of the data, settings, parameters
     ("text_cnn", {"classes": 14, "vocabulary": 30_000, "length": 128}, {}, 3_124_514 - 100),  # row 0 is no parameter
     ("char_lstm", {"classes": 80, "vocabulary": 80}, {}, 817_872),  # one bias a gate; torch's two would be 819,920
+    ("unet", {"classes": 4, "channels": 1, "image_height": 64, "image_width": 64}, {}, 29_644),
     ("bisenet_v2", {"classes": 19, "channels": 3, "image_height": 64, "image_width": 96}, {}, 8_196_416),
     (
         "bisenet_v2",
@@ -70,6 +72,7 @@ OTHERS = [  # not of square images: name, facts of the data, settings, parameter
 ]
 FACTS = {  # of small data for the conformance suite
     "bisenet_v2": {"channels": 3, "image_height": 32, "image_width": 64},
+    "unet": {"channels": 3, "image_height": 32, "image_width": 64},
     "char_lstm": {"vocabulary": 80, "length": 9},
     "digits_cnn": {"channels": 1, "size": 8},
     "femnist_cnn": {"channels": 1, "size": 28},
@@ -125,7 +128,7 @@ def test_conformance(name):
 
     inputs = batch(name)
     outputs = model.eval()(inputs)
-    assert outputs.shape == (3, 7, *inputs.shape[2:]) if name == "bisenet_v2" else outputs.shape == (3, 7)
+    assert outputs.shape == (3, 7, *inputs.shape[2:]) if name in MAPS else outputs.shape == (3, 7)
     assert outputs.isfinite().all()
     torch.testing.assert_close(model(inputs[1:2]), outputs[1:2], rtol=1e-4, atol=1e-5)
 
@@ -135,6 +138,8 @@ def test_conformance(name):
     seen, last = features(model, inputs), [parameters[key] for key in names]
     if name == "bisenet_v2":
         torch.testing.assert_close(functional.pixel_shuffle(functional.conv2d(seen, *last), 8), outputs)
+    elif name in MAPS:
+        torch.testing.assert_close(functional.conv2d(seen, *last), outputs)
     else:
         assert [one.shape[0] for one in last] == [7, 7]
         torch.testing.assert_close(functional.linear(seen, *last), outputs)

@@ -17,12 +17,12 @@ SHORT = {
     "curvature": {"top": 2, "density": 1, "trace": 3, "published": True, "limit": 60},
     "surface": {"steps": 3, "limit": 40},
     "plane": {"models": "clients", "steps": 3, "limit": 40},
-    "interpolation": {"steps": 3, "limit": 40},
+    "interpolation": {"steps": 3, "limit": 3, "rounds": "last"},
     "features": {"count": 40, "perplexity": 5},
     "robustness": {"limit": 20, "corruptions": ["fog"], "severities": [1]},
-    "local_global": {"limit": 40},
-    "sharpness": {"limit": 40, "steps": 2},
-    "incompatibility": {"limit": 40},
+    "local_global": {"limit": 3},  # of each of the twenty clients
+    "sharpness": {"limit": 3, "steps": 2},
+    "incompatibility": {"limit": 3},
     "personal": {"clients": 2},
 }
 # t-SNE magnifies rounding, and what counts products or seconds is not a result

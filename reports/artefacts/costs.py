@@ -19,9 +19,37 @@ from training.storage.verified_files import Json
 STEP = 4e-3  # seconds of a local step beside its arithmetic
 RATE = 6e10  # floating-point operations a second of one core in training, measured with LeNet64
 CORES = 2  # of the machine that hours are told for
-TRAINING_SIZES = {"digits": 1437, "cifar10": 50000, "cifar100": 50000, "fashion_mnist": 60000, "mnist": 60000}
+TRAINING_SIZES = {
+    "digits": 1437,
+    "cifar10": 50000,
+    "cifar100": 50000,
+    "cinic10": 90000,
+    "fashion_mnist": 60000,
+    "mnist": 60000,
+    "pathmnist": 89996,
+    "tissuemnist": 165466,
+    "tiny_imagenet": 100000,
+    "landmarks": 164172,
+    "cityscapes": 2975,
+    "dbpedia": 560000,
+    "brain": 100,
+    "speeches": 1280,
+}
 POOLED_SHARE = 0.7 * 7 / 6  # of the training set: pooled data keep 70 % of train and test
-SIDES = {"digits": (1, 8), "fashion_mnist": (1, 28), "mnist": (1, 28), "synthetic": (1, 8)}  # channels, side
+SIDES = {  # channels, side
+    "digits": (1, 8),
+    "fashion_mnist": (1, 28),
+    "mnist": (1, 28),
+    "synthetic": (1, 8),
+    "pathmnist": (3, 28),
+    "tissuemnist": (1, 28),
+    "tiny_imagenet": (3, 64),
+    "landmarks": (3, 224),
+    "cityscapes": (3, 512),
+    "idda": (3, 512),
+    "brain": (1, 64),
+}
+TOKENS, LENGTH = 5000, 64  # of texts
 
 
 def estimate(runs: Mapping[str, Wanted]) -> str:
@@ -87,9 +115,13 @@ def _measure_model(name: str, settings: str, classes: int, channels: int, side: 
     from training.models import networks
 
     given: Json = {key: _read_value(value) for key, value in ast.literal_eval(settings)}
-    model = networks.build(name, classes=classes, channels=channels, size=side, seed=0, **given)
+    images = {"channels": channels, "size": side, "image_height": side, "image_width": side}
+    reads_tokens = "vocabulary" in networks.list_facts(networks.MODELS[name])
+    facts = {"vocabulary": TOKENS, "length": LENGTH} if reads_tokens else images
+    model = networks.build(name, classes=classes, seed=0, **facts, **given)
+    shape, dtype = ((2, LENGTH), torch.int64) if reads_tokens else ((2, channels, side, side), torch.float32)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model.eval()(torch.zeros(2, channels, side, side))
+        model.eval().to("meta")(torch.zeros(shape, dtype=dtype, device="meta"))  # counts without computing
     return counter.get_total_flops() / 2, sum(one.numel() for one in model.parameters())
 
 

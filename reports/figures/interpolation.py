@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,6 +31,7 @@ KINDS = {  # as the study calls them, and as captions do
 PANEL, DRAWING = 6, len(OKABE_ITO)  # most lines in one panel, and colours for a drawing
 LABELS = {"loss": "loss", "error": "error (fraction of examples)"}
 CAP = 2.0  # highest value shown, times the highest between the models: beyond them the loss may rise far
+WIDEST = 48  # letters in a line of a title
 SMALL = 0.005  # of the height of a panel: barriers that would not be seen are not written
 
 
@@ -103,7 +105,7 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
                 draw_curves(panel, line, field, color, line.name(words))
             for model in (0, 1):
                 panel.axvline(model, color="0.7", linewidth=0.8)
-            title = KINDS[kind] if len(runs) > 1 else f"{words[runs[0].name]}, {KINDS[kind]}"
+            title = KINDS[kind] if len(runs) > 1 else fill(f"{words[runs[0].name]}, {KINDS[kind]}", WIDEST)
             label_axes(panel, "from the first model (0) to the second (1)", LABELS[field], title)
             panel.xaxis.set_major_locator(MultipleLocator(0.5))
             top = _set_limit(panel, some, field, shades)
@@ -136,8 +138,9 @@ def _set_limit(axes: Axes, lines: Sequence[Line], field: str, colours: Sequence[
     axes.set_ylim(0, top)
     for line, color, x, values in curves:
         places = _find_exits(x, values, top)
-        leaving = axes.plot(places, np.full(len(places), top), "^", color=color, markersize=5, clip_on=False)
-        mark(leaving, line.runs)
+        if len(places):  # an empty line that is not clipped has no extent, and upsets the layout
+            leaving = axes.plot(places, np.full(len(places), top), "^", color=color, markersize=5, clip_on=False)
+            mark(leaving, line.runs)
     return top
 
 

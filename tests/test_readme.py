@@ -22,7 +22,7 @@ from training.methods.catalog import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-ELSEWHERE = ("adopt.md", "cluster.md", "own_method.md")  # tests of these subjects run what they show
+ELSEWHERE = ("adopt.md", "cluster.md", "own_method.md", "tracking.md")  # tests of these subjects run what they show
 GUIDE = [path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in ELSEWHERE]
 matplotlib.use("Agg")
 

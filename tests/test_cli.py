@@ -10,7 +10,7 @@ from rich.console import Console
 
 from training.console.progress import bars
 
-COMMAND = [sys.executable, "-c", "from landscape.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "landscape"]
 
 
 def run(*words, **options):

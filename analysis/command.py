@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console, RenderableType
@@ -87,7 +86,7 @@ def analyze(
 def measure(
     subjects: Sequence[Subject],
     studies: Sequence[str],
-    chosen: Mapping[str, Mapping[str, Any]],
+    chosen: Mapping[str, Mapping[str, object]],
     *,
     console: Console,
     out: Path | None = None,
@@ -205,7 +204,7 @@ def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, Json]:
 def make_plans(
     subjects: Sequence[Subject],
     studies: Sequence[str],
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Mapping[str, object]],
     *,
     console: Console,
     out: Path | None = None,

@@ -10,23 +10,24 @@ Names are loaded when they are first used (PEP 562): reading answers needs no to
     curvature["eigenvalue"].to_pandas()
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from landscape.lazy_names import make_getattr
 
 if TYPE_CHECKING:
     from analysis.answers import check, list_answers, open_answer
     from analysis.catalog import register_study
     from analysis.interface import analyze, list_entries
-    from analysis.own_models import open_own as open_model
+    from analysis.own_models import open_model
 
-HOMES = {  # where every public name is defined, and what it is called there
-    "analyze": ("analysis.interface", "analyze"),
-    "check": ("analysis.answers", "check"),
-    "list_answers": ("analysis.answers", "list_answers"),
-    "list_entries": ("analysis.interface", "list_entries"),
-    "open_answer": ("analysis.answers", "open_answer"),
-    "open_model": ("analysis.own_models", "open_own"),
-    "register_study": ("analysis.catalog", "register_study"),
+HOMES = {  # where every public name is defined
+    "analyze": "analysis.interface",
+    "check": "analysis.answers",
+    "list_answers": "analysis.answers",
+    "list_entries": "analysis.interface",
+    "open_answer": "analysis.answers",
+    "open_model": "analysis.own_models",
+    "register_study": "analysis.catalog",
 }
 
 __all__ = [
@@ -39,15 +40,7 @@ __all__ = [
     "register_study",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module when it is first used."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'analysis' has no attribute '{name}'")
-    module, attribute = HOMES[name]
-    found: object = getattr(import_module(module), attribute)
-    globals()[name] = found
-    return found
+__getattr__ = make_getattr("analysis", HOMES, globals())
 
 
 def __dir__() -> list[str]:

@@ -37,14 +37,14 @@ def advise(planned: Plan, rate: float) -> list[Advice]:
 
 
 def _ways(planned: Plan, rate: float) -> Iterator[Advice]:
-    known, name = settings_of.fields(planned.study.settings), planned.study.name
+    known, name = settings_of.values(planned.settings), planned.study.name
     if "limit" in known:
         limit, seconds = _fitting(planned, rate, "limit", LIMITS)
         yield Advice(f"{name}.limit={limit}", seconds, _cost_of_limit(planned, limit))
-    if "rounds" in known and planned.settings.rounds != "last":
+    if "rounds" in known and known["rounds"] != "last":
         seconds = _seconds(planned, rate, rounds="last")
         yield Advice(f"{name}.rounds=last", seconds, "no error, but only the last round")
-    if "clients" in known and isinstance(planned.settings.clients, int | None):
+    if "clients" in known and isinstance(known["clients"], int | None):
         clients, seconds = _fitting(planned, rate, "clients", CLIENTS)
         cost = f"{clients} clients at most; errors of means over clients fall as 1/sqrt(clients)"
         yield Advice(f"{name}.clients={clients}", seconds, cost)

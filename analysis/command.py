@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console, RenderableType
@@ -87,7 +86,7 @@ def analyze(
 def measure(
     subjects: Sequence[Subject],
     studies: Sequence[str],
-    chosen: Mapping[str, Mapping[str, Any]],
+    chosen: Mapping[str, Mapping[str, object]],
     *,
     console: Console,
     out: Path | None = None,
@@ -205,7 +204,7 @@ def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, Json]:
 def make_plans(
     subjects: Sequence[Subject],
     studies: Sequence[str],
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Mapping[str, object]],
     *,
     console: Console,
     out: Path | None = None,
@@ -324,7 +323,7 @@ def open_subjects(
     """The runs of these directories, or a model of the user's own.
 
     runs: run directories, folders of them, or patterns such as runs/*sam*; results beside the runs are passed over.
-    model, weights, data: a model of one's own instead, as `own.open_own` takes them; its results go to `out`.
+    model, weights, data: a model of one's own instead, as `own.open_model` takes them; its results go to `out`.
     device: auto, cpu, cuda, cuda:1 or mps.
     """
     limits = Limits(workers=workers, memory=memory, device=device)
@@ -340,11 +339,11 @@ def open_subjects(
         raise ValueError("give either run directories or --model, --weights and --data, not both")
     if model is None or weights is None or data is None:
         raise ValueError(f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing")
-    from analysis.own_models import open_own
+    from analysis.own_models import open_model
 
     options: Json = {"out": out or Path(), "data_root": data_root}
-    own = open_own(model, weights, data, **options, limits=limits)
-    own.opening = Opening(open_own, (model, weights, data), tuple(options.items()), limits)
+    own = open_model(model, weights, data, **options, limits=limits)
+    own.opening = Opening(open_model, (model, weights, data), tuple(options.items()), limits)
     return [own]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import xarray as xr
 from rich.console import Console
@@ -61,8 +60,15 @@ def analyze(
     if len(found) == 1:
         return found[0]
     names = xr.Variable("run", [subject.name for subject in subjects], {"long_name": "run", "units": "1"})
-    rules: Any = {"data_vars": "all", "coords": "different", "compat": "equals", "join": "outer"}
-    return xr.concat(found, names, **rules, combine_attrs="drop_conflicts")
+    return xr.concat(
+        found,
+        names,
+        data_vars="all",
+        coords="different",
+        compat="equals",
+        join="outer",
+        combine_attrs="drop_conflicts",
+    )
 
 
 def _open(

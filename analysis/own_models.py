@@ -17,7 +17,7 @@ from training.models import networks
 from training.models.weights import load_weights, read_weights
 
 
-def open_own(
+def open_model(
     model: str,
     weights: str | Path,
     data: str | Path,
@@ -27,14 +27,17 @@ def open_own(
     limits: Limits | None = None,
     say: Callable[[str], object] = print,
 ) -> Own:
-    """A subject from a network, a file of weights and data.
+    """Open a network with its weights and data as a subject, which `analyze` measures.
 
-    model    'module:function', called with classes, channels and size if it takes them, or a name of `list models`.
-    weights  .safetensors, or a torch.save file of tensors (read with weights_only).
-    data     a data set's name, 'module:function' that returns ((train inputs, labels), (test inputs, labels)) or one
-             pair, which then is the training data, or an .npz with x_train, y_train and x_test, y_test.
-             Inputs of one's own are taken as they are: they must be as the network sees them.
-    out      where results go.
+    model: 'module:function', called with classes, channels and size if it takes them, or a name of `list models`.
+    weights: .safetensors, or a torch.save file of tensors (read with weights_only).
+    data: a data set's name; 'module:function' that returns ((train inputs, labels), (test inputs, labels)), or one
+        pair, which is then the training data; or an .npz with x_train, y_train and x_test, y_test. Inputs are used
+        unchanged, so they must be normalised as the network expects.
+    out: folder for the answers.
+    data_root: folder of the data sets.
+    limits: memory, threads, precision and device; by default those of `Limits()`.
+    say: called with each warning about the file of weights.
     """
     limits = limits or Limits()
     splits = read_data(str(data), data_root, limits.dtype)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import xarray as xr
 
@@ -41,12 +40,12 @@ class Plan:
     """
 
     study: Study
-    settings: Any
+    settings: object
     subjects: Sequence[Subject]
     path: Path
     pieces: Sequence[Piece]
     digest: str
-    inputs: Any
+    inputs: object
     kept: bool
     damage: str = ""
 
@@ -61,7 +60,7 @@ class Plan:
         return 0.0 if self.kept else sum(piece.passes for piece in self.pieces)
 
     @property
-    def whom(self) -> Any:
+    def whom(self) -> Subject | Sequence[Subject]:
         """What the study's functions are given: the subject, or all of them where runs are compared."""
         return self.subjects if self.study.together else self.subjects[0]
 
@@ -71,7 +70,7 @@ class Plan:
         return self.path.with_name(f".{self.path.stem}-{self.digest[:16]}")
 
 
-def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path, name: str = "") -> Plan:
+def plan(study: Study, settings: object, subjects: Sequence[Subject], out: Path, name: str = "") -> Plan:
     """See what there is to do; changes nothing. A damaged file will be moved aside, an outdated answer replaced.
 
     study, settings: the question.
@@ -87,7 +86,7 @@ def plan(study: Study, settings: Any, subjects: Sequence[Subject], out: Path, na
     return Plan(study, settings, subjects, path, pieces, digest, inputs, kept, damage)
 
 
-def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str) -> tuple[Path, bool, str]:
+def _find_file(study: Study, settings: object, folder: Path, name: str, digest: str) -> tuple[Path, bool, str]:
     """The file of a question, whether it holds the answer, and what is wrong with it."""
     path = folder / f"{name or name_question(study, settings)}.h5"
     if not path.exists():
@@ -105,11 +104,11 @@ def _find_file(study: Study, settings: Any, folder: Path, name: str, digest: str
     return path.with_name(f"{path.stem}-{digest[:8]}.h5"), False, ""
 
 
-def _same(stored: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def _same(stored: Mapping[str, object], given: Mapping[str, object]) -> bool:
     return bool(json.loads(json.dumps(stored, default=str)) == json.loads(json.dumps(given, default=str)))
 
 
-def name_question(study: Study, settings: Any) -> str:
+def name_question(study: Study, settings: object) -> str:
     """A name for a question: the settings that differ from their defaults, such as "top10-limit2000"."""
     usual = settings_of.values(study.settings())
     changed = {key: value for key, value in settings_of.values(settings).items() if value != usual[key]}

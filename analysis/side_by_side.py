@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import xarray as xr
 
@@ -17,7 +16,7 @@ from analysis.catalog import STUDIES
 from analysis.runner import Plan, Say, Step, load_piece, make_room, measure_piece, save_piece, write_answer
 from analysis.study import Piece
 from analysis.subjects import Opening, Subject
-from training.executors.pool import Memory, Pool, Work
+from training.executors.pool import Memory, Pool, Work, Worker
 from training.executors.pools import Placement
 
 OPEN = 4  # subjects that a worker keeps open, with their data
@@ -33,7 +32,7 @@ class PieceTask:
     """
 
     study: str
-    settings: Any
+    settings: object
     openings: tuple[Opening, ...]
     piece: Piece
     earlier: tuple[xr.Dataset, ...]
@@ -144,7 +143,7 @@ def _measure_all(
 ) -> None:
     indices = {task: index for index, task in enumerate(tasks)}
 
-    def give(worker: Any, index: int) -> None:
+    def give(worker: Worker, index: int) -> None:
         place, piece = tasks[index]
         worker.give(index, progress[place].make_task(piece))
 

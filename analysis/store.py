@@ -18,7 +18,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import h5py
 import numpy as np
@@ -60,7 +60,7 @@ class Answer:
         return digest_of(self.study, self.settings, self.provenance.get("inputs"))
 
 
-def digest_of(study: str, settings: Mapping[str, Any], inputs: object) -> str:
+def digest_of(study: str, settings: Mapping[str, object], inputs: object) -> str:
     """A fingerprint of a question: the same study, settings, checkpoints and data have the same one."""
     text = json.dumps([FORMAT, study, settings, inputs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -218,14 +218,14 @@ def _check_format(found: object) -> None:
         raise DamagedError(OLD)
 
 
-def _text(attributes: dict[Any, Any], name: str) -> str:
+def _text(attributes: dict[str, object], name: str) -> str:
     found = attributes.pop(name)
     if not isinstance(found, str):
         raise DamagedError(f"attribute {name} must be a text, got {type(found).__name__}")
     return found
 
 
-def _json(attributes: dict[Any, Any], name: str) -> Json:
+def _json(attributes: dict[str, object], name: str) -> Json:
     found = json.loads(_text(attributes, name))
     if not isinstance(found, dict):
         raise DamagedError(f"attribute {name} must be a JSON object, got {type(found).__name__}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -91,8 +91,8 @@ class Opening:
     """
 
     function: Callable[..., Subject]
-    arguments: tuple[Any, ...]
-    options: tuple[tuple[str, Any], ...]
+    arguments: tuple[object, ...]
+    options: tuple[tuple[str, object], ...]
     limits: Limits
 
     def open(self) -> Subject:
@@ -187,7 +187,7 @@ class Subject(ABC):
         """An objective on a few examples, whose model is copied and probed once for all data it will be asked about."""
         limits = self.limits
         count = len(data) if isinstance(data, Source) else min(len(data[1]), limits.chunk_size)
-        patterns: dict[Any, Objective] = self.__dict__.setdefault("_patterns", {})
+        patterns: dict[tuple[Limits, str], Objective] = self.__dict__.setdefault("_patterns", {})
         known = patterns.get((limits, self.policy))
         if known is None or known.count < count:
             patterns[limits, self.policy] = Objective(

@@ -16,6 +16,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from landscape.lazy_names import make_getattr
+
 if TYPE_CHECKING:
     from landscape import results
     from landscape.geometry import directions
@@ -88,16 +90,12 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
+_load = make_getattr("landscape", HOMES, globals())
+
 
 def __getattr__(name: str) -> object:
     """Load a public name from its module when it is first used."""
-    if name in MODULES:
-        return import_module(MODULES[name])
-    if name not in HOMES:
-        raise AttributeError(f"module 'landscape' has no attribute '{name}'")
-    found: object = getattr(import_module(HOMES[name]), name)
-    globals()[name] = found
-    return found
+    return import_module(MODULES[name]) if name in MODULES else _load(name)
 
 
 def __dir__() -> list[str]:

@@ -47,6 +47,8 @@ class Entry:
 class Layout:
     """The map between one flat vector and a model's named tensors.
 
+    entries: of all tensors, in the order in which they stand in the vector.
+
     >>> layout = Layout.of(nn.Linear(2, 3))
     >>> layout.size, layout.names
     (9, ('weight', 'bias'))
@@ -127,12 +129,18 @@ class Layout:
         return {layer: tuple(entries) for layer, entries in groups.items()}
 
     def entry(self, name: str) -> Entry:
-        """The entry of the tensor with this name; any of its names if it is tied."""
+        """Return the entry of a tensor.
+
+        name: of the tensor; any of its names if it is tied.
+        """
         table = {alias: entry for entry in self.entries for alias in entry.names}
         return table[choose("tensor", name, table)]
 
     def check(self, vector: Tensor, what: str = "theta") -> Tensor:
-        """Return `vector` if its last axis fits this layout; `what` names it in the message if not."""
+        """Return a vector if its last axis fits this layout, or raise ValueError.
+
+        vector: one flat vector, or a stack (..., size). what: its name in the message.
+        """
         if not isinstance(vector, Tensor):
             raise ValueError(
                 f"{what} must be a flat tensor of parameters, got {type(vector).__name__}: "
@@ -143,20 +151,32 @@ class Layout:
         return vector
 
     def segment(self, vector: Tensor, name: str) -> Tensor:
-        """A view of one named tensor inside a flat vector or a stack (..., size), in the tensor's own shape."""
+        """Return a view of one named tensor, in the tensor's own shape.
+
+        vector: one flat vector, or a stack (..., size). name: of the tensor.
+        """
         return self.view(vector, self.entry(name))
 
     def view(self, vector: Tensor, entry: Entry) -> Tensor:
-        """A view of one entry inside a flat vector, or inside every row of a stack (..., size)."""
+        """Return a view of one entry, in its tensor's shape.
+
+        vector: one flat vector, or a stack (..., size). entry: one of this layout's.
+        """
         part = self.check(vector)[..., entry.start : entry.stop]
         return part.view((*vector.shape[:-1], *entry.shape))
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
-        """Named views of a flat vector; tied tensors appear under their first name."""
+        """Return views of all tensors by name; tied tensors appear under their first name.
+
+        vector: one flat vector, or a stack (..., size).
+        """
         return {entry.name: self.view(vector, entry) for entry in self.entries}
 
     def flatten(self, tensors: Mapping[str, Tensor] | nn.Module) -> Tensor:
-        """One flat vector from a model or from named tensors; refused if one is missing or has another shape."""
+        """Return one new flat vector; ValueError if a tensor is missing or has another shape.
+
+        tensors: a model, or tensors by name.
+        """
         if isinstance(tensors, nn.Module):
             tensors = {**dict(tensors.named_parameters(remove_duplicate=False)), **running_statistics(tensors)}
         parts = []
@@ -179,7 +199,10 @@ class Layout:
         return chosen
 
     def filter_norms(self, vector: Tensor) -> Tensor:
-        """At every position the norm of the filter that it belongs to, and zero outside weights (Li et al. 2018)."""
+        """Return a vector that holds the norm of its filter at every weight, and zero elsewhere (Li et al. 2018).
+
+        vector: one flat vector.
+        """
         norms = torch.zeros_like(self.check(vector))
         for entry in self.entries:
             if entry.kind == "weight":

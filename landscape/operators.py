@@ -64,13 +64,19 @@ class Operator(ABC):
         """Multiply every row of (count, size)."""
 
     def matvec(self, vector: Tensor) -> Tensor:
-        """H v for one vector (size,)."""
+        """Return H v.
+
+        vector: v, of shape (size,).
+        """
         if vector.shape != (self.size,):
             raise ValueError(f"vector must have shape ({self.size},), got {tuple(vector.shape)}")
         return self.matmat(vector[None])[0]
 
     def matmat(self, rows: Tensor) -> Tensor:
-        """H times each row of a stack (count, size)."""
+        """Multiply H with several vectors at once; returns a stack of the same shape.
+
+        rows: one vector per row, (count, size).
+        """
         if rows.ndim != 2 or rows.shape[1] != self.size:
             raise ValueError(f"rows must have shape (count, {self.size}), got {tuple(rows.shape)}")
         self.products += len(rows)

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from rich.console import Console
 from rich.errors import LiveError
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,8 +82,7 @@ class Bar:
 
     def __init__(self, name: str, delay: float = DELAY):
         self.name, self.start = name, time.perf_counter() + delay
-        self._shown: Progress | None = None
-        self._task: Any = None
+        self._shown: tuple[Progress, TaskID] | None = None
         self._plain = False
 
     def move(self, done: int, total: int) -> None:
@@ -96,7 +95,8 @@ class Bar:
         if self._shown is None and not self._plain:
             self._open(total)
         if self._shown is not None:
-            self._shown.update(self._task, completed=done, total=total)
+            progress, task = self._shown
+            progress.update(task, completed=done, total=total)
         else:
             print(f"\r{self.name} {done}/{total}", end="", file=sys.stderr, flush=True)
 
@@ -109,12 +109,12 @@ class Bar:
         shown = Progress(*columns, console=console, transient=True)
         with suppress(LiveError):  # the caller has a display of rich's own
             shown.start()
-            self._shown, self._task = shown, shown.add_task(self.name, total=total)
+            self._shown = shown, shown.add_task(self.name, total=total)
         self._plain = self._shown is None
 
     def close(self) -> None:
         """Take the bar away."""
         if self._shown is not None:
-            self._shown.stop()
+            self._shown[0].stop()
         elif self._plain:
             print(file=sys.stderr)

@@ -39,7 +39,10 @@ class Outcome(Enum):
 
 
 def axes(*names: str) -> dict[str, tuple[str, ...]]:
-    """Metadata of a field: the names of its array's axes."""
+    """Return metadata of a field that holds an array.
+
+    names: of the array's axes.
+    """
     return {"dims": names}
 
 
@@ -109,7 +112,10 @@ class Density(Record):
     products: int
 
     def moment(self, power: int) -> tuple[float, float]:
-        """The mean of lambda^power over the spectrum, and its standard error over probes."""
+        """Return the mean of lambda^power over the spectrum, and its standard error over probes.
+
+        power: the exponent.
+        """
         each = np.nansum(self.weights * self.nodes**power, axis=1)
         return float(each.mean()), standard_error(each)
 
@@ -491,7 +497,10 @@ def _select(found: Line | Plane, quantity: str) -> Array:
 
 
 def standard_error(samples: Array) -> float:
-    """Standard error of the mean of independent samples; NaN for a single one."""
+    """Return the standard error of a mean; NaN for a single sample.
+
+    samples: independent values.
+    """
     if len(samples) < 2:
         return float("nan")
     scale = float(np.abs(samples).max()) or 1.0  # squares of very small or large samples would leave the range

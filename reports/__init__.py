@@ -11,8 +11,9 @@ Names are loaded when they are first used (PEP 562).
     reports.report(runs)  # everything on one page
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from landscape.lazy_names import make_getattr
 
 if TYPE_CHECKING:
     from reports.catalog import register_figure
@@ -47,14 +48,7 @@ __all__ = [
     "reproduce",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module when it is first used."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'reports' has no attribute '{name}'")
-    found: object = getattr(import_module(HOMES[name]), name)
-    globals()[name] = found
-    return found
+__getattr__ = make_getattr("reports", HOMES, globals())
 
 
 def __dir__() -> list[str]:

@@ -56,12 +56,12 @@ def report(
     out: the folder; by default `report` in the run, or beside several runs.
     formats: of the figures, some of png, pdf and svg.
     console: where to print; by default the terminal.
-    animate: turning surfaces too.
-    figures: those to draw; by default all.
-    workers: processes that draw; by default one a core.
-    strict: a figure that fails is an error, not a line.
+    animate: whether to make animations of the surfaces too.
+    figures: the figures to draw; by default all.
+    workers: number of processes that draw; by default one per core.
+    strict: whether a figure that fails raises its error; otherwise the page names it.
     bold: what tables set bold: "clear", the best where it leads by more than its error; "plain", the best.
-    questions: names of questions; of a study that has answers of these names, only they are shown.
+    questions: names of questions; a study that has answers of these names shows only those.
     rows, columns: dotted settings, for one more table with their values as rows and columns.
     quantity: what that table shows, a key of reports.quantities.catalog.QUANTITIES.
     width: of all figures: icml, icml2 (both columns), neurips, iclr, cvpr, cvpr2, eccv, or inches; "" as they choose.
@@ -88,10 +88,9 @@ def report(
     page = write_page(folder / PAGE, everything, outcomes, tables=made, missing=missing, problems=problems, bold=bold)
     _track(everything, folder, outcomes, saved, trackers, console)
     pictures = sum(len(outcome.pictures) for outcome in outcomes)
-    for line in [*problems, *missing]:
-        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{pluralise(pictures, 'figure')} of {pluralise(len(everything.runs), 'run')}", highlight=False)
-    console.print(str(page), highlight=False, markup=False, soft_wrap=True)
+    counts = f"{pluralise(pictures, 'figure')} of {pluralise(len(everything.runs), 'run')}"
+    for line in [*map(printable, [*problems, *missing]), counts, str(page)]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     return page
 
 

@@ -226,6 +226,7 @@ def _holds_surface(dataset: h5py.Dataset, size: int) -> bool:
 def import_goldstein(path: Path, question: str = "imported") -> Answer:
     """Make an answer of the study `surface` from a file in Goldstein's layout, to be written with `store.write`.
 
+    path: of that file.
     question: what to call it; also the name of the new file.
     """
     return Answer("surface", question, {}, {"imported": path.name}, read_goldstein(path))

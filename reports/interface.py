@@ -67,7 +67,7 @@ def prepare_notebook() -> None:
 def draw(name: str, runs: Places, *, questions: Sequence[str] = ()) -> list[Drawing]:
     """Draw a figure for every section of a report; returns drawings with their numbers and captions.
 
-    Arguments as those of `figure`.
+    Arguments: see `figure`.
     """
     chosen = CATALOG.find(name)
     everything = keep_questions(read_runs(find_runs(list_paths(runs))), questions)

@@ -1,11 +1,14 @@
-"""What stands beside the code: the version, the bounds of dependencies, the hooks."""
+"""What stands beside the code (version, bounds of dependencies, hooks), and the limits that all code keeps."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,9 @@ from packaging.version import Version
 import landscape
 
 ROOT = Path(__file__).parent.parent
+FILES = [
+    path for name in ("landscape", "training", "analysis", "reports") for path in sorted((ROOT / name).rglob("*.py"))
+]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEPENDENCIES = [Requirement(line) for line in PROJECT["dependencies"]]
 
@@ -75,3 +81,28 @@ def test_make_lowest_names_tests_that_exist():
     words = re.search(r"^LOWEST :=((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     for path in words.replace("\\", " ").split():
         assert (ROOT / path).exists(), path
+
+
+def test_no_function_is_longer_than_60_lines():
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [
+        (path, node) for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)
+    ]
+    assert len(functions) > 1000
+    lengths = {f"{path.relative_to(ROOT)}:{one.name}": one.end_lineno - one.lineno + 1 for path, one in functions}
+    assert {name: length for name, length in lengths.items() if length > 60} == {}
+
+
+def test_no_folder_holds_more_than_16_files_of_code():
+    sizes = Counter(str(path.parent.relative_to(ROOT)) for path in FILES)
+    del sizes["reports/figures"]  # one file per figure
+    assert {folder: size for folder, size in sizes.items() if size > 16} == {}
+
+
+def test_fewer_than_200_types_are_any():
+    """Every occurrence of the name counts, imports too."""
+    count = 0
+    for path in FILES:
+        with path.open("rb") as source:
+            count += sum(token.string == "Any" for token in tokenize.tokenize(source.readline))
+    assert 0 < count < 200

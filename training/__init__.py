@@ -14,8 +14,9 @@ Names are loaded when they are first used (PEP 562): `load_run` needs no torch.
     run.metrics["accuracy"].plot()
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from landscape.lazy_names import make_getattr
 
 if TYPE_CHECKING:
     from training.cleaning import find_removable, remove_all
@@ -76,14 +77,7 @@ __all__ = [
     "write_new",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module when it is first used."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'training' has no attribute '{name}'")
-    found: object = getattr(import_module(HOMES[name]), name)
-    globals()[name] = found
-    return found
+__getattr__ = make_getattr("training", HOMES, globals())
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import model_validator
 
@@ -85,7 +85,7 @@ class Model(recipe_tables.Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _identify_weights(cls, given: Any) -> Any:
+    def _identify_weights(cls, given: object) -> object:
         """Compute the digest of the file of weights, unless the recipe states it: a stored one needs no file."""
         if not isinstance(given, Mapping) or not isinstance(given.get("weights"), str) or given.get("weights_digest"):
             return given

@@ -103,10 +103,12 @@ def train_sweep(
     progress: bool | None = None,
     console: Console | None = None,
 ) -> list[Run]:
-    """Train every run of a recipe's sweep; arguments as those of `train`.
+    """Train every run of a recipe's sweep; returns the runs in order.
 
     shard: "i/n" trains only the i-th of n parts, counted from zero.
     console: where to print, instead of what `progress` chooses.
+
+    Other arguments: see `train`.
     """
     recipes = read_recipes(recipe, settings, data_root=data_root, download=download, device=device)
     shown = console or choose_console(progress)
@@ -133,7 +135,12 @@ def read_recipes(
     download: bool = False,
     device: str | None = None,
 ) -> list[Recipe]:
-    """Read the recipes of a file, of nested settings, or one that is read already; arguments as those of `train`."""
+    """Read all recipes of a source: several, if it has a sweep.
+
+    source: the name of a shipped recipe, a TOML file, nested settings, or a `Recipe`.
+
+    Other arguments: see `train`.
+    """
     changes = _write_changes(settings)
     if isinstance(source, Recipe):
         device = device or source.device  # which is not among the settings that make a run

@@ -7,7 +7,7 @@ models, data sets and partitions, and their settings, checked.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -55,7 +55,7 @@ class OpenSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _resolve(cls, given: Any) -> Any:
+    def _resolve(cls, given: object) -> object:
         if isinstance(given, dict) and isinstance(given.get("name"), str):
             return {**given, "name": cls.resolve_name(given["name"])}
         return given

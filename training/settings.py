@@ -112,7 +112,7 @@ def _settings_of(function: Callable[..., object], exclude: frozenset[str], base:
     return pydantic.create_model(getattr(function, "__name__", "settings"), __base__=base, **found)
 
 
-def build(kind: Callable[..., Kind], given: Mapping[str, Any], what: str) -> Kind:
+def build(kind: Callable[..., Kind], given: Mapping[str, object], what: str) -> Kind:
     """Create `kind` from settings by name, or raise ValueError that tells every mistake.
 
     kind: a class made by `settings`, or a `Settings` model.
@@ -120,13 +120,13 @@ def build(kind: Callable[..., Kind], given: Mapping[str, Any], what: str) -> Kin
     what: whose settings these are, for messages: "fedsam", "study curvature".
     """
     try:
-        validate: Callable[[Mapping[str, Any]], Kind] | None = getattr(kind, "model_validate", None)
+        validate: Callable[[Mapping[str, object]], Kind] | None = getattr(kind, "model_validate", None)
         return kind(**given) if validate is None else validate(given)  # a model's keys need not be identifiers
     except ValidationError as error:
         raise ValueError("\n".join(explain(problem, kind, what) for problem in error.errors())) from None
 
 
-def replace(old: Kind, given: Mapping[str, Any], what: str) -> Kind:
+def replace(old: Kind, given: Mapping[str, object], what: str) -> Kind:
     """A copy of `old` with some settings changed, checked like `build`."""
     return build(type(old), {**values(old), **given}, what)
 
@@ -202,7 +202,7 @@ class About:
     """What a person may want to know of a setting."""
 
     name: str
-    default: Any
+    default: object
     description: str
     allowed: str  # what it may be, for example "at least 1" or "train or test"
 

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -48,7 +47,7 @@ ROUNDING = 1e-10  # between backends that add in another order
 Round = tuple[State, Record, dict[int, Tensor]]  # what a round ends with: state, metrics, local models
 
 
-def check_method(method: object, *, processes: bool = True, **given: Any) -> None:
+def check_method(method: object, *, processes: bool = True, **given: object) -> None:
     """Run every check on a method; AssertionError says what is wrong.
 
     method: a name of `landscape list algorithms`, 'module:name', or what has that name at the top of a module.
@@ -76,7 +75,7 @@ def check_method(method: object, *, processes: bool = True, **given: Any) -> Non
             executor.close()
 
 
-def make_federation(name: str = "fedavg", sizes: Sequence[int] = SIZES, **tables: Any) -> Federation:
+def make_federation(name: str = "fedavg", sizes: Sequence[int] = SIZES, **tables: object) -> Federation:
     """Make a small federation whose client k holds sizes[k] examples.
 
     name: of the method. tables: tables (or keys) of its recipe, where they differ from the usual ones.
@@ -231,8 +230,8 @@ def check_executors(federation: Federation, left: Executor, right: Executor, tol
             _require(_agree(key, record[key], other[key], 100 * tolerance), f"{what} the metric {key}")
 
 
-def _agree(key: str, mine: Any, theirs: Any, tolerance: float) -> bool:
-    if key in EXACT or mine is None or not isinstance(mine, float):
+def _agree(key: str, mine: object, theirs: object, tolerance: float) -> bool:
+    if key in EXACT or not isinstance(mine, float) or not isinstance(theirs, (int, float)):
         return bool(mine == theirs)
     return bool(abs(mine - theirs) <= tolerance * abs(theirs))
 

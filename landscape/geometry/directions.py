@@ -182,7 +182,10 @@ def project(theta: Tensor, base: Tensor, d1: Tensor, d2: Tensor) -> tuple[Array,
 
 
 def cosine(d1: Tensor, d2: Tensor) -> float:
-    """The cosine of the angle between two directions, <d1, d2> / (||d1|| ||d2||), in float64."""
+    """Return the cosine of the angle between two directions, <d1, d2> / (||d1|| ||d2||), in float64.
+
+    d1, d2: the directions, flat vectors of one length.
+    """
     _check_sizes(d1=d1, d2=d2)
     gram = torch.zeros(2, 2, dtype=torch.float64, device=choose_sum_device(d1.device))
     for (pair,) in _iterate_blocks(torch.stack([d1, d2])):

@@ -111,7 +111,9 @@ def sharpness(
 
 
 def adaptive_operator(objective: Objective, theta: Tensor) -> RescaledOperator:
-    """diag|w| H diag|w| at theta: its largest eigenvalue is the curvature that adaptive sharpness measures.
+    """Return diag|w| H diag|w|, whose largest eigenvalue is the curvature that adaptive sharpness measures.
+
+    objective: the loss. theta: the parameters w at which H is taken.
 
     It does not change when a ReLU network is rescaled without changing its function; lambda_max of H does.
     """

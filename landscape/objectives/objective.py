@@ -172,11 +172,16 @@ class Objective:
         return vector
 
     def loss(self, theta: Tensor) -> float:
-        """Mean loss at theta."""
+        """Return the mean loss.
+
+        theta: the parameters as one flat vector.
+        """
         return self.evaluate(theta).loss
 
     def error(self, theta: Tensor) -> float:
-        """Fraction of wrong predictions at theta.
+        """Return the fraction of wrong predictions.
+
+        theta: the parameters as one flat vector.
 
         The prediction is the class with the largest score, or the side of its threshold on which a single output
         lies. Errors are counted for class labels with torch's losses (classes on axis 1) or with outputs (B, classes),
@@ -191,13 +196,17 @@ class Objective:
         return error
 
     def evaluate(self, theta: Tensor) -> Evaluation:
-        """Loss and error at theta in one pass, with standard errors if this objective is a subset."""
+        """Return loss and error from one pass, with standard errors if this objective is a subset.
+
+        theta: the parameters as one flat vector.
+        """
         vector = self._copy(theta)
         return self._fit(lambda: self._add_up(list(self.map_chunks(vector, self._measure)), vector))
 
     def observe(self, theta: Tensor, observer: Callable[[Nest, Nest], T]) -> tuple[Evaluation, list[T]]:
-        """Loss and error at theta, and what an observer makes of the model's outputs, in one pass.
+        """Return loss and error, and what an observer makes of the model's outputs, from one pass.
 
+        theta: the parameters as one flat vector.
         observer: takes outputs and targets of one chunk; the results are returned in the order of the data.
         """
         vector, each = self._copy(theta), self.drawn is not None
@@ -231,11 +240,17 @@ class Objective:
         return ordered_map(evaluate_one, points, self.workers)
 
     def gradient(self, theta: Tensor) -> Tensor:
-        """Gradient of the mean loss (and of weight decay, if any) at theta."""
+        """Return the gradient of the mean loss, and of weight decay, if any.
+
+        theta: the parameters as one flat vector.
+        """
         return self.loss_and_gradient(theta)[1]
 
     def loss_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
-        """Mean loss and its gradient at theta from the same pass."""
+        """Return the mean loss and its gradient from one pass.
+
+        theta: the parameters as one flat vector.
+        """
         self.chunk_loss.check_differentiable()
         vector = self._copy(theta)
         return self._fit(lambda: self._sum_gradients(vector))
@@ -257,15 +272,18 @@ class Objective:
         return loss, gradient
 
     def hessian(self, theta: Tensor, engine: str = "auto") -> HessianOperator:
-        """The Hessian at theta as an operator.
+        """Return the Hessian as an operator.
 
+        theta: the parameters as one flat vector.
         engine: how products are computed: "auto", "retained", "recompute" or "forward"; see
             `landscape.curvature.products`.
         """
         return self._fit(lambda: HessianOperator(self, self._copy(theta), engine))
 
     def gauss_newton(self, theta: Tensor) -> GaussNewtonOperator:
-        """The generalised Gauss-Newton matrix J' (d2 loss / d outputs2) J at theta as an operator.
+        """Return the generalised Gauss-Newton matrix J' (d2 loss / d outputs2) J as an operator.
+
+        theta: the parameters as one flat vector.
 
         It is positive semi-definite for convex losses, and differs from the Hessian wherever residuals are not zero.
         """
@@ -322,15 +340,18 @@ class Objective:
         return changed
 
     def with_workers(self, workers: int) -> Objective:
-        """The same objective with another number of chunks or points computed at once."""
+        """Return the same objective with another number of workers.
+
+        workers: how many chunks or points are computed at once.
+        """
         changed = copy.copy(self)
         changed.workers = 1 if self.device.type != "cpu" else whole("workers", workers)
         return changed
 
     def halve(self, chunks: Sequence[Batch]) -> Sequence[Batch] | None:
-        """The same examples in chunks half as large; None where chunks cannot be smaller.
+        """Cut chunks in half; None if they cannot be smaller.
 
-        Those of batchnorm="batch" cannot: each is a batch that normalises itself.
+        chunks: of examples. Those of batchnorm="batch" stay as they are: each is a batch that normalises itself.
         """
         largest = max(batches_of.list_sizes(chunks))
         if not self.data.divisible or self.batchnorm == "batch" or largest <= 1:
@@ -365,7 +386,10 @@ class Objective:
         return ordered_map(compute, self.chunks, self.workers)
 
     def statistics(self, theta: Tensor) -> list[Tensor] | None:
-        """BatchNorm statistics estimated anew at theta; None unless the policy is "recomputed"."""
+        """Estimate the BatchNorm statistics anew; None unless the policy is "recomputed".
+
+        theta: the parameters as one flat vector.
+        """
         if self.batchnorm != "recomputed":
             return None
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from mpl_toolkits.mplot3d import Axes3D
 
 from landscape.plotting.maps import draw_bar, draw_contour_lines, fill_contours
-from landscape.plotting.records import open_axes
+from landscape.plotting.records import open_axes, open_relief_axes
 from landscape.plotting.relief import draw_colorbar, fill_surface, label_relief
 from landscape.plotting.scales import Array, share_scale
 from landscape.plotting.style import MAGNITUDE, OKABE_ITO, STYLE, label_axes
@@ -26,7 +28,7 @@ class Heights:
     loss: Array
 
 
-def draw_contours(axes: Any, heights: Heights, name: str) -> Axes:
+def draw_contours(axes: Axes | None, heights: Heights, name: str) -> Axes:
     """Draw filled contours with lines, numbers and a colour bar; holes are hatched.
 
     axes: None for a new figure. name: of the quantity.
@@ -36,24 +38,25 @@ def draw_contours(axes: Any, heights: Heights, name: str) -> Axes:
     with rc_context(STYLE):
         shown = fill_contours(axes, heights.x, heights.y, heights.loss, scale.levels, scale.extend, MAGNITUDE)
         draw_contour_lines(axes, heights.x, heights.y, heights.loss, scale.levels)
-        if shown is not None:
-            draw_bar(axes.get_figure(root=True), [axes], shown, scale.ticks(), name)
+        figure = axes.get_figure(root=True)
+        if shown is not None and figure is not None:
+            draw_bar(figure, [axes], shown, scale.ticks(), name)
         label_axes(axes, *NAMES)
-    return axes  # type: ignore[no-any-return]
+    return axes
 
 
-def draw_relief(axes: Any, heights: Heights, name: str) -> Any:
+def draw_relief(axes: Axes | None, heights: Heights, name: str) -> Axes3D:
     """Draw a surface in three dimensions.
 
     axes: None for a new figure, else axes in three dimensions. name: of the quantity.
     """
-    axes = open_axes(axes, projection="3d", size=(4.8, 4.0))
+    relief = open_relief_axes(axes)
     scale = share_scale([heights.loss])
     with rc_context(STYLE):
-        fill_surface(axes, heights, scale)
-        label_relief(axes, heights, scale, (*NAMES, ""))
-        draw_colorbar(axes.get_figure(root=True), axes, scale, name)
-    return axes
+        fill_surface(relief, heights, scale)
+        label_relief(relief, heights, scale, (*NAMES, ""))
+        draw_colorbar(relief.get_figure(root=True), relief, scale, name)
+    return relief
 
 
 def make_plotly(axes: Any, heights: Heights, name: str) -> Any:
@@ -73,4 +76,9 @@ def make_plotly(axes: Any, heights: Heights, name: str) -> Any:
     return graph_objects.Figure(make_scene([{**trace, "showlegend": False}], NAMES, scale, name))
 
 
-KINDS = {"contour": draw_contours, "3d": draw_relief, "plotly": make_plotly}
+Draw = Callable[[Any, Heights, str], Any]  # onto axes, or a figure of plotly
+KINDS: dict[str, Draw] = {
+    "contour": draw_contours,
+    "3d": draw_relief,
+    "plotly": make_plotly,
+}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.mplot3d import Axes3D
 from numpy.typing import NDArray
 
 from landscape.plotting.scales import Array
@@ -17,23 +18,36 @@ from landscape.plotting.style import OKABE_ITO, STYLE, draw_legend, label_axes, 
 BLUE, ORANGE = OKABE_ITO[:2]
 
 
-def open_axes(axes: Any = None, *, projection: str | None = None, size: tuple[float, float] = (4.8, 3.4)) -> Any:
+def open_axes(axes: Axes | None = None, *, size: tuple[float, float] = (4.8, 3.4)) -> Axes:
     """Return the given axes, or those of a new figure of pyplot in our style.
 
     axes: None for a new figure.
-    projection: None or "3d".
     size: of a new figure, in inches.
     """
     if axes is not None:
-        if projection == "3d" and getattr(axes, "name", "") != "3d":
-            raise ValueError('kind="3d" needs axes in three dimensions: figure.add_subplot(projection="3d")')
         return axes
+    with rc_context(STYLE):
+        return _open_figure(size).add_subplot()
+
+
+def open_relief_axes(axes: Axes | None = None, *, size: tuple[float, float] = (4.8, 4.0)) -> Axes3D:
+    """Return the given axes in three dimensions, or those of a new figure; ValueError for axes in two.
+
+    axes: None for a new figure.
+    size: of a new figure, in inches.
+    """
+    if axes is None:
+        with rc_context(STYLE):
+            return _open_figure(size).add_subplot(projection="3d", computed_zorder=False)
+    if not isinstance(axes, Axes3D):
+        raise ValueError('kind="3d" needs axes in three dimensions: figure.add_subplot(projection="3d")')
+    return axes
+
+
+def _open_figure(size: tuple[float, float]) -> Figure:
     from matplotlib import pyplot
 
-    with rc_context(STYLE):
-        figure = pyplot.figure(figsize=size, layout="constrained")
-        more: dict[str, Any] = {"computed_zorder": False} if projection == "3d" else {}
-        return figure.add_subplot(projection=projection, **more)
+    return pyplot.figure(figsize=size, layout="constrained")
 
 
 def draw_eigenvalues(axes: Axes, values: Array, residuals: Array, converged: NDArray[np.bool_], label: str) -> Axes:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from matplotlib import colormaps, rc_context
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d import Axes3D
-from mpl_toolkits.mplot3d.art3d import Line3DCollection
+from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
 from landscape.plotting.maps import format_number
 from landscape.plotting.scales import Array, Scale
@@ -55,7 +57,7 @@ def make_reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -
     return figure, flat[:count]
 
 
-def fill_surface(axes: Axes3D, surface: LossGrid, scale: Scale, **look: Any) -> Any:
+def fill_surface(axes: Axes3D, surface: LossGrid, scale: Scale, **look: object) -> Poly3DCollection | None:
     """Draw a surface coloured by its height; None where there are no numbers.
 
     look: further options of matplotlib's `plot_surface`.
@@ -70,7 +72,7 @@ def fill_surface(axes: Axes3D, surface: LossGrid, scale: Scale, **look: Any) -> 
     )
 
 
-def frame_surface(axes: Axes3D, surface: LossGrid, scale: Scale, color: str) -> list[Any]:
+def frame_surface(axes: Axes3D, surface: LossGrid, scale: Scale, color: str) -> list[Artist]:
     """Draw the edge of a surface in one colour, which tells whose it is: its own colours tell heights."""
     x, y, heights = surface.x, surface.y, scale.heights(surface.loss)
     sides = [
@@ -144,7 +146,7 @@ def label_relief(
     axes.patch.set_visible(False)  # it would cover labels of the panel beside it
 
 
-def draw_colorbar(figure: Figure, axes: Any, scale: Scale, name: str) -> None:
+def draw_colorbar(figure: Figure, axes: Axes | Sequence[Axes], scale: Scale, name: str) -> None:
     """Draw one colour bar for all panels."""
     values, texts = scale.ticks()
     bar = figure.colorbar(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +10,10 @@ from numpy.typing import NDArray
 from landscape.plotting.relief import LINES, LossGrid
 from landscape.plotting.scales import Scale
 
+Trace = dict[str, object]  # as plotly takes it
 
-def make_solid_trace(surface: LossGrid, scale: Scale, title: str, color: str, **look: Any) -> dict[str, Any]:
+
+def make_solid_trace(surface: LossGrid, scale: Scale, title: str, color: str, **look: object) -> Trace:
     """Make a surface coloured by its height, with thin lines of one colour to tell several apart.
 
     look: further entries of plotly's trace.
@@ -37,7 +38,7 @@ def make_solid_trace(surface: LossGrid, scale: Scale, title: str, color: str, **
     }
 
 
-def make_net_trace(surface: LossGrid, scale: Scale, title: str, color: str, **look: Any) -> dict[str, Any]:
+def make_net_trace(surface: LossGrid, scale: Scale, title: str, color: str, **look: object) -> Trace:
     """Make a surface as one line along all rows and all columns, broken between them.
 
     look: further entries of plotly's trace.
@@ -69,7 +70,7 @@ def _join_lines(lines: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([lines, gaps], axis=2).reshape(3, -1)
 
 
-def make_scene(traces: Sequence[dict[str, Any]], axes: tuple[str, str], scale: Scale, name: str) -> dict[str, Any]:
+def make_scene(traces: Sequence[Trace], axes: tuple[str, str], scale: Scale, name: str) -> dict[str, object]:
     """Make one scene of all traces: loss logarithmic where its range is wide, colours and ticks in plain numbers.
 
     axes: names of the two directions.
@@ -115,7 +116,7 @@ def make_scene(traces: Sequence[dict[str, Any]], axes: tuple[str, str], scale: S
     }
 
 
-def to_lists(values: NDArray[np.float64]) -> Any:
+def to_lists(values: NDArray[np.float64]) -> list[object]:
     """Turn an array into lists of numbers of five digits, with None where a number is missing."""
     if values.ndim > 1:
         return [to_lists(one) for one in values]

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -226,7 +227,7 @@ def draw_legend(axes: Axes, **where: Any) -> None:
     axes.legend(**{"frameon": False, "fontsize": 8, **where})
 
 
-def mark(artists: Any, runs: Iterable[str]) -> None:
+def mark(artists: object, runs: Iterable[str]) -> None:
     """Record which runs an artist shows, in the SVG too: the page hides it when all of them are hidden.
 
     artists: one artist, or any nesting of lists of them, as matplotlib's calls return.
@@ -235,7 +236,7 @@ def mark(artists: Any, runs: Iterable[str]) -> None:
     if isinstance(artists, (list, tuple)):
         for one in artists:
             mark(one, runs)
-    elif artists is not None:
+    elif isinstance(artists, Artist):
         artists.set_gid(f"{MARK}{' '.join(map(quote, runs))}")
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Protocol, cast
+from operator import attrgetter
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -81,8 +82,8 @@ class _Operation(Protocol):
 
 def _find_operations() -> dict[str, _Operation]:
     """torch's settings of the precision of float32 products, by operation."""
-    cuda, cudnn, mkldnn = (cast(Any, one) for one in (torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn))
-    return {"matmul": cuda.matmul, "convolution": cudnn.conv, "rnn": cudnn.rnn, "cpu matmul": mkldnn.matmul}
+    names = {"matmul": "cuda.matmul", "convolution": "cudnn.conv", "rnn": "cudnn.rnn", "cpu matmul": "mkldnn.matmul"}
+    return {operation: attrgetter(name)(torch.backends) for operation, name in names.items()}
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -92,8 +91,8 @@ def _draw_local(axes: Axes, variants: Sequence[Variant]) -> list[Row]:
     for variant in variants:
         own, wide = _make_round_finder("own_accuracy"), _make_round_finder("local_accuracy_all")
         rows += draw_mean_line(axes, variant, own, "local models on own data", linestyle="-", label="_")
-        open_: dict[str, Any] = {"markerfacecolor": "white", "linestyle": "--", "label": "_"}
-        rows += draw_mean_line(axes, variant, wide, "local models on everyone's data", **open_)
+        broad = "local models on everyone's data"
+        rows += draw_mean_line(axes, variant, wide, broad, markerfacecolor="white", linestyle="--", label="_")
     shown = name_accuracy(run for variant in variants for run in variant.runs)
     label_axes(axes, "communication round", f"{shown} (%)", "local models after local training")
     axes.plot([], [], "k-o", label="on own training data")

@@ -34,7 +34,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     norm, below = _make_norm(maps.values())
     height = max(1.8, min(2.4, 0.6 + 0.16 * len(clients)))
     figure, axes = make_panels(2 * len(ordered), columns=2 if len(ordered) <= FEW else 4, width=3.4, height=height)
-    names, rows, image = make_titles(ordered, everything), list[Row](), None
+    names, rows = make_titles(ordered, everything), list[Row]()
     for panel, (run, side) in zip(axes, ((run, side) for run in ordered for side in SIDES), strict=True):
         cells = maps[run.name, side]
         image = draw_heat(panel, np.clip(cells, norm.vmin, norm.vmax), rounds, clients, (0.0, 1.0))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ def read_answer(answer: Answer) -> list[Personal]:
     return found
 
 
-def read_json(content: Mapping[str, Any]) -> Personal:
+def read_json(content: Json) -> Personal:
     """Read the scores that `landscape personal` wrote."""
     if content.get("format") != FORMAT:
         raise ValueError(f"expected the format '{FORMAT}', got {content.get('format')!r}")

@@ -109,7 +109,7 @@ def _count_examples(path: Path) -> NDArray[np.int64] | None:
     sizes, labels = stored["sizes"], stored["labels"]
     if sizes.dtype.kind not in "iu" or sizes.max(initial=0) > len(stored["indices"]):
         raise ValueError(f"{path}: the sizes of its clients do not fit its examples")
-    owner = np.repeat(np.arange(len(sizes)), sizes)
+    owner = np.repeat(np.arange(len(sizes)), sizes.astype(np.int64))
     classes = int(labels.max()) + 1
     if len(sizes) * classes > COUNTED:
         return None

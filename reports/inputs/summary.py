@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import xarray as xr
@@ -21,6 +21,7 @@ from training.storage.metrics import PREFIX, find_score
 from training.storage.verified_files import Json
 
 Row = Json
+Cell = TypeVar("Cell")
 SKEWS = ("alpha", "beta", "shards_per_client", "classes_per_client")  # how partitions call their skew
 UNTOLD = {"seed", "data.root", "data.download"}  # not what makes runs differ
 UNTOLD_TABLES = ("checkpoints.", "evaluation.")
@@ -87,7 +88,7 @@ def _last_round(values: xr.DataArray) -> xr.DataArray:
     return values.isel(round=int(np.flatnonzero(known)[-1]) if known.any() else -1)
 
 
-def mean_known(values: NDArray[Any]) -> NDArray[Any]:
+def mean_known(values: NDArray[np.number]) -> NDArray[np.float64]:
     """Mean over the first axis without NaN entries; NaN where all are."""
     values = np.asarray(values, dtype=np.float64)
     known = ~np.isnan(values)
@@ -125,7 +126,7 @@ def _local_global(data: xr.Dataset) -> Row:
     return row
 
 
-def _of_mean(errors: NDArray[Any], *, independent: bool) -> float:
+def _of_mean(errors: NDArray[np.float64], *, independent: bool) -> float:
     """Standard error of a mean from those of its members; at most that where they come from the same examples."""
     known = errors[np.isfinite(errors)]
     if not len(known):
@@ -199,10 +200,10 @@ def group(rows: Sequence[Row], by: Sequence[str]) -> list[Row]:
     return found
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def harmless(value: Any) -> Any:
+def harmless(value: Cell) -> Cell | str:
     """A value for a CSV cell: a text that a spreadsheet would run as a formula gets a quote before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value

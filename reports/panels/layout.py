@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
@@ -67,7 +68,7 @@ def draw_layout(
     return Drawing(figure, rows, join_caption([title, *_describe(found), layout.note]))
 
 
-def _make_canvas(found: Sequence[Prepared], across: int) -> tuple[Canvas, list[Any]]:
+def _make_canvas(found: Sequence[Prepared], across: int) -> tuple[Canvas, list[Axes]]:
     """Axes in reading order, of three dimensions where their kind asks for it."""
     columns = min(across, len(found))
     down = math.ceil(len(found) / columns)
@@ -78,15 +79,16 @@ def _make_canvas(found: Sequence[Prepared], across: int) -> tuple[Canvas, list[A
     FigureCanvasAgg(figure)
     grid, places = figure.add_gridspec(down, columns), []
     for number, one in enumerate(found):
-        kind: dict[str, Any] = {"projection": "3d", "computed_zorder": False} if one.kind.relief else {}
-        axes = figure.add_subplot(grid[divmod(number, columns)], **kind)
-        if not one.kind.relief:
-            axes.locator_params(nbins=TICKS)
-        places.append(axes)
+        cell = grid[divmod(number, columns)]
+        if one.kind.relief:
+            places.append(figure.add_subplot(cell, projection="3d", computed_zorder=False))
+        else:
+            places.append(figure.add_subplot(cell))
+            places[-1].locator_params(nbins=TICKS)
     return figure, places
 
 
-def _draw_panel(axes: Any, one: Prepared) -> list[Row]:
+def _draw_panel(axes: Axes, one: Prepared) -> list[Row]:
     """What a panel shows; one line in its middle where it has no numbers."""
     if one.empty:
         _say(axes, ", ".join(dict.fromkeys(shown.lacks for shown in one.shown if shown.lacks)) or "not run")
@@ -104,7 +106,7 @@ def _draw_panel(axes: Any, one: Prepared) -> list[Row]:
     return rows
 
 
-def _set_title(axes: Any, one: Prepared) -> None:
+def _set_title(axes: Axes, one: Prepared) -> None:
     """The panel's title; where it has none, or where the kind adds a heading, what the kind gave it."""
     own = axes.get_title()
     both = [one.panel.title, own] if one.kind.heading else [one.panel.title or own]
@@ -117,7 +119,7 @@ def _say_unmeasured(one: Prepared) -> str:
     return f"not measured (study {', '.join(studies)})" if studies else "not measured"
 
 
-def _say(axes: Any, text: str) -> None:
+def _say(axes: Axes, text: str) -> None:
     """One line in the middle of an empty panel."""
     write = axes.text2D if isinstance(axes, Axes3D) else axes.text
     write(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="0.4", wrap=True)
@@ -148,7 +150,7 @@ def _make_key(shown: Shown) -> Line2D:
     return Line2D([], [], linestyle="none")
 
 
-def _drop_repeated_labels(places: Sequence[Any], across: int) -> None:
+def _drop_repeated_labels(places: Sequence[Axes], across: int) -> None:
     """Name an axis once where panels beside or below each other have the same."""
     flat = [None if isinstance(axes, Axes3D) else axes for axes in places]
     names = [("", "") if axes is None else (axes.get_xlabel(), axes.get_ylabel()) for axes in flat]
@@ -162,7 +164,7 @@ def _drop_repeated_labels(places: Sequence[Any], across: int) -> None:
             axes.set_ylabel("")
 
 
-def _draw_bars(figure: Canvas, places: Sequence[Any], found: Sequence[Prepared]) -> None:
+def _draw_bars(figure: Canvas, places: Sequence[Axes], found: Sequence[Prepared]) -> None:
     """A colour bar for each scale that panels share."""
     groups: dict[int, list[int]] = {}
     for number, one in enumerate(found):

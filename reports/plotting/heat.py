@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
@@ -70,7 +71,8 @@ def write_values(axes: Axes, image: AxesImage, said: str) -> None:
 
     said: the format specification of a value, such as ".1f".
     """
-    cells: Any = image.get_array()
+    cells = image.get_array()
+    assert cells is not None  # an image always has numbers
     for (row, column), value in np.ndenumerate(np.ma.filled(cells, np.nan)):
         if np.isfinite(value):
             red, green, blue, _ = image.cmap(image.norm(value))
@@ -87,7 +89,7 @@ def find_span(arrays: Iterable[ArrayLike]) -> tuple[float, float] | None:
     return (float(known.min()), float(known.max())) if len(known) else None
 
 
-def draw_colour_bar(figure: Figure, image: Any, axes: Sequence[Axes], said: str, **more: Any) -> None:
+def draw_colour_bar(figure: Figure, image: ScalarMappable, axes: Sequence[Axes], said: str, **more: Any) -> None:
     """Draw one colour bar for all panels.
 
     image: what the colours belong to.

@@ -52,5 +52,5 @@ def draw_mean_line(
     ]
 
 
-def _plain(place: Any) -> int | float:
+def _plain(place: float) -> int | float:
     return int(place) if float(place).is_integer() else float(place)

@@ -45,9 +45,14 @@ __all__ = ["QUANTITIES", "Quantity"]
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
-ACCURACY = Quantity(
-    "accuracy", "test accuracy (%)", lambda run, _: find_final_accuracy(run), "higher", 2, guessing=True
-)
+def _make_score(
+    name: str, label: str, find: Callable[[Run], float], decimals: int, *, guessing: bool = True
+) -> Quantity:
+    """Make a quantity of single runs, in per cent: the higher, the better."""
+    return Quantity(name, label, lambda run, _: find(run), "higher", decimals, guessing=guessing)
+
+
+ACCURACY = _make_score("accuracy", "test accuracy (%)", find_final_accuracy, 2)
 
 
 def make_accuracy(model: str, *, decimals: int = 2) -> Quantity:
@@ -56,38 +61,24 @@ def make_accuracy(model: str, *, decimals: int = 2) -> Quantity:
     model: "server", "swa" or "mean".
     """
     whose = {"server": "the server's model", "swa": "the SWA model", "mean": "the participants' mean"}[model]
-    return Quantity(
-        f"accuracy_{model}",
-        f"test accuracy of {whose} (%)",
-        lambda run, _: find_final_accuracy(run, model),
-        "higher",
-        decimals,
-        guessing=True,
-    )
+    label = f"test accuracy of {whose} (%)"
+    return _make_score(f"accuracy_{model}", label, lambda run: find_final_accuracy(run, model), decimals)
 
 
 def make_accuracy_at_share(share: float, *, decimals: int = 2) -> Quantity:
     """Make the accuracy of the server's model after a share of the planned rounds, such as 0.5 for Acc@50%."""
-    return Quantity(
-        f"accuracy_at_{100 * share:g}%",
-        f"test accuracy after {100 * share:g} % of the rounds (%)",
-        lambda run, _: find_accuracy_at(run, math.floor(share * count_planned(run))),
-        "higher",
-        decimals,
-        guessing=True,
-    )
+
+    def find(run: Run) -> float:
+        return find_accuracy_at(run, math.floor(share * count_planned(run)))
+
+    percent = f"{100 * share:g}"
+    return _make_score(f"accuracy_at_{percent}%", f"test accuracy after {percent} % of the rounds (%)", find, decimals)
 
 
 def make_accuracy_at_round(end: int, *, decimals: int = 2) -> Quantity:
     """Make the accuracy of the server's model after a number of rounds."""
-    return Quantity(
-        f"accuracy_at_{end}",
-        f"test accuracy after {end} rounds (%)",
-        lambda run, _: find_accuracy_at(run, end),
-        "higher",
-        decimals,
-        guessing=True,
-    )
+    label = f"test accuracy after {end} rounds (%)"
+    return _make_score(f"accuracy_at_{end}", label, lambda run: find_accuracy_at(run, end), decimals)
 
 
 def make_miou(domain: str = "", *, decimals: int = 2) -> Quantity:
@@ -95,13 +86,9 @@ def make_miou(domain: str = "", *, decimals: int = 2) -> Quantity:
 
     domain: a named test set, such as "unseen"; empty: all test examples.
     """
-    return Quantity(
-        f"miou_{domain}" if domain else "miou",
-        f"test mIoU on {domain} domains (%)" if domain else "test mIoU (%)",
-        lambda run, _: find_final_metric(run, f"miou_{domain}" if domain else "miou"),
-        "higher",
-        decimals,
-    )
+    name, where = (f"miou_{domain}", f" on {domain} domains") if domain else ("miou", "")
+    label = f"test mIoU{where} (%)"
+    return _make_score(name, label, lambda run: find_final_metric(run, name), decimals, guessing=False)
 
 
 def make_best(name: str, label: str, metric: str, *, decimals: int = 2) -> Quantity:
@@ -109,7 +96,7 @@ def make_best(name: str, label: str, metric: str, *, decimals: int = 2) -> Quant
 
     name, label: of the quantity. metric: as metrics.jsonl names it.
     """
-    return Quantity(name, label, lambda run, _: find_best(run, metric), "higher", decimals, guessing=True)
+    return _make_score(name, label, lambda run: find_best(run, metric), decimals)
 
 
 def make_rounds_to(target: float, *, decimals: int = 0) -> Quantity:

@@ -9,7 +9,7 @@ import pytest
 
 import analysis
 import training
-from analysis.own_models import open_own
+from analysis.own_models import open_model
 from analysis.subjects import Limits, Run
 from tests.analysis.helpers import ask
 from tests.training.adoption import foreign
@@ -33,7 +33,7 @@ def test_eigenvalues_are_those_of_the_same_weights_as_an_own_model_to_the_bit(
     run: Path, folder: Path, tmp_path: Path
 ) -> None:
     weights = folder / "global_3.safetensors"
-    own = open_own(f"{MODULE}:make_net", weights, f"{MODULE}:load_data", out=tmp_path, limits=LIMITS)
+    own = open_model(f"{MODULE}:make_net", weights, f"{MODULE}:load_data", out=tmp_path, limits=LIMITS)
     asked = {"rounds": "last", "top": 3}
     one, other = (
         ask("curvature", [subject], tmp_path / subject.name, **asked) for subject in (Run(run, limits=LIMITS), own)

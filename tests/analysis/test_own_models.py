@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from analysis.own_models import load_weights, open_own
+from analysis.own_models import load_weights, open_model
 from analysis.subjects import Limits
 from tests.analysis.helpers import ask, plan
 
@@ -67,7 +67,7 @@ def trained():
 
 def opened(path, model="mine:network", data="mine:data", **more):
     said = []
-    own = open_own(model, path, data, out=path.parent, say=said.append, **more)
+    own = open_model(model, path, data, out=path.parent, say=said.append, **more)
     return own, said
 
 
@@ -345,4 +345,4 @@ def test_variances_below_zero_are_no_statistics(tmp_path, trained):
 
 def with_data(tmp_path, model, data):
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
-    return open_own("mine:network", tmp_path / "weights.safetensors", data, out=tmp_path, say=lambda _: None)
+    return open_model("mine:network", tmp_path / "weights.safetensors", data, out=tmp_path, say=lambda _: None)

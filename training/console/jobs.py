@@ -35,7 +35,7 @@ class Job:
     """
 
     name: str
-    call: Callable[[], Any]
+    call: Callable[[], object]
     patience: float = 0.0
 
     def __call__(self, memory: Memory) -> object:

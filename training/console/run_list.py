@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -32,7 +31,7 @@ def find_differing(settings: Sequence[Mapping[str, object]]) -> list[str]:
     ]
 
 
-def list_runs(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> Table:
+def list_runs(runs: Sequence[tuple[Path, Mapping[str, object]]]) -> Table:
     """Make a table of runs: state, rounds, last accuracy or mean IoU, and what they differ in.
 
     runs: the directory and the settings, by dotted keys, of each.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from landscape.rng import numpy_generator
 from landscape.runtime.replica import Replica
 from training.data.dataset import Dataset
 from training.data.dealing import ClientIndices, Ints
+from training.storage.metrics import Record
 
 Accuracy = float | None  # None: there are no test examples
 
@@ -144,7 +144,7 @@ def average(accuracies: Iterable[Accuracy]) -> Accuracy:
     return float(np.mean(known)) if known else None
 
 
-def collect_latest(records: Iterable[Mapping[str, Any]]) -> dict[int, Accuracy]:
+def collect_latest(records: Iterable[Record]) -> dict[int, Accuracy]:
     """Collect the accuracy of every client's latest own model from the metrics of a run.
 
     records: of every round, in order. Clients that never took part are not in the result.

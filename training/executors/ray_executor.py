@@ -27,7 +27,7 @@ from training.executors.worker import (
     split_result,
 )
 
-Arrays = Mapping[str, Mapping[str, NDArray[Any]]]  # Groups as numpy arrays, which Ray does not copy
+Arrays = Mapping[str, Mapping[str, NDArray[np.generic]]]  # Groups as numpy arrays, which Ray does not copy
 
 
 class Ray(Executor):

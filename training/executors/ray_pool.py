@@ -61,7 +61,7 @@ def connect(cluster: Cluster, workers: int | None) -> None:
 
     if ray.is_initialized():
         return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
+    quiet: dict[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
     try:
         with keep_handler():
             ray.init(address, **(_choose_resources(workers) if address == "local" else {}), **quiet)
@@ -71,7 +71,7 @@ def connect(cluster: Cluster, workers: int | None) -> None:
         raise ConnectionError(f"{what}: {text}") from None
 
 
-def _choose_resources(workers: int | None) -> dict[str, Any]:
+def _choose_resources(workers: int | None) -> dict[str, object]:
     """What a Ray that is started here may use."""
     from landscape.runtime.memory import allowance
 

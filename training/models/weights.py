@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from safetensors import SafetensorError
@@ -25,7 +25,7 @@ def read_weights(path: Path, say: Callable[[str], object]) -> tuple[dict[str, Te
     return find_state(content, path, say), raw
 
 
-def read_content(path: Path) -> tuple[Any, bytes]:
+def read_content(path: Path) -> tuple[object, bytes]:
     """What a file of safetensors or of torch.save holds, and its bytes; ValueError if it cannot be read safely."""
     try:
         raw = path.read_bytes()
@@ -39,7 +39,7 @@ def read_content(path: Path) -> tuple[Any, bytes]:
     return _unpickled(path, raw), raw
 
 
-def find_state(content: Any, path: Path, say: Callable[[str], object]) -> dict[str, Tensor]:
+def find_state(content: object, path: Path, say: Callable[[str], object]) -> dict[str, Tensor]:
     """The state dict in what a file holds, without the prefixes that wrappers add.
 
     path: of the file, for messages.
@@ -52,7 +52,7 @@ def find_state(content: Any, path: Path, say: Callable[[str], object]) -> dict[s
     return found
 
 
-def _unpickled(path: Path, raw: bytes) -> Any:
+def _unpickled(path: Path, raw: bytes) -> object:
     """What torch.save wrote, if it is tensors, numbers and containers: a pickle could execute anything else."""
     try:
         return torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
@@ -73,7 +73,7 @@ def _find_code(raw: bytes) -> str:
     return f"it asks for {', '.join(sorted(names)[:3])}" if names else ""
 
 
-def _state(content: Any, path: Path, say: Callable[[str], object]) -> dict[str, Tensor]:
+def _state(content: object, path: Path, say: Callable[[str], object]) -> dict[str, Tensor]:
     """The state dict in what a file holds."""
     if _is_state(content):
         return dict(content)
@@ -87,7 +87,7 @@ def _state(content: Any, path: Path, say: Callable[[str], object]) -> dict[str, 
     raise ValueError(f"{path}: expected a state dict (name -> tensor), got {type(content).__name__}")
 
 
-def _is_state(content: Any) -> bool:
+def _is_state(content: object) -> TypeGuard[Mapping[str, Tensor]]:
     if not isinstance(content, Mapping) or not content:
         return False
     return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from landscape.runtime.memory import allowance
 from training.storage.atomic_files import DamagedError, explain_write_errors
-from training.storage.tensors import Floats
+from training.storage.tensors import FloatDtype, Floats
 
 STEP = 2**28  # bytes after which free memory is read again, where no budget is given
 
@@ -36,9 +36,7 @@ class Record:
 
     __slots__ = ("_array", "_shelf", "_start", "dtype", "nbytes", "shape")
 
-    def __init__(
-        self, shelf: Shelf, array: Floats | None, start: int, dtype: np.dtype[np.floating[Any]], shape: tuple[int, ...]
-    ):
+    def __init__(self, shelf: Shelf, array: Floats | None, start: int, dtype: FloatDtype, shape: tuple[int, ...]):
         self._shelf, self._array, self._start = shelf, array, start
         self.dtype, self.shape = dtype, shape
         self.nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))

@@ -36,7 +36,7 @@ Record = dict[str, Any]
 SCORES = {"miou": "mIoU", "accuracy": "accuracy"}  # by which models are compared: metric -> as it is printed
 
 
-def find_score(records: Iterable[Mapping[str, Any]]) -> str:
+def find_score(records: Iterable[Mapping[str, object]]) -> str:
     """Find the metric by which models of a run are compared: a key of SCORES.
 
     records: of its rounds. The accuracy, or where pixels are classified the mean IoU.
@@ -57,7 +57,7 @@ def read(run: Path) -> list[Record]:
     return [record for record, _, _ in _lines(run / METRICS)]
 
 
-def append(run: Path, record: Mapping[str, Any]) -> None:
+def append(run: Path, record: Mapping[str, object]) -> None:
     """Append the record of the next round; DamagedError if it does not follow the last one.
 
     run: its directory. record: measurements by name, among them `round`.
@@ -135,7 +135,7 @@ def _opened(path: Path, number: int, line: bytes, before: str) -> tuple[Record, 
     )
 
 
-def _plausible(record: Mapping[str, Any], number: int) -> bool:
+def _plausible(record: Mapping[str, object], number: int) -> bool:
     measured = [value for key, value in record.items() if key.endswith(NUMBERS)]
     own, clients = record.get("own_accuracies", {}), record.get("client_accuracies", [])
     if not isinstance(own, dict) or not isinstance(clients, list) or not all(map(_is_client, own)):

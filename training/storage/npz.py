@@ -8,7 +8,7 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -20,7 +20,7 @@ MOST_PACKED = 1100  # bytes that one compressed byte can expand to; zlib's limit
 LONGEST_HEADER = 4096  # bytes of an .npy header
 
 
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
     """Read every array of an .npz file, by name; DamagedError if it is not an archive of plain arrays.
 
     Sizes are checked before memory is allocated, and pickles are refused.
@@ -41,7 +41,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise DamagedError(f"{path}: not readable as an .npz of plain arrays ({reason})") from None
 
 
-def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[Any]:
+def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[np.generic]:
     """Read one array, if it is exactly as large as its member of the archive."""
     version = npy.read_magic(member)
     if version not in ((1, 0), (2, 0)):
@@ -62,7 +62,9 @@ def _read_npy(member: IO[bytes], info: zipfile.ZipInfo) -> NDArray[Any]:
         raise ValueError(
             f"{info.filename} holds characters that do not exist"
         )  # numpy would make strings of them that crash
-    array: NDArray[Any] = np.frombuffer(bytearray(data), dtype=dtype) if size else np.empty(math.prod(shape), dtype)
+    array: NDArray[np.generic] = (
+        np.frombuffer(bytearray(data), dtype=dtype) if size else np.empty(math.prod(shape), dtype)
+    )
     return array.reshape(shape, order="F" if fortran else "C")
 
 

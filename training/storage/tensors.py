@@ -24,8 +24,9 @@ from training.storage.run_directory import read_meta
 from training.storage.verified_files import parse_object, require_size
 
 Floats = NDArray[np.floating[Any]]
+FloatDtype = np.dtype[np.floating[Any]]
 
-DTYPES: dict[str, np.dtype[np.floating[Any]]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+DTYPES: dict[str, FloatDtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 LONGEST = 100_000_000  # bytes of a header, as in the library
 
 
@@ -34,7 +35,7 @@ class Entry:
     """The position of a tensor in its file."""
 
     name: str
-    dtype: np.dtype[np.floating[Any]]
+    dtype: FloatDtype
     shape: tuple[int, ...]
     start: int  # in bytes after the header
     end: int
@@ -44,7 +45,7 @@ class Stored(Protocol):
     """An array that is somewhere else and is read when it is written."""
 
     @property
-    def dtype(self) -> np.dtype[np.floating[Any]]: ...
+    def dtype(self) -> FloatDtype: ...
 
     @property
     def shape(self) -> tuple[int, ...]: ...

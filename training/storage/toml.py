@@ -95,7 +95,7 @@ def is_utf8(value: str) -> bool:
     return value.isprintable() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-def require_plain(name: str, value: object) -> Any:
+def require_plain(name: str, value: object) -> object:
     """Return the value of a setting with tuples as lists; ValueError if TOML and JSON cannot both store it."""
     if isinstance(value, (list, tuple)):
         return [require_plain(name, inner) for inner in value]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from mpl_toolkits.mplot3d import Axes3D
-from mpl_toolkits.mplot3d.art3d import Line3DCollection
+from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
 from landscape.plotting.relief import draw_mesh, fill_surface, find_middle_color, frame_surface, label_relief
 from landscape.plotting.scales import Scale
@@ -18,7 +17,7 @@ from landscape.plotting.style import mark
 from reports.plotting.loss.surfaces import Surface, add_minimum, name_axes
 
 
-def draw_solid(axes: Axes3D, surface: Surface, scale: Scale, **look: Any) -> Any:
+def draw_solid(axes: Axes3D, surface: Surface, scale: Scale, **look: object) -> Poly3DCollection | None:
     """Draw a run's surface coloured by its height; nothing where there are no numbers."""
     drawn = fill_surface(axes, surface, scale, **look)
     mark(drawn, [surface.run.name])
@@ -75,8 +74,8 @@ def add_key(axes: Axes3D, color: str, name: str, *, thick: bool = False) -> None
 
     thick: for a surface, not for a net.
     """
-    look: dict[str, Any] = {"linewidth": 6, "alpha": 0.5} if thick else {"linewidth": 1.2}
-    axes.plot([], [], [], color=color, label=name, **look)
+    width, alpha = (6, 0.5) if thick else (1.2, None)
+    axes.plot([], [], [], color=color, label=name, linewidth=width, alpha=alpha)
 
 
 def finish_axes(axes: Axes3D, surface: Surface, scale: Scale, title: str, *, small: bool = False) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from analysis.catalog import STUDIES
-from analysis.own_models import open_own
+from analysis.own_models import open_model
 from analysis.subjects import Limits, Run
 from tests.analysis.helpers import ask, ask_all
 from training import config
@@ -82,7 +82,7 @@ def test_a_model_of_one_s_own(device, tmp_path, close):
     np.savez(tmp_path / "data.npz", x_train=inputs, y_train=np.arange(30) % 3, x_test=inputs, y_test=np.arange(30) % 3)
     found = []
     for name in ("cpu", str(device)):
-        subject = open_own(
+        subject = open_model(
             "tests.device.conformance.test_studies:linear",
             tmp_path / "weights.pt",
             tmp_path / "data.npz",

@@ -8,18 +8,40 @@ import sys
 import pytest
 from rich.console import Console
 
+from landscape import cli
 from training.console.progress import bars
 
 COMMAND = [sys.executable, "-m", "landscape"]
 
 
-def run(*words, **options):
-    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120, **options)
+def run(*words):
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """The command inside this process: (exit code, errors)."""
+
+    def run_here(*words):
+        monkeypatch.setattr(sys, "argv", ["landscape", *words])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return stop.value.code, capsys.readouterr().err
+
+    return run_here
 
 
 def test_help_and_version():
     assert "demo" in run("--help").stdout
     assert run("--version").stdout.strip().count(".") == 2
+
+
+def test_a_mistake_from_outside():
+    done = run("list", "figurs")
+    assert done.returncode == 2
+    assert "did you mean 'figures'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -32,19 +54,19 @@ def test_help_and_version():
         (["report", "nowhere"], "no runs to report on"),
     ],
 )
-def test_mistakes_on_the_command_line(words, message):
-    done = run(*words)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_mistakes_on_the_command_line(command, words, message):
+    code, err = command(*words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
 
 
-def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path):
+def test_a_place_that_cannot_be_written_is_said_in_one_line(command, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    done = run("demo", "--out", str(tmp_path / "file"))
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
+    code, err = command("demo", "--out", str(tmp_path / "file"))
+    assert code == 1
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
 
 
 def test_plain_lines_where_there_is_no_terminal(capsys):

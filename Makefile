@@ -75,7 +75,7 @@ clean:          ## remove the virtual environments and caches, not the runs
 # torch first and alone, then torchvision: asked for in any other way pip may take gigabytes of CUDA packages
 .venv/ready: PINS := constraints.txt
 .venv/ready: constraints.txt
-.venv/ready: EXTRAS := cluster,docs,test,tracking
+.venv/ready: EXTRAS := cluster,docs,huggingface,test,tracking
 .venv-lowest/ready: PINS := constraints-lowest.txt
 .venv-lowest/ready: constraints-lowest.txt
 .venv-lowest/ready: EXTRAS := test

@@ -59,7 +59,7 @@ def test_lower_bounds_are_the_versions_that_make_lowest_installs(dependency):
 
 @pytest.mark.parametrize(
     ("name", "extras"),
-    [("constraints.txt", ["cluster", "docs", "test", "tracking"]), ("constraints-lowest.txt", ["test"])],
+    [("constraints.txt", ["cluster", "docs", "huggingface", "test", "tracking"]), ("constraints-lowest.txt", ["test"])],
 )
 def test_everything_that_make_installs_is_pinned(name, extras):
     pins = read_pins(name)

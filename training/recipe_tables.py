@@ -196,6 +196,10 @@ class Evaluation(Settings):
         None,
         description="norm layers take the statistics of so many test images at a time, not the running ones (FedDrive)",
     )
+    # FedDrive's rule for SiloBN on seen domains
+    own_statistics: bool = Field(
+        False, description="test a user's examples with the running statistics that this user's client keeps (FedDrive)"
+    )
     draw: Count = Field(
         1000, description="test examples of a client, drawn by its class shares; pooled data have their own"
     )

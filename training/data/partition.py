@@ -201,10 +201,12 @@ def check(partition: Partition, total: int) -> None:
     hints = []
     if unused and not partition.settings.get("allow_unused"):
         first = int(np.argmax(uses == 0))
-        hints.append(f"example {first} belongs to no client, as do {unused - 1:,} others (allow_unused)")
+        others = f", as do {unused - 1:,} others" if unused > 1 else ""
+        hints.append(f"example {first} belongs to no client{others} (allow_unused)")
     if repeated and not partition.settings.get("allow_repeated"):
         first = int(np.argmax(uses > 1))
-        hints.append(f"example {first} is there several times, as are {repeated - 1:,} others (allow_repeated)")
+        others = f", as are {repeated - 1:,} others" if repeated > 1 else ""
+        hints.append(f"example {first} is there several times{others} (allow_repeated)")
     if hints:
         where = f" ({partition.settings['path']})" if "path" in partition.settings else ""
         raise ValueError(

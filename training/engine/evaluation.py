@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,11 +15,13 @@ from landscape import Objective
 from landscape.layout import running_statistics
 from landscape.results import Evaluation
 from landscape.runtime.replica import NORM
+from training.clients.local_training import OWN_STATISTICS
 from training.clients.trainer import LocalTrainer
 from training.data.dataset import Dataset
-from training.data.dealing import ClientIndices
+from training.data.dealing import ClientIndices, Ints
 from training.data.sources import read_or_hold
 from training.engine.state import State
+from training.storage.client_vectors import ClientVectors
 from training.storage.metrics import Record
 from training.tasks.task import Metrics, Task, count_confusion
 
@@ -35,36 +39,81 @@ def make_test_objective(trainer: LocalTrainer, tests: ClientIndices | None) -> O
     trainer: its model and data set are used.
     tests: the test examples of every client, as numbers of training examples, where the data was pooled.
     """
-    dataset = trainer.dataset
-    positions = np.arange(len(dataset.test_inputs)) if tests is None else tests.flat
+    positions = np.arange(len(trainer.dataset.test_inputs)) if tests is None else tests.flat
     if len(positions) == 0:
         return None
-    data = read_or_hold(dataset, "test" if tests is None else "train", positions, trainer.dtype)
-    together = trainer.recipe.evaluation.batch_statistics
-    policy = choose_batchnorm(trainer.model) if together is None else "batch"
+    split: Literal["train", "test"] = "test" if tests is None else "train"
+    return _make_objective(trainer, split, positions, trainer.recipe.evaluation.batch_statistics)
+
+
+def _make_objective(
+    trainer: LocalTrainer, split: Literal["train", "test"], positions: Ints, together: int | None
+) -> Objective:
+    """The loss on some examples.
+
+    together: so many at a time are normalised by their own statistics; None: by running ones.
+    """
     return Objective(
         trainer.model,
-        data,
-        dataset.task.loss,
+        read_or_hold(trainer.dataset, split, positions, trainer.dtype),
+        trainer.dataset.task.loss,
         chunk_size=together,
         dtype=trainer.dtype,
-        batchnorm=policy,
+        batchnorm=choose_batchnorm(trainer.model) if together is None else "batch",
         device=trainer.device,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class PartOfTests:
+    """Test examples that are measured together.
+
+    objective: the loss on them.
+    name: of the test set that they belong to; a single one has the name "".
+    client: whose running statistics they are tested with; None: nobody's own.
+    """
+
+    objective: Objective
+    name: str = ""
+    client: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class KeptStatistics:
+    """The running statistics that clients keep to themselves.
+
+    kept: (b,) which of a model's statistics these are; the others are the server's.
+    initial: (b,) what a client has before it first takes part.
+    """
+
+    kept: Tensor
+    initial: Tensor
+
+    def put(self, theta: Tensor, own: Mapping[str, Tensor]) -> Tensor:
+        """Replace the statistics behind a model's weights by a client's.
+
+        theta: weights and statistics of the server.
+        own: the client's vectors; empty before it first takes part.
+        """
+        size = len(theta) - len(self.kept)
+        mine = own.get(OWN_STATISTICS, self.initial)
+        return torch.cat([theta[:size], torch.where(self.kept.to(theta.device), mine.to(theta), theta[size:])])
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
     """Measures models on the test data of a run, by the metrics of their task.
 
-    objectives: the loss on every named test set; a single one has the name "".
+    parts: the test data.
     task: whose metrics they are.
     classes: how many there are.
+    statistics: of clients, where parts are tested with these.
     """
 
-    objectives: Mapping[str, Objective]
+    parts: Sequence[PartOfTests]
     task: Task
     classes: int
+    statistics: KeptStatistics | None = None
 
     @classmethod
     def of(cls, objective: Objective, dataset: Dataset) -> Evaluator:
@@ -74,33 +123,69 @@ class Evaluator:
         dataset: where they come from.
         """
         domains = dataset.test_domains
-        if domains is None:
-            return cls({"": objective}, dataset.task, dataset.classes)
-        places = {name: torch.from_numpy(domains.find(number)) for number, name in enumerate(domains.names)}
-        objectives = {name: objective.take(own) for name, own in places.items()}
-        return cls(objectives, dataset.task, dataset.classes)
+        parts = [PartOfTests(objective)]
+        if domains is not None:
+            places = {name: torch.from_numpy(domains.find(number)) for number, name in enumerate(domains.names)}
+            parts = [PartOfTests(objective.take(own), name) for name, own in places.items()]
+        return cls(parts, dataset.task, dataset.classes)
 
-    def measure(self, theta: Tensor) -> Metrics:
+    @classmethod
+    def of_clients(
+        cls, objective: Objective, trainer: LocalTrainer, tests: ClientIndices, initial: Tensor
+    ) -> Evaluator:
+        """Divide the test data so that every user's are tested with the statistics that its client keeps (FedDrive).
+
+        objective: the loss on all test data, for those of users who are no clients.
+        trainer: of the run.
+        tests: the test examples of every client.
+        initial: (b,) running statistics before the first round.
+        """
+        dataset = trainer.dataset
+        running = _make_objective(trainer, "test", tests.flat, None)
+        domains, total = dataset.test_domains, len(dataset.test_inputs)
+        index = np.zeros(total, np.int64) if domains is None else domains.index
+        free = np.setdiff1d(np.arange(total), tests.flat)
+        parts = []
+        for number, name in enumerate(("",) if domains is None else domains.names):
+            others = free[index[free] == number]
+            parts += [PartOfTests(objective.take(torch.from_numpy(others)), name)] if len(others) else []
+            for client, (low, high) in enumerate(itertools.pairwise(tests.bounds.tolist())):
+                mine = low + np.flatnonzero(index[tests.flat[low:high]] == number)
+                parts += [PartOfTests(running.take(torch.from_numpy(mine)), name, client)] if len(mine) else []
+        return cls(parts, dataset.task, dataset.classes, KeptStatistics(trainer.own_statistics, initial))
+
+    def measure(self, theta: Tensor, clients: ClientVectors | None = None) -> Metrics:
         """Compute the metrics of a model: on all test data, and on every named test set of several.
 
         theta: its weights, followed by the running statistics of its norm layers, which the batches' own may replace.
+        clients: the vectors of those that ever took part, where parts are tested with their statistics.
         """
-        if list(self.objectives) == [""] and not self.task.confusion:
-            objective = self.objectives[""]
-            return self.task.make_metrics(objective.evaluate(theta[: objective.size]), None)
-        found = {name: self._observe(objective, theta) for name, objective in self.objectives.items()}
-        metrics = self.task.make_metrics(*_combine(list(found.values())))
-        for name, (evaluation, confusion) in found.items():
+        only = self.parts[0]
+        if len(self.parts) == 1 and not self.task.confusion:
+            return self.task.make_metrics(only.objective.evaluate(self._choose_point(only, theta, clients)), None)
+        found: dict[str, list[tuple[Evaluation, Tensor]]] = {}
+        for part in self.parts:
+            point = self._choose_point(part, theta, clients)
+            found.setdefault(part.name, []).append(self._observe(part.objective, point))
+        metrics = self.task.make_metrics(*_combine([one for parts in found.values() for one in parts]))
+        for name, parts in found.items():
             if name:
-                own = self.task.make_metrics(evaluation, confusion)
+                own = self.task.make_metrics(*_combine(parts))
                 metrics |= {f"{metric}_{name}": value for metric, value in own.items()}
         return metrics
+
+    def _choose_point(self, part: PartOfTests, theta: Tensor, clients: ClientVectors | None) -> Tensor:
+        """The point at which a part is measured: with the statistics of its client, or as it came."""
+        if part.client is not None and self.statistics is not None:
+            known = None if clients is None else clients.get(part.client)
+            theta = self.statistics.put(theta, known or {})
+        return theta[: part.objective.size]
 
     def _observe(self, objective: Objective, theta: Tensor) -> tuple[Evaluation, Tensor]:
         def count(outputs: Tensor, targets: Tensor) -> Tensor:
             return count_confusion(outputs.argmax(dim=1), targets, self.classes, self.task.ignored)
 
-        evaluation, counts = objective.observe(theta[: objective.size], count)
+        evaluation, counts = objective.observe(theta, count)
         return evaluation, torch.stack(counts).sum(dim=0).cpu()
 
 
@@ -133,6 +218,6 @@ def evaluate_state(evaluator: Evaluator | None, state: State) -> Record:
         if w is None or statistics is None:
             continue
         if name != "mean_" or not torch.equal(w, state.w):  # FedAvg's mean is the server's model: evaluate it once
-            metrics = evaluator.measure(torch.cat([w, statistics]))
+            metrics = evaluator.measure(torch.cat([w, statistics]), state.clients)
         record |= {f"{name}{metric}": value for metric, value in metrics.items()}
     return record

@@ -27,7 +27,7 @@ from training.data.given import Known
 from training.engine import swa
 from training.engine.aggregation import RoundAggregate
 from training.engine.client_tests import Accuracy, ClientTests, average, require_labels
-from training.engine.evaluation import Evaluator, choose_batchnorm, evaluate_state, make_test_objective
+from training.engine.evaluation import Evaluator, PartOfTests, choose_batchnorm, evaluate_state, make_test_objective
 from training.engine.state import State
 from training.executors.base import Broadcast, Executor, Participant
 from training.methods import catalog
@@ -86,7 +86,7 @@ class Federation:
         model = self.method.adapt_network(model, classes=self.dataset.classes, seed=recipe.seed)
         self.trainer = LocalTrainer(recipe, self.dataset, self.client_indices, self.method, model, self.device)
         self.objective = make_test_objective(self.trainer, self.tests)
-        self.evaluator = None if self.objective is None else Evaluator.of(self.objective, self.dataset)
+        self.evaluator = self._make_evaluator()
         self.client_tests = self._make_client_tests()
 
     def _build_model(self) -> nn.Module:
@@ -95,6 +95,21 @@ class Federation:
         if told := [key for key in own if key in facts]:
             raise ValueError(f"model.{told[0]} comes with the data set '{self.dataset.name}'; leave it out")
         return networks.build(self.recipe.model.name, seed=self.recipe.seed, **facts, **own)
+
+    def _make_evaluator(self) -> Evaluator | None:
+        """What tests the models of a round; None where there is no test data."""
+        if self.recipe.evaluation.own_statistics:
+            if not self.keeps_statistics:
+                raise ValueError('evaluation.own_statistics: no client keeps any; write rounds.statistics = "own"')
+            if self.objective is None or self.users_tests is None:
+                raise ValueError(
+                    "evaluation.own_statistics needs clients with test examples of their own: partition natural, and "
+                    f"data that name the user of every test example; data set '{self.dataset.name}' with partition "
+                    f"{self.partition.name} has none"
+                )
+            initial = self.begin().statistics
+            return Evaluator.of_clients(self.objective, self.trainer, self.users_tests, initial)
+        return None if self.objective is None else Evaluator.of(self.objective, self.dataset)
 
     def _make_client_tests(self) -> ClientTests | None:
         """The test examples of every client, where the recipe asks for accuracies of clients."""
@@ -314,9 +329,9 @@ class Federation:
             theta = torch.cat([following.w, following.statistics])
             places = [torch.from_numpy(tests.find_places(client)) for client in range(len(self.client_indices))]
             record["client_mious"] = [
-                Evaluator({"": tests.objective.take(own)}, self.dataset.task, self.dataset.classes).measure(theta)[
-                    "miou"
-                ]
+                Evaluator([PartOfTests(tests.objective.take(own))], self.dataset.task, self.dataset.classes).measure(
+                    theta
+                )["miou"]
                 for own in places
             ]
         return record

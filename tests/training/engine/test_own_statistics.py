@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.training.federations import batches, close, federation, play
+from tests.training.tasks import small_tasks
 from training.clients.local_training import OWN_STATISTICS
 from training.engine.federation import Federation
 from training.engine.run import train
@@ -21,6 +22,7 @@ from training.executors.processes import Processes
 from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.storage import checkpoint, metrics, run_directory
+from training.tasks.segmentation import compute_ious
 
 SIZES = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot learn
 OWN = {"participants": 3, "statistics": "own"}
@@ -211,3 +213,60 @@ def test_silobn_of_feddrive_keeps_some_statistics_and_averages_the_others() -> N
         assert close(state.w, nn.utils.parameters_to_vector(server.parameters()).detach(), 1e-9)
         assert record["bytes_up"] == (fed.trainer.layout.size + 8) * 8 * 3
     assert max(visits.values()) > 1
+
+
+def seen_and_unseen(domains: bool, **tables: Any) -> Federation:
+    """Five clients, a user each; two further users have test images only."""
+    content = {
+        "data": {"domains": domains, "people": True},
+        "model": {"name": f"{small_tasks.HERE}:NormedSegmenter"},
+        "partition": {"name": "natural"},
+        "rounds": {"count": 3, "participants": 2, "statistics": "own"},
+        "evaluation": {"own_statistics": True, "batch_statistics": 2},
+        **tables,
+    }
+    return small_tasks.federation("maps", **content)
+
+
+@pytest.mark.parametrize("domains", [True, False])
+def test_seen_domains_are_tested_with_their_clients_statistics_by_plain_torch(domains: bool) -> None:
+    """FedDrive's rule; unseen domains have the statistics of the test batch, here of two images."""
+    fed = seen_and_unseen(domains)
+    state, record, _ = play(fed, 2)[-1]
+    assert 0 < len(state.clients) < 5, "nobody is without statistics of its own"
+    model = copy.deepcopy(fed.trainer.model).double()
+    nn.utils.vector_to_parameters(state.w, model.parameters())
+    model[1].momentum = 1.0
+    users, beginning = fed.dataset.test_users, fed.begin().statistics
+    assert users is not None
+
+    def score(places: list[int], statistics: Tensor | None) -> Tensor:
+        inputs, truth = small_tasks.read_all(fed.dataset, "test", places)
+        if statistics is not None:
+            model[1].running_mean, model[1].running_var = statistics[:3].clone(), statistics[3:].clone()
+        model.train(statistics is None)
+        predicted, valid = model(inputs).argmax(1), truth != 255
+        return torch.bincount(3 * truth[valid] + predicted[valid], minlength=9).view(3, 3)
+
+    found = {"seen": torch.zeros(3, 3, dtype=torch.int64), "unseen": torch.zeros(3, 3, dtype=torch.int64)}
+    for client in range(5):
+        own = state.clients[client][OWN_STATISTICS] if client in state.clients else beginning
+        found["seen"] += score(users.find(client).tolist(), own)
+    unseen = sorted([*users.find(5), *users.find(6)])
+    for start in range(0, len(unseen), 2):
+        found["unseen"] += score([int(one) for one in unseen[start : start + 2]], None)
+    total = found["seen"] + found["unseen"]
+    assert record["miou"] == pytest.approx(float(compute_ious(total).mean()), abs=1e-12)
+    assert record["accuracy"] == pytest.approx(int(total.diagonal().sum()) / int(total.sum()), abs=1e-12)
+    assert ("miou_seen" in record) == domains
+    for name, confusion in found.items() if domains else ():
+        assert record[f"miou_{name}"] == pytest.approx(float(compute_ious(confusion).mean()), abs=1e-12)
+    averaged = play(seen_and_unseen(domains, evaluation={"own_statistics": False}), 2)[-1][1]
+    assert record["miou"] != averaged["miou"]
+
+
+def test_statistics_that_cannot_be_anyones_own_are_refused() -> None:
+    with pytest.raises(ValueError, match=r'no client keeps any; write rounds\.statistics = "own"'):
+        seen_and_unseen(True, rounds={"participants": 2})
+    with pytest.raises(ValueError, match="data set 'maps' with partition iid has none"):
+        seen_and_unseen(True, partition={"name": "iid"})

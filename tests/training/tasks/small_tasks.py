@@ -17,8 +17,12 @@ HERE = "tests.training.tasks.small_tasks"
 SHAPE = (6, 8)  # of a map: not square
 
 
-def maps(examples: int = 40, tests: int = 14, domains: bool = False) -> Dataset:
-    """Images whose brightness says the class, 0 to 2, ragged amounts of ignored pixels, and one map without a class."""
+def maps(examples: int = 40, tests: int = 14, domains: bool = False, people: bool = False) -> Dataset:
+    """Images whose brightness says the class, 0 to 2, ragged amounts of ignored pixels, and one map without a class.
+
+    domains: whether every third test image belongs to an unseen domain. people: whether test images name their users,
+        two of whom have no training images and are the unseen domain.
+    """
     generator = np.random.default_rng(7)
     truth = generator.integers(0, 3, size=(examples + tests, *SHAPE))
     images = np.clip(60 + 70 * truth[:, None] + generator.normal(0, 30, (len(truth), 2, *SHAPE)), 0, 255)
@@ -26,12 +30,14 @@ def maps(examples: int = 40, tests: int = 14, domains: bool = False) -> Dataset:
     void[0] = True
     both = images.astype(np.uint8), np.where(void, 255, truth)
     names = [f"city{number % 5}" for number in range(examples)]
+    seen = [number % 7 < 5 if people else number % 3 > 0 for number in range(tests)]
     return make(
         "maps",
         (both[0][:examples], both[1][:examples]),
         (both[0][examples:], both[1][examples:]),
         users=names,
-        test_domains=["seen" if number % 3 else "unseen" for number in range(tests)] if domains else None,
+        test_users=[f"city{number % 7}" for number in range(tests)] if people else None,
+        test_domains=["seen" if one else "unseen" for one in seen] if domains else None,
     )
 
 
@@ -64,6 +70,13 @@ class Segmenter(nn.Module):
         if self.auxiliary is None or not self.training:
             return main
         return main, self.auxiliary(early)
+
+
+class NormedSegmenter(nn.Sequential):
+    """A segmenter with BatchNorm."""
+
+    def __init__(self, classes: int, channels: int):
+        super().__init__(nn.Conv2d(channels, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Tanh(), nn.Conv2d(3, classes, 1))
 
 
 class TextNet(nn.Module):

@@ -107,7 +107,7 @@ def read_brain(unseen: str = "") -> Contents:
         len(TISSUES),
         TISSUES,
         users=Groups.of(users[train.numpy()].tolist()),
-        test_users=None if unseen else Groups.of(users[chosen].tolist()),
+        test_users=Groups.of(users[chosen].tolist()),
         test_domains=domains,
     )
 

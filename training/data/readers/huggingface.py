@@ -103,7 +103,10 @@ def _open(root: Path, path: str) -> Mapping[str, Rows]:
         return dict(found) if isinstance(found, Mapping) else {"train": found}
     except Exception as error:  # the package, pyarrow and the network fail in many ways
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"huggingface: '{path}' cannot be opened ({type(error).__name__}: {reason})") from None
+        there = f"'{path}' cannot be opened"
+        if not folder.is_dir():
+            there = f"there is no folder {folder}, and the package cannot open that name"
+        raise ValueError(f"huggingface: {there} ({type(error).__name__}: {reason})") from None
 
 
 def read_partitions(

@@ -119,12 +119,15 @@ def _make_contents(
         for rows in (train, test)
     ]
     domains = [DOMAINS.get(user, user) for user in test.users] if split else []
+    # in FedDrive's heterogeneous splits of IDDA a client is a domain, the first folder of its images: T01_CN_A/RGB/...
+    folder_of_each = [image.partition("/")[0] for image in test.images]
     return Contents(
         pairs[0],
         pairs[1],
         len(names),
         tuple(names),
         users=Groups.of(train.users),
+        test_users=Groups.of(folder_of_each) if set(folder_of_each) & set(train.users) else None,
         test_domains=Groups.of(domains) if len(set(domains)) > 1 else None,
         keys=tuple(train.images),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from types import SimpleNamespace
 
@@ -12,9 +11,12 @@ import torch
 from PIL import Image
 
 from tests.training.data.readers import fakes
+from training import config
 from training.data.datasets import load
 from training.data.published import build
 from training.data.readers.huggingface import make_contents, read_partitions
+from training.engine.run import train
+from training.storage import metrics
 
 
 class Rows(list):
@@ -118,26 +120,60 @@ def test_the_package_is_asked_for_folders_parquet_and_names(tmp_path, monkeypatc
     load("huggingface", root=tmp_path, path="files")
     assert asked[:2] == [("name/on-the-hub", None), str(tmp_path / "saved")]
     assert [len(files) for files in asked[2][1].values()] == [1, 2]
-    with pytest.raises(ValueError, match=r"'absent' cannot be opened \(FileNotFoundError: no such data set\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"there is no folder .*, and the package cannot open that name \(FileNotFoundError: no such data set\)",
+    ):
         load("huggingface", root=tmp_path, path="absent")
     with pytest.raises(ValueError, match="'saved' has no split test; it has train"):
         load("huggingface", root=tmp_path, path="saved")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="the package datasets is optional")
-def test_the_real_package(tmp_path):
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Twelve images that the real package has written: as a folder, as parquet files, and as it keeps what it fetched."""
     import datasets
 
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["ant", "bee", "cow"])})
-    rows = [{key: row[key] for key in ("image", "label")} for row in images(4)]
-    split = datasets.Dataset.from_list(rows, features=features)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    names = ["ant", "bee", "cow"]
+    columns = {"image": datasets.Image(), "label": datasets.ClassLabel(names=names), "writer": datasets.Value("string")}
+    split = datasets.Dataset.from_list(list(images(12, shape=(6, 6, 3))), features=datasets.Features(columns))
     datasets.DatasetDict({"train": split, "test": split}).save_to_disk(tmp_path / "saved")
     (tmp_path / "files").mkdir()
-    split.to_parquet(tmp_path / "files" / "train.parquet")
-    for data in (
-        load("huggingface", root=tmp_path, path="saved"),
-        load("huggingface", root=tmp_path, path="files", test=""),
-    ):
-        assert torch.equal(data.train_inputs[2], torch.from_numpy(fakes.draw(2, 6, 5, 3).transpose(2, 0, 1).copy()))
-        assert data.train_targets.tolist() == [0, 1, 2, 0]
+    for name in ("train-00000-of-00001", "test"):
+        split.to_parquet(tmp_path / "files" / f"{name}.parquet")
+    datasets.load_dataset("parquet", data_files=str(tmp_path / "files" / "test.parquet"))
+    (found,) = (tmp_path / "cache" / "parquet").iterdir()
+    found.rename(tmp_path / "cache" / "default")
+    (tmp_path / "cache" / "someone___pictures").mkdir()
+    (tmp_path / "cache" / "default").rename(tmp_path / "cache" / "someone___pictures" / "default")
+    for path in (tmp_path / "cache" / "someone___pictures").rglob("parquet-*.arrow"):
+        path.rename(path.with_name(path.name.replace("parquet", "pictures")))
+    return tmp_path
+
+
+def test_the_real_package_reads_folders_parquet_and_names_it_has_fetched_before(saved):
+    for path, test in (("saved", "test"), ("files", "test"), ("someone/pictures", "")):
+        data = load("huggingface", root=saved, path=path, test=test, user="writer")
+        assert torch.equal(data.train_inputs[2], torch.from_numpy(fakes.draw(2, 6, 6, 3).transpose(2, 0, 1).copy()))
+        assert data.train_targets.tolist() == [0, 1, 2] * 4
         assert data.class_names == ("ant", "bee", "cow")
+        assert data.users.names == ("w0", "w1")
+    with pytest.raises(ValueError, match=r"there is no folder .*absent, and the package cannot open that name \(Conn"):
+        load("huggingface", root=saved, path="absent")
+
+
+def test_a_run_on_what_the_real_package_has_written(saved):
+    recipe = config.validate(
+        {
+            "data": {"name": "huggingface", "root": str(saved), "path": "saved", "user": "writer"},
+            "partition": {"name": "natural", "clients": 2},
+            "model": {"name": "mlp", "hidden": [4]},
+            "local": {"batch_size": 3},
+            "rounds": {"count": 2, "participants": 2},
+        }
+    )
+    run = train(recipe, saved / "run", backend="serial")
+    assert [one["round"] for one in metrics.read(run)] == [1, 2]
+    assert train(recipe, saved / "run", backend="serial") == run  # the same data again

@@ -141,6 +141,7 @@ def test_idda(tmp_path):
     assert data.users.index.tolist() == [0, 0, 1, 1]
     assert data.test_domains.names == ("seen", "unseen")
     assert data.test_domains.index.tolist() == [1, 0]
+    assert [data.test_users.names[number] for number in data.test_users.index] == ["T07_CN_A", "T01_CN_A"]
     assert (data.classes, len(data.class_names)) == (16, 16)
     assert set(data.train_targets[EVERY(4)].unique().tolist()) == {*range(16), 255}
     with pytest.raises(ValueError, match=r"idda needs a split: write data\.split"):

@@ -1,6 +1,7 @@
 """Studies over runs: checkpoints in, HDF5 out.
 
-Measure      analyze, open_model (a model of your own), list_entries, register_study (a study of your own)
+Measure      analyze, estimate (what it would take), open_model (a model of your own)
+Studies      list_entries, register_study (one of your own)
 Read         open_answer, list_answers
 Verify       check
 
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from analysis.answers import check, list_answers, open_answer
     from analysis.catalog import register_study
-    from analysis.interface import analyze, list_entries
+    from analysis.interface import analyze, estimate, list_entries
     from analysis.own_models import open_own as open_model
 
 HOMES = {  # where every public name is defined, and what it is called there
     "analyze": ("analysis.interface", "analyze"),
     "check": ("analysis.answers", "check"),
+    "estimate": ("analysis.interface", "estimate"),
     "list_answers": ("analysis.answers", "list_answers"),
     "list_entries": ("analysis.interface", "list_entries"),
     "open_answer": ("analysis.answers", "open_answer"),
@@ -32,6 +34,7 @@ HOMES = {  # where every public name is defined, and what it is called there
 __all__ = [
     "analyze",
     "check",
+    "estimate",
     "list_answers",
     "list_entries",
     "open_answer",

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from landscape.cli.app import Json, Runs, app, make_console, print_json
+from landscape.cli.completion import offer
 
 NEW = ("recipe", "method", "study", "schema")
 
@@ -92,7 +93,7 @@ def clean(
 
 @app.command()
 def new(
-    kind: Annotated[str, typer.Argument(metavar="|".join(NEW), help="What to start.")],
+    kind: Annotated[str, typer.Argument(metavar="|".join(NEW), help="What to start.", autocompletion=offer(*NEW))],
     out: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File to write.", show_default=False)] = None,
 ) -> None:
     """Write a file to start from, which works as it stands: a recipe with every setting explained, a method or a study.

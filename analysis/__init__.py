@@ -1,6 +1,7 @@
 """Studies over runs: checkpoints in, HDF5 out.
 
-Measure      analyze, open_model (a model of your own), list_entries, register_study (a study of your own)
+Measure      analyze, estimate (what it would take), open_model (a model of your own)
+Studies      list_entries, register_study (one of your own)
 Read         open_answer, list_answers
 Verify       check
 
@@ -17,12 +18,13 @@ from landscape.lazy_names import make_getattr
 if TYPE_CHECKING:
     from analysis.answers import check, list_answers, open_answer
     from analysis.catalog import register_study
-    from analysis.interface import analyze, list_entries
+    from analysis.interface import analyze, estimate, list_entries
     from analysis.own_models import open_model
 
 HOMES = {  # where every public name is defined
     "analyze": "analysis.interface",
     "check": "analysis.answers",
+    "estimate": "analysis.interface",
     "list_answers": "analysis.answers",
     "list_entries": "analysis.interface",
     "open_answer": "analysis.answers",
@@ -33,6 +35,7 @@ HOMES = {  # where every public name is defined
 __all__ = [
     "analyze",
     "check",
+    "estimate",
     "list_answers",
     "list_entries",
     "open_answer",

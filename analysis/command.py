@@ -16,15 +16,15 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from analysis import runner
-from analysis.advice import advise
 from analysis.catalog import CATALOG
+from analysis.costs import estimate_costs, of_whom, show_costs
 from analysis.runner import Plan
 from analysis.side_by_side import can_be_sent, carry_out_all, measure_speedup
 from analysis.store import FOLDER
 from analysis.study import Study
 from analysis.subjects import Limits, Opening, Run, Subject
 from landscape.errors import choose
-from landscape.runtime.memory import allowance, parse_bytes
+from landscape.runtime.memory import parse_bytes
 from training.console.progress import bars
 from training.console.tables import make_table, print_line
 from training.executors.choice import SPAWNING
@@ -67,7 +67,6 @@ def analyze(
     workers: pieces at a time; by default one for each core, or as many as the cluster has room for.
     cluster: of the backend ray; all its nodes must share the folders of the runs.
     """
-    choose("backend", backend, BACKENDS)
     chosen = parse(settings, [one.name for one in selected(studies)])
     return measure(
         subjects,
@@ -97,13 +96,15 @@ def measure(
     cluster: Cluster | None = None,
 ) -> list[Path]:
     """Do what `analyze` does, with settings as values instead of text: study -> changed settings."""
+    choose("backend", backend, BACKENDS)
     with nullcontext() if dry_run else hold_folders(subjects, studies, out):
         plans = make_plans(subjects, studies, chosen, console=console, out=out, name=name)
-        seconds = show_plans(plans, console)
+        costs = estimate_costs(plans)
+        show_costs(costs, plans, console)
         if not plans or dry_run:
             return []
         if backend == "auto":
-            backend = choose_backend(plans, seconds, workers)
+            backend = choose_backend(plans, sum(one.seconds for one in costs), workers)
         placement = None if backend == "serial" else Placement(backend, workers, cluster or Cluster())
         return carry_out(plans, console, placement)
 
@@ -251,61 +252,6 @@ def groups_of(study: Study, subjects: Sequence[Subject]) -> list[list[Subject]]:
 def folder_of(group: Sequence[Subject], out: Path | None) -> Path:
     """Where the results about these subjects go."""
     return out or (group[0].path.parent if len(group) > 1 else group[0].path) / FOLDER
-
-
-def of_whom(planned: Plan) -> str:
-    """Name what a plan is about: the run, or how many runs."""
-    return planned.subjects[0].name if len(planned.subjects) == 1 else f"{len(planned.subjects)} runs"
-
-
-def show_plans(plans: Sequence[Plan], console: Console) -> float:
-    """Show what will be done, roughly what it takes, and what would shorten it if that is long; returns the seconds."""
-    total = 0.0
-    rates: dict[int, float] = {}
-    table = make_table("study", "of", "pieces", "there already", "about", "memory")
-    advice: list[str] = []
-    for planned in plans:
-        left = [] if planned.kept else planned.pieces[planned.done :]
-        subject = planned.subjects[0]
-        seconds = 0.0
-        if left:
-            rates.setdefault(id(subject), runner.measure_rate(subject))
-            seconds = sum(piece.passes for piece in left) / rates[id(subject)]
-            advice += [
-                f"{planned.study.name}, {of_whom(planned)}: --set {one.setting} takes {spoken(one.seconds)}: {one.cost}"
-                for one in advise(planned, rates[id(subject)])
-            ]
-        total += seconds
-        vectors = max((piece.vectors for piece in left), default=0)
-        size = sum(parameter.numel() for parameter in subject.model.parameters()) * vectors * 4
-        there = "all" if planned.kept else str(planned.done)
-        whom = escape(of_whom(planned))
-        table.add_row(
-            planned.study.name, whom, str(len(planned.pieces)), there, spoken(seconds), f"{size / 2**20:.0f} MB"
-        )
-    console.print(table)
-    print_line(console, f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}")
-    for line in advice:
-        print_line(console, line)
-    return total
-
-
-def _most_for_graphs(plans: Sequence[Plan]) -> str:
-    """Describe how much memory kept graphs may take."""
-    subjects = [subject for plan in plans for subject in plan.subjects]
-    given = next((subject.limits.memory for subject in subjects), None)
-    if given is not None:
-        return f"which take up to {parse_bytes(given) / 2**30:.1f} GB (--memory)"
-    free = allowance(*(subject.device for subject in subjects[:1]))
-    return f"which take up to a quarter of what is free, {free / 2**30:.1f} GB now (--memory changes that)"
-
-
-def spoken(seconds: float) -> str:
-    """Write a duration as exactly as an estimate deserves: 7 s, 1.5 min, 2.0 h."""
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 1 else "-" if seconds == 0 else "< 1 s"
 
 
 def open_subjects(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import xarray as xr
 from rich.console import Console
@@ -12,11 +14,17 @@ from rich.console import Console
 from analysis import command, store
 from analysis.answers import to_dataset
 from analysis.catalog import CATALOG
+from analysis.costs import Cost, estimate_costs
 from analysis.subjects import Subject
 from landscape.errors import choose
 from training.console.tables import to_records
+from training.executors.ray_pool import Cluster
+from training.interface import choose_console
 from training.runs import Places, list_paths
 from training.storage.verified_files import Json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Target = Places | Subject | Sequence[Subject]
 
@@ -31,6 +39,8 @@ def analyze(
     workers: int | None = None,
     memory: str | None = None,
     device: str = "auto",
+    backend: str = "auto",
+    cluster: Cluster | None = None,
     progress: bool | None = None,
     **settings: object,
 ) -> xr.Dataset:
@@ -40,21 +50,25 @@ def analyze(
     study: its name, or 'module:name' of one's own; `list_entries` has all of them, and their settings.
     name: what to call the question; by default its changed settings.
     out: folder for the answer, instead of analysis/ in the run.
-    data_root: folder of the data. workers: threads. memory: limit for stored graphs, such as "8G".
+    data_root: folder of the data. memory: limit for stored graphs, such as "8G".
+    workers: threads, or pieces at a time; by default one for each core.
     device: where to compute: auto, cpu, cuda, cuda:1 or mps; an opened subject has one already.
+    backend: serial measures piece by piece; processes and ray several at a time; auto: what should be faster.
+    cluster: of the backend ray.
     progress: whether to print; by default on a terminal and in notebooks.
     settings: of the study, such as rounds="all".
     """
-    console = Console()
-    shown = console.is_terminal or console.is_jupyter if progress is None else progress
     subjects = _open(runs, data_root, workers, memory, device)
     paths = command.measure(
         subjects,
         [study],
         {CATALOG.find(study).name: settings},
-        console=console if shown else Console(quiet=True),
+        console=choose_console(progress),
         out=None if out is None else Path(out),
         name=name,
+        backend=backend,
+        workers=workers,
+        cluster=cluster,
     )
     found = [to_dataset(store.read(path)) for path in paths]
     if len(found) == 1:
@@ -69,6 +83,36 @@ def analyze(
         join="outer",
         combine_attrs="drop_conflicts",
     )
+
+
+def estimate(
+    runs: Target,
+    study: str | Sequence[str] = (),
+    *,
+    data_root: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    **settings: object,
+) -> pd.DataFrame:
+    """Estimate what studies of runs will take, and measure nothing: `landscape analyze --dry-run`.
+
+    runs, data_root, device: as `analyze` takes them.
+    study: one or several; all of them by default. settings: of the study, where one is given.
+
+    Returns a row for each study and run: pieces, those done, seconds, bytes, and settings that would shorten it.
+    """
+    import pandas as pd
+
+    names = [study] if isinstance(study, str) else list(study)
+    if settings and len(names) != 1:
+        raise ValueError(f"settings belong to one study, and {len(names) or 'all'} are asked for: estimate them singly")
+    chosen = {CATALOG.find(name).name: settings for name in names}
+    subjects = _open(runs, data_root, None, None, device)
+    plans = command.make_plans(subjects, names, chosen, console=Console(quiet=True))
+    columns = [one.name for one in fields(Cost)]
+    rows = [[getattr(one, name) for name in columns] for one in estimate_costs(plans)]
+    found = pd.DataFrame(rows, columns=columns)
+    found["advice"] = [", ".join(way.setting for way in some) for some in found["advice"]]
+    return found
 
 
 def _open(

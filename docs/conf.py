@@ -31,6 +31,7 @@ myst_heading_anchors = 3
 html_math_renderer = "mathml"
 
 autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True  # as the code writes them, not as Python shows the values
 default_role = "code"
 smartquotes = False  # texts of the code stay as they are
 maximum_signature_line_length = 100

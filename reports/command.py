@@ -39,7 +39,7 @@ def report(
     formats: Sequence[str] = USUAL,
     console: Console | None = None,
     animate: bool = False,
-    figures: Iterable[Figure] | None = None,
+    figures: Iterable[str | Figure] | None = None,
     workers: int | None = None,
     strict: bool = False,
     bold: str = "clear",
@@ -57,7 +57,7 @@ def report(
     formats: of the figures, some of png, pdf and svg.
     console: where to print; by default the terminal.
     animate: whether to make animations of the surfaces too.
-    figures: the figures to draw; by default all.
+    figures: the figures to draw, by name, 'module:name' or themselves; by default all.
     workers: number of processes that draw; by default one per core.
     strict: whether a figure that fails raises its error; otherwise the page names it.
     bold: what tables set bold: "clear", the best where it leads by more than its error; "plain", the best.
@@ -77,7 +77,7 @@ def report(
     everything = _read(runs, questions)
     asked = [tabulate_settings(everything.runs, rows, columns, quantity, bold=bold)] if rows or columns else []
     folder = choose_folder(runs) if out is None else Path(out)
-    chosen = CATALOG.entries().values() if figures is None else figures
+    chosen = _find_figures(CATALOG.entries() if figures is None else figures)
     outcomes = list(draw_all(everything, chosen, folder, formats, workers=workers, strict=strict, width=inches))
     problems = [*everything.problems, *_list_failures(outcomes)]
     missing = [*_list_missing_figures(everything, outcomes), *_list_missing_studies(everything, outcomes)]
@@ -92,6 +92,10 @@ def report(
     for line in [*map(printable, [*problems, *missing]), counts, str(page)]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     return page
+
+
+def _find_figures(figures: Iterable[str | Figure]) -> list[Figure]:
+    return [CATALOG.find(one) if isinstance(one, str) else one for one in figures]
 
 
 def _animate(everything: Collection, folder: Path, console: Console) -> list[str]:

@@ -7,6 +7,7 @@ opened inside the functions: reports stay free of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -50,6 +51,21 @@ QUICK_STUDIES: dict[str, dict[str, object]] = {
     "surface": {"steps": 9, "splits": ("train",)},
     "local_global": {"rounds": "last", "clients": 2},
 }
+
+
+def run_demo(
+    out: str | os.PathLike[str] = "", seed: int = 0, *, quick: bool = False, console: Console | None = None
+) -> Path:
+    """Train, analyse and report the demo, as `landscape demo` does; finished parts are kept.
+
+    out: folder of the runs; by default runs/demo, or runs/quick. seed: of all random numbers.
+    quick: two methods and four studies, in about a minute; else four methods and every study, in about four.
+    console: where to print; by default the terminal.
+
+    Returns the path of the page.
+    """
+    chosen = run_quickly if quick else run
+    return chosen(Path(out or ("runs/quick" if quick else "runs/demo")), seed, console=console)
 
 
 def run_quickly(out: Path, seed: int = 0, *, console: Console | None = None) -> Path:

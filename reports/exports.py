@@ -52,8 +52,8 @@ MOST_PIECES = 10_000  # in which an array is stored: HDF5 takes a kilobyte for e
 
 
 def export(
-    results: Path,
-    out: Path,
+    results: str | os.PathLike[str],
+    out: str | os.PathLike[str],
     *,
     run: str | None = None,
     round: int | None = None,
@@ -67,6 +67,7 @@ def export(
     run, round, client: the model whose surface it is, see `choose_surface`.
     split: the data whose loss is the height in ParaView.
     """
+    results, out = Path(results), Path(out)
     if out.suffix not in (".vts", ".h5"):
         raise ValueError(f"{out.name}: its ending says the format; write .vts (ParaView) or .h5 (Goldstein's layout)")
     try:
@@ -221,6 +222,19 @@ def _holds_surface(dataset: h5py.Dataset, size: int) -> bool:
     chunks = dataset.chunks or dataset.shape
     pieces = math.prod(-(-length // max(chunk, 1)) for length, chunk in zip(dataset.shape, chunks, strict=True))
     return bool(dataset.nbytes <= min(MOST_BYTES, MOST_PACKED * size)) and pieces <= MOST_PIECES
+
+
+def import_surface(source: str | os.PathLike[str], out: str | os.PathLike[str]) -> xr.Dataset:
+    """Write an answer of the study `surface` from a surface in Goldstein's layout, and return its numbers.
+
+    source: his file. out: the new one, such as analysis/surface/NAME.h5; ValueError if it exists.
+    """
+    source, out = Path(source), Path(out)
+    if out.exists():
+        raise ValueError(f"{out} exists already: choose another name")
+    answer = import_goldstein(source, out.stem)
+    store.write(out, answer)
+    return answer.data
 
 
 def import_goldstein(path: Path, question: str = "imported") -> Answer:

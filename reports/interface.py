@@ -107,11 +107,13 @@ def collect(runs: Places, *, everything: bool = False) -> pd.DataFrame:
 def compare(runs: Places) -> pd.DataFrame:
     """Put runs side by side, a column for each: settings that differ, metrics, and the numbers of answers.
 
-    runs: run directories, folders of runs, or patterns. The index has the kind of a row and its name.
+    runs: run directories, folders of runs, or patterns; two or more. The index has the kind of a row and its name.
     """
     import pandas as pd
 
     read = read_runs(find_runs(list_paths(runs)))
+    if len(read.runs) < 2:
+        raise ValueError(f"compare needs two runs or more, got {len(read.runs)}; landscape show RUN tells of one")
     settings = [flatten_settings(run) for run in read.runs]
     columns: dict[str, dict[tuple[str, str], object]] = {}
     for run, own in zip(read.runs, settings, strict=True):

@@ -54,7 +54,7 @@ def reproduce(
     out: str | os.PathLike[str] = OUT,
     *,
     console: Console | None = None,
-    data_root: Path | None = None,
+    data_root: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     device: str = "auto",
     backend: str = "processes",
@@ -80,6 +80,7 @@ def reproduce(
     names = [wanted] if isinstance(wanted, str) else wanted
     chosen = group_by_paper(dict.fromkeys(pair for one in names for pair in select_artefacts(PAPERS, one)))
     folder = Path(out) / size.name
+    data = None if data_root is None else Path(data_root)
     if dry_run:
         console.print(list_costs(chosen, size, folder))
         return Outcome([], [])
@@ -91,7 +92,7 @@ def reproduce(
             if typeset:
                 done = Measured(experiments.find_runs(select_runs(paper, possible, size), folder), [])
             else:
-                done = train_and_measure(paper, possible, size, folder, console, data_root, placement, device)
+                done = train_and_measure(paper, possible, size, folder, console, data, placement, device)
             found += _typeset(paper, possible, size, folder, done.runs, console, formats, bold)
             problems += done.problems
     for line in problems:

@@ -6,6 +6,7 @@ import html
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,16 +144,27 @@ def select_runs(runs: Iterable[Run], where: str | Mapping[str, object]) -> list[
     wanted = parse_filter(where) if isinstance(where, str) else dict(where)
     if not wanted:
         return list(runs)
-    found = []
+    found, names = [], set[str]()
     for run in runs:
         known = {**run.settings, "state": run.status["state"]}
+        names |= {part for key in known for part in (key, key.rpartition(".")[2], key.removesuffix(".name"))}
         values = {key: _find_setting(known, key) for key in wanted}
         if all(
             fnmatchcase(_write(values[key]), _write(value)) or _is_same_number(values[key], value)
             for key, value in wanted.items()
         ):
             found.append(run)
+    if not found:
+        _refuse_misspelt(wanted, names)
     return found
+
+
+def _refuse_misspelt(wanted: Iterable[str], known: set[str]) -> None:
+    """Raise ValueError if a setting that no run has is spelt almost like one that they have."""
+    for key in wanted:
+        near = [] if key in known else get_close_matches(key, sorted(known), n=1)
+        if near:
+            raise ValueError(f"no run has a setting '{key}'; did you mean '{near[0]}'?")
 
 
 def parse_filter(text: str) -> dict[str, object]:

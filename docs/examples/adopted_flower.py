@@ -11,11 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
 from safetensors.torch import load_file
 
 import analysis
+import reports
 import training
 from landscape import Objective, eigenpairs
 
@@ -55,13 +55,6 @@ alone = eigenpairs(objective.hessian(objective.theta), 2)
 print("the same without a run:      ", float(alone.values[0]))
 
 # %%
-# The eigenvalues of a client's model on everyone's data, over those on its own: what looks flat to one is sharp to all.
+# A client's model on everyone's data, beside the same on its own: what looks flat to one is sharp to all.
 
-figure, axes = plt.subplots(figsize=(4, 3), layout="constrained")
-clients = views["client"].values
-for place, (name, label) in enumerate({"local_eigenvalue": "own data", "global_eigenvalue": "everyone's data"}.items()):
-    values = views[name].squeeze().values
-    axes.bar(clients + 0.4 * place, values, width=0.4, label=label)
-axes.set_xticks(clients + 0.2, [f"client {client}" for client in clients])
-axes.set_ylabel(r"$\lambda_1$ of the client's model")
-axes.legend()
+figure = reports.figure("local_global", run)

@@ -3,8 +3,9 @@ Your own ResNet with BatchNorm
 ==============================
 
 Any torch model can be measured. With BatchNorm one has to say which statistics a moved model uses: those that training
-left (``frozen``), those of the data at each point (``recomputed``), or ones that move along (``interpolated``). Numbers
-of different policies cannot be compared, so the policy is always written down.
+left (``frozen``), those of the data at each point (``recomputed``), those of each batch (``batch``), or, between two
+models, ones that move along (``interpolated``). Numbers of different policies cannot be compared, so the policy is
+always written down.
 """
 
 import matplotlib.pyplot as plt
@@ -43,11 +44,11 @@ for step in range(60):
     optimizer.step()
 
 # %%
-# The same model, the same direction, three policies. The model itself is only read: its parameters, its statistics and
+# The same model, the same direction, two policies. The model itself is only read: its parameters, its statistics and
 # its training mode stay as they are.
 
 figure, axes = plt.subplots()
-for policy in ("frozen", "recomputed", "interpolated"):
+for policy in ("frozen", "recomputed"):
     objective = Objective(model, (X, y), batchnorm=policy)
     theta = objective.theta
     (direction,) = directions.filter_normalized(objective.layout, theta, seed=0, count=1)

@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from landscape.cli.app import Address, Device, Gpus, app, choose_backend, make_console
-from landscape.cli.completion import (
-    complete_study,
-)
+from landscape.cli.completion import complete_run, complete_study, offer
 
 RunsOrNone = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="RUN...", help='Run directories, folders of runs, or patterns such as "runs/*sam*".'),
+    typer.Argument(
+        metavar="RUN...",
+        help='Run directories, folders of runs, or patterns such as "runs/*sam*".',
+        autocompletion=complete_run,
+    ),
 ]
 Studies = Annotated[
     list[str] | None,
@@ -34,7 +36,11 @@ Workers = Annotated[
     int | None, typer.Option(help="Threads, or pieces at a time (default: one per core).", show_default=False)
 ]
 Backend = Annotated[
-    str, typer.Option(help="serial: piece by piece; processes or ray: several at a time; auto: what is faster.")
+    str,
+    typer.Option(
+        help="serial: piece by piece; processes or ray: several at a time; auto: what is faster.",
+        autocompletion=offer("auto", "serial", "processes", "ray"),
+    ),
 ]
 Memory = Annotated[
     str | None,

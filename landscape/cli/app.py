@@ -11,16 +11,21 @@ import typer
 from rich.console import Console
 
 from landscape import __version__
-from landscape.cli.completion import complete_tracker
+from landscape.cli.completion import complete_run, complete_tracker, offer
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help='Run directories, folders of runs, or patterns such as "runs/*sam*".'),
+    typer.Argument(
+        metavar="RUN...",
+        help='Run directories, folders of runs, or patterns such as "runs/*sam*".',
+        autocompletion=complete_run,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
-Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1 or mps.")]
+DEVICES = offer("auto", "cpu", "cuda", "mps")
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1 or mps.", autocompletion=DEVICES)]
 Address = Annotated[
     str,
     typer.Option(help="Ray cluster, e.g. auto or 10.0.0.1:6379 (default: $RAY_ADDRESS, else Ray on this machine)."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 METHOD = "algorithm.name="  # the setting that --set offers values of
@@ -15,6 +15,18 @@ def _select(names: Iterable[str], begun: str) -> list[str]:
 def _list_files(package: str | None, folder: str, pattern: str) -> list[str]:
     """Names of a package's files, without endings: what they hold is called the same."""
     return [path.stem for path in (Path(package or "").parent / folder).glob(pattern)]
+
+
+def offer(*words: str) -> Callable[[str], list[str]]:
+    """Make a completion of a few fixed words."""
+    return lambda incomplete: _select(words, incomplete)
+
+
+def complete_width(incomplete: str) -> list[str]:
+    """Columns of papers."""
+    from landscape.plotting.style import WIDTHS
+
+    return _select(WIDTHS, incomplete)
 
 
 def complete_recipe(incomplete: str) -> list[str]:
@@ -71,10 +83,12 @@ def complete_tracker(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Runs of the folder that was begun, or of runs/."""
-    from training.storage.run_directory import runs_in
+    """Runs of the folder that was begun, or of runs/; other folders with a slash, to go on from there."""
+    from training.storage.run_directory import has_recipe, runs_in
 
     begun = Path(incomplete)
-    folders = {begun if incomplete.endswith("/") else begun.parent, Path("runs")}
-    found = {str(run) for folder in folders for run in runs_in(folder, depth=1)}
+    here = begun if incomplete.endswith("/") else begun.parent
+    found = {str(run) for folder in (here, Path("runs")) for run in runs_in(folder, depth=1)}
+    if incomplete and here.is_dir():
+        found |= {f"{one}/" for one in here.iterdir() if one.is_dir() and not has_recipe(one)}
     return _select(found, incomplete)

@@ -8,8 +8,14 @@ from typing import Annotated
 import typer
 
 from landscape.cli.app import Json, Runs, app, make_console, print_json
+from landscape.cli.completion import offer
 
-NEW = ("recipe", "method", "study", "schema")
+NEXT = {  # what can be started, and how to go on
+    "recipe": "next: landscape train {path}",
+    "method": "next: its first lines say how to train it; python {path} tests it",
+    "study": "next: its first lines say how to measure runs with it",
+    "schema": "next: landscape new recipe, beside it; editors that know TOML then complete and check recipes",
+}
 
 
 @app.command(name="runs")
@@ -40,6 +46,7 @@ def compare(runs: Runs, as_json: Json = False) -> None:
     from rich.markup import escape
 
     from reports.interface import compare
+    from reports.quantities.measures import MEASURES
     from training.console.tables import make_table
 
     found = compare(runs)
@@ -51,7 +58,8 @@ def compare(runs: Runs, as_json: Json = False) -> None:
     for kind, some in found.groupby(level=0, sort=False):
         table.add_row(f"[bold]{kind}[/bold]")
         for (_, key), values in some.iterrows():
-            table.add_row(escape(key), *(_write_number(value) for value in values))
+            label = MEASURES[key].label if kind == "metrics" else key
+            table.add_row(escape(label), *(_write_number(value) for value in values))
     make_console().print(table)
 
 
@@ -92,7 +100,7 @@ def clean(
 
 @app.command()
 def new(
-    kind: Annotated[str, typer.Argument(metavar="|".join(NEW), help="What to start.")],
+    kind: Annotated[str, typer.Argument(metavar="|".join(NEXT), help="What to start.", autocompletion=offer(*NEXT))],
     out: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="File to write.", show_default=False)] = None,
 ) -> None:
     """Write a file to start from, which works as it stands: a recipe with every setting explained, a method or a study.
@@ -101,4 +109,6 @@ def new(
     """
     from training.starting_files import write_new
 
-    print(write_new(kind, out))
+    path = write_new(kind, out)
+    print(path)
+    print(NEXT[kind].format(path=path))

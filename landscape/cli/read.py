@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from landscape.cli.app import Json, Runs, app, make_console, print_json
+from landscape.cli.completion import complete_study, offer
 
 LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies", "figures", "artefacts")
 
@@ -15,10 +16,16 @@ LISTS = ("algorithms", "datasets", "partitions", "models", "recipes", "studies",
 def list_(
     kind: Annotated[
         str,
-        typer.Argument(metavar="|".join(LISTS), help="What to list."),
+        typer.Argument(metavar="|".join(LISTS), help="What to list.", autocompletion=offer(*LISTS)),
     ],
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A study, to list its settings.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A study, to list its settings.",
+            autocompletion=complete_study,
+            show_default=False,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -8,21 +8,26 @@ from typing import Annotated
 import typer
 
 from landscape.cli.app import Address, Device, Track, app, make_console
-from landscape.cli.completion import (
-    complete_artefact,
-    complete_figure,
-)
+from landscape.cli.completion import complete_artefact, complete_figure, complete_run, complete_width, offer
 
 RunsOrNone = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="Run directories, folders of runs or of answers, or patterns."),
+    typer.Argument(
+        metavar="RUN...",
+        help="Run directories, folders of runs or of answers, or patterns.",
+        autocompletion=complete_run,
+    ),
 ]
 Folder = Annotated[
     Path | None, typer.Option(help="Folder for the page (default: report/ beside the runs).", show_default=False)
 ]
 Formats = Annotated[
     list[str] | None,
-    typer.Option("--format", help="Format of the figures: png, pdf or svg; may be repeated. Default: png and svg."),
+    typer.Option(
+        "--format",
+        help="Format of the figures: png, pdf or svg; may be repeated. Default: png and svg.",
+        autocompletion=offer("png", "pdf", "svg"),
+    ),
 ]
 Figures = Annotated[
     list[str] | None,
@@ -32,10 +37,18 @@ Figures = Annotated[
     ),
 ]
 Width = Annotated[
-    str, typer.Option(help="Width of all figures: icml, icml2, neurips, iclr, cvpr, cvpr2, eccv, or inches.")
+    str,
+    typer.Option(
+        help="Width of all figures: icml, icml2, neurips, iclr, cvpr, cvpr2, eccv, or inches.",
+        autocompletion=complete_width,
+    ),
 ]
 Bold = Annotated[
-    str, typer.Option(help="Bold in tables: clear (best by more than its error) or plain (best, as in papers).")
+    str,
+    typer.Option(
+        help="Bold in tables: clear (best by more than its error) or plain (best, as in papers).",
+        autocompletion=offer("clear", "plain"),
+    ),
 ]
 Questions = Annotated[
     list[str] | None,
@@ -69,7 +82,6 @@ def report(
     track: Track = None,
 ) -> None:
     """Make figures, tables and a web page from the results of analyze. Needs no torch."""
-    from reports.catalog import CATALOG
     from reports.command import report
     from reports.figure_type import USUAL
     from training.plugins import use_current_folder
@@ -79,7 +91,7 @@ def report(
         runs,
         out,
         formats=kind or USUAL,
-        figures=[CATALOG.find(name) for name in figure] if figure else None,
+        figures=figure or None,
         console=make_console(),
         animate=animate,
         bold=bold,
@@ -103,7 +115,11 @@ def reproduce(
         ),
     ],
     scale: Annotated[
-        str, typer.Option(help="digits (embedded data, minutes), small (real data, hours) or full (as published).")
+        str,
+        typer.Option(
+            help="digits (embedded data, minutes), small (real data, hours) or full (as published).",
+            autocompletion=offer("digits", "small", "full"),
+        ),
     ] = "digits",
     out: Annotated[Path, typer.Option(help="Folder for runs and results.")] = Path("papers"),
     data_root: Annotated[
@@ -112,16 +128,15 @@ def reproduce(
     workers: Annotated[int | None, typer.Option(help="Runs at a time (default: one per core).")] = None,
     device: Device = "auto",
     backend: Annotated[
-        str, typer.Option(help="Where runs are trained and measured: processes (this machine) or ray.")
+        str,
+        typer.Option(
+            help="Where runs are trained and measured: processes (this machine) or ray.",
+            autocompletion=offer("processes", "ray"),
+        ),
     ] = "processes",
     address: Address = "",
-    kind: Annotated[
-        list[str] | None,
-        typer.Option("--format", help="Format of the figures: png, pdf or svg; may be repeated. Default: png and svg."),
-    ] = None,
-    bold: Annotated[
-        str, typer.Option(help="Bold in tables: clear (best by more than its error) or plain (best, as in papers).")
-    ] = "clear",
+    kind: Formats = None,
+    bold: Bold = "clear",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would take.")] = False,
     typeset: Annotated[
         bool, typer.Option("--typeset", help="Only typeset what is there; nothing is trained or measured.")
@@ -177,10 +192,7 @@ def import_(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write, e.g. analysis/surface/NAME.h5.")],
 ) -> None:
     """Import a surface that was computed with Goldstein's loss-landscape code."""
-    from analysis import store
-    from reports.exports import import_goldstein
+    from reports.exports import import_surface
 
-    if out.exists():
-        raise ValueError(f"{out} exists already: choose another name")
-    store.write(out, import_goldstein(source, out.stem))
+    import_surface(source, out)
     print(out)

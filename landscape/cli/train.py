@@ -7,11 +7,8 @@ from typing import Annotated
 
 import typer
 
-from landscape.cli.app import Address, Device, Gpus, Runs, Track, app, choose_backend, make_console
-from landscape.cli.completion import (
-    complete_recipe,
-    complete_setting,
-)
+from landscape.cli.app import DEVICES, Address, Device, Gpus, Runs, Track, app, choose_backend, make_console
+from landscape.cli.completion import complete_recipe, complete_setting, offer
 
 
 @app.command()
@@ -24,10 +21,9 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Two methods and four studies, in about a minute.")] = False,
 ) -> None:
     """Train, analyse and report four methods on the embedded digits, in about four minutes."""
-    from reports.demo import run, run_quickly
+    from reports.demo import run_demo
 
-    chosen = run_quickly if quick else run
-    chosen(out or Path("runs/quick" if quick else "runs/demo"), seed, console=make_console())
+    run_demo(out or "", seed, quick=quick, console=make_console())
 
 
 RecipeName = Annotated[
@@ -55,13 +51,23 @@ Workers = Annotated[
 ]
 RecipeDevice = Annotated[
     str | None,
-    typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1 or mps (default: as the recipe says, else auto)."),
+    typer.Option(
+        help="Where to compute: auto, cpu, cuda, cuda:1 or mps (default: as the recipe says, else auto).",
+        autocompletion=DEVICES,
+    ),
 ]
 Memory = Annotated[
     str | None,
     typer.Option(
         help="Memory limit for vectors that clients keep, e.g. 2G; the others are kept in a file "
         "(default: a quarter of the free memory)."
+    ),
+]
+Backend = Annotated[
+    str,
+    typer.Option(
+        help="Executor: auto, serial, processes, vmap or ray.",
+        autocompletion=offer("auto", "serial", "processes", "vmap", "ray"),
     ),
 ]
 Shard = Annotated[
@@ -76,7 +82,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder in which run directories are created.")] = Path("runs"),
     data_root: DataRoot = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data.")] = False,
-    backend: Annotated[str, typer.Option(help="Executor: auto, serial, processes, vmap or ray.")] = "auto",
+    backend: Backend = "auto",
     workers: Workers = None,
     device: RecipeDevice = None,
     address: Address = "",
@@ -116,6 +122,7 @@ def personal(
         typer.Option(
             metavar="STRATEGY",
             help="finetune, global, knn, local or own; may be repeated. Default: finetune.",
+            autocompletion=offer("finetune", "global", "knn", "local", "own"),
             show_default=False,
         ),
     ] = None,

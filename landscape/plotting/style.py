@@ -38,6 +38,7 @@ SHARE = 0.3  # of the width of a relief that its label may take
 LETTERS = 8.0  # points of the largest letters in a figure of a given width: captions of papers have 9
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 TICKS = 5  # spaces between numbers along an axis at most: measuring and drawing ticks is half the work of a figure
+ROUNDS = "communication round"  # what an axis of rounds is called
 MARK = "runs:"  # begins the id of everything that belongs to runs
 STYLE: Any = {
     "figure.dpi": 150,  # for laying out as for PNG: the size of every word is measured once for both
@@ -161,7 +162,7 @@ def wrap_labels(figure: Figure) -> None:
                     continue
                 box = label.get_window_extent()
                 if max(box.width, box.height) > (SHARE * length if axes.name == "3d" else length):
-                    label.set_text(_break_line(label.get_text()))
+                    label.set_text(break_line(label.get_text()))
 
 
 def _thin_out(figure: Figure) -> None:
@@ -178,10 +179,10 @@ def _thin_out(figure: Figure) -> None:
             axes.locator_params(axis="x", nbins=2)
 
 
-def _break_line(text: str) -> str:
+def break_line(text: str) -> str:
     """Break a text before a bracket, or else at the space nearest to its middle.
 
-    >>> _break_line("direction 1 (filter-normalised)")
+    >>> break_line("direction 1 (filter-normalised)")
     'direction 1\\n(filter-normalised)'
     """
     spaces = [place for place, sign in enumerate(text) if sign == " "]
@@ -193,8 +194,11 @@ def _break_line(text: str) -> str:
 
 
 def label_axes(axes: Axes, x: str, y: str, title: str = "") -> None:
-    """Name both axes, and the panel if there is a title."""
+    """Name both axes, and the panel if there is a title. Rounds are numbered by whole numbers."""
     axes.set_xlabel(x)
+    locator = axes.xaxis.get_major_locator()
+    if x == ROUNDS and isinstance(locator, MaxNLocator):
+        locator.set_params(integer=True)
     axes.set_ylabel(y)
     if title:
         axes.set_title(title, fontsize=10, y=1.0)  # no place given: matplotlib measures all ticks again to find one

@@ -80,7 +80,9 @@ def _draw_panel(
         mark(point, [run.name])
     correlation, chance = _correlate(x, y, [run.heterogeneity for run, _, _ in points])
     title = f"Spearman's r = {correlation:.2f}, p = {chance:.2g}, n = {len(points)}"
-    axes.set_title(title if np.isfinite(correlation) else f"n = {len(points)}: no correlation", fontsize=9, y=1.0)
+    axes.set_title(
+        title if np.isfinite(correlation) else f"n = {len(points)}: correlation not computed", fontsize=9, y=1.0
+    )
     fit_axis(axes, "x", x)
     label_axes(axes, measure.label, label_score(run for run, _, _ in points))
     about: Row = {"measure": measure.name, "spearman": correlation, "p": chance}

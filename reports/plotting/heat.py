@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
-from landscape.plotting.style import MAGNITUDE, make_canvas
+from landscape.plotting.style import MAGNITUDE, break_line, make_canvas
 from reports.names import has_class_names, name_class
 
 THIN = 0.2  # inches: the colour bar
+LETTER = 0.085  # inches of a letter beside the bar, and a share of what stands above and below it
 TICKS = 10  # labelled cells along one side of a heat map
 
 
@@ -97,6 +98,8 @@ def draw_colour_bar(figure: Figure, image: ScalarMappable, axes: Sequence[Axes],
     more: further options of matplotlib's `colorbar`.
     """
     aspect = max(figure.get_figheight() / THIN, 20.0)  # as thin in a high figure as in a low one
+    if len(said) * LETTER > figure.get_figheight():
+        said = break_line(said)
     bar = figure.colorbar(image, ax=list(axes), label=said, aspect=aspect, **more)
     bar.outline.set_visible(False)
 

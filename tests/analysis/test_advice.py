@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from analysis import command, runner
+from analysis import runner
 from analysis.advice import LONG, SOON, advise
 from analysis.catalog import STUDIES
+from analysis.costs import estimate_costs, show_costs
 from analysis.subjects import Run
 
 
@@ -57,5 +58,5 @@ def test_it_is_printed_with_the_plan(run: Run, tmp_path: Path, monkeypatch: pyte
     console = Console(width=400, file=io.StringIO(), record=True)
     planned = plan(run, "curvature", tmp_path)
     monkeypatch.setattr(runner, "measure_rate", lambda subject: planned.passes / (2 * LONG))
-    command.show_plans([planned], console)
+    show_costs(estimate_costs([planned]), [planned], console)
     assert "--set curvature.limit=200 takes 19.5 min: numbers from 200 of" in console.export_text()

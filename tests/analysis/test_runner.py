@@ -13,7 +13,8 @@ import xarray as xr
 
 from analysis import runner, store
 from analysis.catalog import STUDIES
-from analysis.command import parse, spoken
+from analysis.command import parse
+from analysis.costs import spoken
 from analysis.study import Limit, Piece, Rounds, Study, scalar
 from analysis.subjects import Run
 from training.settings import build, settings, values

@@ -31,7 +31,7 @@ def test_points_are_runs(collection: Collection) -> None:
     assert points["runs:run_a"] == pytest.approx((30.0, 20.0))  # last round; mean of 10, 20 and 30 %
     assert points["runs:run_b"] == pytest.approx((15.0, 10.0))
     assert points["runs:run_c"] == pytest.approx((24.0, 16.0))  # of the server's model: its eigenvalue was measured
-    assert first.get_title() == "n = 3: no correlation"  # too few
+    assert first.get_title() == "n = 3: correlation not computed"  # too few
     points = [line.get_xdata()[0] for line in second.get_lines() if line.get_gid()]
     assert points == pytest.approx([35.0, 17.5, 28.0])  # mean over the clients of the last round
 
@@ -75,7 +75,7 @@ def test_partitions_differ_by_fill_and_two_runs_have_no_correlation(tmp_path: Pa
     (drawn,) = FIGURE.draw(found.runs, found)
     axes = drawn.canvas.axes[0]
     assert [line.get_fillstyle() for line in axes.get_lines() if line.get_gid()] == ["full", "none"]
-    assert axes.get_title() == "n = 2: no correlation"
+    assert axes.get_title() == "n = 2: correlation not computed"
     names = [text.get_text() for text in drawn.canvas.legends[0].get_texts()]
     assert names == ["FedAvg", "Dirichlet α = 100", "Dirichlet α = 0.5"]
 

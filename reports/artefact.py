@@ -227,10 +227,14 @@ def merge(paper: Paper, artefact: Artefact, *layers: Settings) -> dict[str, obje
     layers: later ones win. A whole table ("algorithm") replaces single settings below it, and the other way round.
     """
     merged: dict[str, object] = {}
+    tables: set[str] = set()  # that have single settings
     for layer in (paper.settings, artefact.settings, *layers):
         for key, value in layer.items():
-            merged = {old: kept for old, kept in merged.items() if not old.startswith(f"{key}.") or key == old}
+            if key in tables:
+                merged = {old: kept for old, kept in merged.items() if not old.startswith(f"{key}.")}
             merged[key] = value
+            while key := key.rpartition(".")[0]:
+                tables.add(key)
     return merged
 
 

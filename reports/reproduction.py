@@ -7,6 +7,7 @@ OUT/<scale>/<paper>/index.html       all artefacts of the paper that were made
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,24 +18,26 @@ from rich.console import Console
 from reports.artefact import Artefact, NotReproduced, Paper
 from reports.artefacts import experiments
 from reports.artefacts.costs import estimate, list_costs
-from reports.artefacts.page import write_paper_page
+from reports.artefacts.parts import Made
 from reports.artefacts.plan import (
     Wanted,
     can_be_made,
     group_by_paper,
     list_comparisons,
+    plan_paper,
     select_artefacts,
     select_runs,
 )
-from reports.artefacts.scales import Scale, find_scale
-from reports.artefacts.typesetting import Made, make_artefact
+from reports.artefacts.scales import SCALES, Scale, find_scale
+from reports.artefacts.sizes import FILE as SIZES
+from reports.artefacts.sizes import count_sizes
 from reports.figure_type import USUAL
 from reports.findings.experiments import PAPER as FINDINGS
-from reports.findings.judging import judge_all, to_html, write_findings
 from reports.papers.catalog import PAPERS as PUBLISHED
 from training.console.tables import print_line
 from training.executors.pools import Placement
 from training.executors.ray_pool import Cluster
+from training.storage.atomic_files import write_atomically
 
 OUT = Path("papers")  # default folder
 PAPERS = {**PUBLISHED, FINDINGS.key: FINDINGS}  # everything that can be asked for by name
@@ -119,6 +122,11 @@ def _typeset(
     bold: str,
 ) -> list[Made]:
     """Make the tables, figures and page of a paper from the runs that are there."""
+    # here, because figures take a second to import, which a dry run does not need
+    from reports.artefacts.page import write_paper_page
+    from reports.artefacts.typesetting import make_artefact
+    from reports.findings.judging import judge_all, to_html, write_findings
+
     made = []
     for one in artefacts:
         result = make_artefact(paper, one, scale, paths, folder / paper.key, formats=formats, bold=bold)
@@ -156,10 +164,19 @@ def train_and_measure(
     """
     runs: dict[str, Wanted] = select_runs(paper, artefacts, scale)
     if runs:
-        print_line(console, f"{paper.name}: {len(runs)} runs for {len(artefacts)} artefacts, {estimate(runs)}")
+        cost = estimate(runs)
+        takes = f"about {cost.time} of training on two cores, {cost.disk}"
+        print_line(console, f"{paper.name}: {len(runs)} runs for {len(artefacts)} artefacts, {takes}")
     paths, problems = experiments.make_runs(
         runs, folder, scale, console=console, data_root=data_root, placement=placement, device=device
     )
     compared = [one for artefact in artefacts for one in list_comparisons(paper, artefact, scale)]
     problems += experiments.compare_runs(compared, paths, scale, console=console, data_root=data_root, device=device)
     return Measured(paths, problems)
+
+
+def write_sizes() -> None:
+    """Count the networks and methods of all artefacts again, into the file that `reports.artefacts.sizes` reads."""
+    plans = (plan_paper(paper, scale) for paper in PAPERS.values() for scale in SCALES.values())
+    counted = count_sizes(run.content for plan in plans for run in plan.values())
+    write_atomically(SIZES, f"{json.dumps(counted, indent=1)}\n".encode())

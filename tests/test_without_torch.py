@@ -58,11 +58,13 @@ def test_torch_cannot_be_imported_in_these_tests(tmp_path: Path) -> None:
         (["--version"], "."),
         (["--help"], "Loss landscapes and sharpness for federated learning"),
         (["list", "figures"], "accuracy"),
+        (["list", "artefacts"], "fedgloss"),
+        (["reproduce", "fedsol/figure6", "--dry-run"], "fedsol/figure6"),
         (["show", "RUN"], "finished, 2 of 2 rounds"),
         (["check", "RUN"], "sound: 3 checkpoints, 1 results of analyze"),
         (["report", "RUN", "--format", "svg"], "index.html"),
     ],
-    ids=lambda part: part[0].removeprefix("--") if isinstance(part, list) else "",
+    ids=lambda part: "-".join(part[:2]).removeprefix("--").replace("/", "-") if isinstance(part, list) else "",
 )
 def test_commands_that_only_read_need_no_torch(trained: Path, words: list[str], expected: str) -> None:
     done = run(trained.parent, WITHOUT + MAIN, *(str(trained) if word == "RUN" else word for word in words))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from importlib.metadata import version
 from pathlib import Path
@@ -11,8 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.artefact import Artefact, NotReproduced, Paper
+from reports.artefacts.parts import Made, read_part
 from reports.artefacts.scales import Scale
-from reports.artefacts.typesetting import FRAGMENTS, Made
 from reports.page.page import HERE as STYLES
 from training.storage.atomic_files import write_atomically
 
@@ -26,7 +25,7 @@ def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "")
     folder: of the paper's artefacts. scale: at which they were made. before: HTML to show before them.
     """
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
-    made = {one.name: part for one in paper.artefacts if (part := read_part(folder, one)) is not None}
+    made = {one.name: part for one in paper.artefacts if (part := read_part(folder, one.name)) is not None}
     text = environment.get_template("paper.html").render(
         version=version("fl-landscape"),
         paper=paper,
@@ -52,15 +51,6 @@ def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.encode())
     return path
-
-
-def read_part(folder: Path, artefact: Artefact) -> Made | None:
-    """Read what the page shows of an artefact; None if it has not been made, or not by this version."""
-    try:
-        content = json.loads((folder / FRAGMENTS / f"{artefact.name}.json").read_text(encoding="utf-8"))
-        return Made(**{**content, "files": tuple(content["files"])})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 def describe_name(name: str) -> str:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from landscape.errors import choose
-from reports.artefact import Artefact, Cell, Layout, NotReproduced, Panel, Paper, Question, list_cells
+from reports.artefact import Artefact, Cell, Layout, NotReproduced, Paper, Question, list_cells
 from reports.artefacts.scales import SCALES, Scale, scale_settings
 from reports.artefacts.stand_ins import Content
 from training.storage import toml
 
 KEPT = ("none", "last", "all")  # how much of local models or clients' vectors is kept, rising
-KEEPS = ("checkpoints.", "evaluation.", "record")  # settings that decide what a run keeps, not what it computes
+KEEPS = ("checkpoints", "evaluation", "record")  # settings that decide what a run keeps, not what it computes
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,32 @@ class Comparison:
 
 def read_keys(paper: Paper, cell: Cell, scale: Scale) -> list[str]:
     """List the keys of a cell's runs, one per seed."""
-    return [_make_key(make_content(paper, cell, scale, seed)) for seed in list_seeds(paper, cell.artefact, scale)]
+    return list(_make_runs(paper, cell, scale))
+
+
+def _make_runs(paper: Paper, cell: Cell, scale: Scale) -> dict[str, Content]:
+    """Make the settings of a cell's runs by their keys, one per seed."""
+    seeds = list_seeds(paper, cell.artefact, scale)
+    contents = [make_content(paper, cell, scale, seed) for seed in seeds[:1]]  # seeds share all other settings
+    contents += [{**contents[0], "seed": seed} for seed in seeds[1:]]
+    return dict(zip(_make_keys(contents), contents, strict=True))
+
+
+@cache
+def _list_runs(paper: Paper, artefact: Artefact, scale: Scale) -> tuple[dict[str, Content], ...]:
+    """List the runs of an artefact's cells by their keys; every question about costs asks for all of them."""
+    return tuple(_make_runs(paper, cell, scale) for cell in _list_cells(paper, artefact))
+
+
+@cache
+def _list_cells(paper: Paper, artefact: Artefact) -> tuple[Cell, ...]:
+    return tuple(list_cells(paper, artefact))
+
+
+def list_keys(paper: Paper, artefacts: Iterable[Artefact], scale: Scale) -> list[str]:
+    """List the keys of the runs of some artefacts; shared ones once."""
+    cells = (cell for one in artefacts for cell in _list_runs(paper, one, scale))
+    return list(dict.fromkeys(key for cell in cells for key in cell))
 
 
 def list_seeds(paper: Paper, artefact: Artefact, scale: Scale) -> tuple[int, ...]:
@@ -65,12 +90,13 @@ def plan_paper(paper: Paper, scale: Scale) -> dict[str, Wanted]:
     """Plan every run of a paper at a scale, by its key: what it must keep, and what is asked of it."""
     found: dict[str, Wanted] = {}
     for artefact in paper.artefacts:
-        for cell in list_cells(paper, artefact):
-            asked = {(one.study, one.name): one for one in artefact.questions}
-            for seed in list_seeds(paper, artefact, scale):
-                content = make_content(paper, cell, scale, seed)
-                key = _make_key(content)
-                old = found.get(key, Wanted(key, content))
+        asked = {(one.study, one.name): one for one in artefact.questions}
+        for cell in _list_runs(paper, artefact, scale):
+            for key, content in cell.items():
+                old = found.get(key)
+                if old is None:
+                    found[key] = Wanted(key, content, asked)
+                    continue
                 _refuse_another_question(old, asked, artefact)
                 found[key] = Wanted(key, unite_keeps(old.content, content), {**old.questions, **asked})
     return found
@@ -82,10 +108,9 @@ def select_runs(paper: Paper, artefacts: Sequence[Artefact], scale: Scale) -> di
     found: dict[str, Wanted] = {}
     for artefact in artefacts:
         asked = {(one.study, one.name): one for one in artefact.questions}
-        for cell in list_cells(paper, artefact):
-            for key in read_keys(paper, cell, scale):
-                old = found.get(key, replace(plan[key], questions={}))
-                found[key] = replace(old, questions={**old.questions, **asked})
+        for key in list_keys(paper, [artefact], scale):
+            old = found.get(key, replace(plan[key], questions={}))
+            found[key] = replace(old, questions={**old.questions, **asked})
     return found
 
 
@@ -110,11 +135,6 @@ def can_be_made(artefact: Artefact) -> bool:
     return not isinstance(artefact.shape, NotReproduced)
 
 
-def find_cells(paper: Paper, artefact: Artefact, panel: Panel) -> list[Cell]:
-    """Find the series of a panel."""
-    return [cell for cell in list_cells(paper, artefact) if cell.column is panel]
-
-
 def make_content(paper: Paper, cell: Cell, scale: Scale, seed: int) -> Content:
     """Make the nested settings of a cell's run at a scale."""
     content = scale_settings(cell.settings, choose_scale(paper, scale), get_usual_lr(paper))
@@ -135,13 +155,18 @@ def get_usual_lr(paper: Paper) -> float:
     return lr
 
 
-def _make_key(content: Content) -> str:
-    flat = {key: value for key, value in toml.flatten(content) if not key.startswith(KEEPS)}
-    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+def _make_keys(contents: Sequence[Content]) -> list[str]:
+    """Make the keys of runs that differ in nothing but their seeds."""
+    aside = (*KEEPS, "seed")
+    shared = [{key: value for key, value in one.items() if key not in aside and value != {}} for one in contents[:1]]
+    text = json.dumps(shared, sort_keys=True)
+    return [hashlib.sha256(f"{one['seed']} {text}".encode()).hexdigest()[:16] for one in contents]
 
 
 def unite_keeps(one: Content, other: Content) -> Content:
     """Unite what two recipes of the same run keep: the more of each."""
+    if one == other:
+        return one
     flat = dict(toml.flatten(one))
     for key, value in toml.flatten(other):
         if key not in flat:

@@ -80,7 +80,7 @@ def scale_settings(settings: Settings, scale: Scale, usual_lr: float) -> Content
     """
     content: Content = {}
     for key, value in settings.items():
-        toml.set_key(content, key, copy.deepcopy(value))
+        toml.set_key(content, key, copy.deepcopy(value) if isinstance(value, (dict, list)) else value)
     return scale.change(content, usual_lr)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from analysis import store
 from analysis.store import Answer
 from reports.artefact import Artefact, Entry, Facts, Grid, Layout, Panel, Paper, list_cells
+from reports.artefacts.parts import Made, write_part
 from reports.artefacts.plan import list_comparisons, make_content, read_keys
 from reports.artefacts.scales import Scale, describe_changes
 from reports.figure_type import Drawing
@@ -22,25 +23,6 @@ from reports.tables import typeset
 from reports.tables.grid import make_grid
 from reports.tables.published import read_printed
 from reports.tables.table import Column, Line, Table
-from training.storage.atomic_files import write_atomically
-
-FRAGMENTS = "parts"  # folder of what the page is put together from
-
-
-@dataclass(frozen=True)
-class Made:
-    """An artefact that was made.
-
-    files: the first one is for people to open. caption: what it shows and what was scaled down. html: for the page.
-    missing: what is not final: unfinished or absent runs.
-    """
-
-    name: str
-    title: str
-    files: tuple[str, ...]
-    caption: str
-    html: str
-    missing: str = ""
 
 
 def make_artefact(
@@ -68,9 +50,7 @@ def make_artefact(
         assert isinstance(shape, Facts)
         made = _save_table(artefact, make_facts(artefact, shape), folder, caption)
     made = replace(made, missing=finder.describe_missing())
-    part = folder / FRAGMENTS / f"{artefact.name}.json"
-    part.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(part, json.dumps(asdict(made)).encode())
+    write_part(folder, made)
     return made
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 
 from reports.findings import numbers
 from reports.findings.finding import Evidence, Finding, Verdict, compare, judge_differences, require_all
@@ -178,6 +177,8 @@ def judge_fedsol_near(evidence: Evidence) -> Verdict:
 def judge_ranks(evidence: Evidence, column: str) -> Verdict:
     """Judge: across methods, flatter minima are more accurate, on one partition."""
     seeds = sorted({seed for row in METHODS for seed in evidence.find((row, column))})
+    from scipy import stats  # here, because it takes a second to import
+
     found = []
     for seed in seeds:
         pairs = [

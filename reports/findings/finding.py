@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from analysis.store import Answer
 from reports.findings.numbers import is_guessing
@@ -98,6 +97,8 @@ def judge_differences(differences: Sequence[float], unit: str, detail: str, *, r
     if len(known) == 1:
         why = f"{detail}; one seed has no interval"
         return Verdict("undecided", mean, seeds=1, unit=unit, detail=why, ratio=ratio)
+    from scipy import stats  # here, because it takes a second to import
+
     half = float(stats.t.ppf((1 + LEVEL) / 2, len(known) - 1) * known.std(ddof=1) / math.sqrt(len(known)))
     outcome: Outcome = "confirmed" if mean - half > 0 else "refuted" if mean + half < 0 else "undecided"
     return Verdict(outcome, mean, mean - half, mean + half, len(known), unit, detail, ratio)

@@ -15,7 +15,8 @@ from rich.console import Console
 from reports import reproduction
 from reports.artefact import Artefact, Facts
 from reports.artefacts import experiments, plan
-from reports.artefacts.page import read_part, write_paper_page
+from reports.artefacts.page import write_paper_page
+from reports.artefacts.parts import read_part
 from reports.artefacts.scales import SCALES, Scale
 from reports.artefacts.stand_ins import Content
 from reports.artefacts.typesetting import RunFinder, make_artefact
@@ -76,7 +77,7 @@ def test_an_artefact_is_trained_measured_and_typeset(name: str, folder: Path) ->
     page = write_paper_page(folder / paper.key, paper, SHORT).read_text()
     assert made.html in page
     assert f'id="{artefact.name}"' in page
-    assert read_part(folder / paper.key, artefact) == made
+    assert read_part(folder / paper.key, artefact.name) == made
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Convolution, ReLU and max-pooling with cheap second derivatives; linear layers, GELU and LayerNorm are in `layers`.
+"""Convolution, ReLU and max-pooling with cheap second derivatives; others are in `layers` and `attention`.
 
 PyTorch's own double backward of a convolution computes the derivative by the data even when it is not needed (for the
 first layer that is the most expensive convolution of all), and takes the one by the weight through a kernel as large
@@ -20,7 +20,7 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from landscape.kernels import layers
+from landscape.kernels import attention, layers
 from landscape.kernels.convolutions import ConvolutionProducts, Geometry, Wanted, choose_products
 
 BEFORE = "_before_relu"  # of a tensor that ReLU returned: what it was given
@@ -134,6 +134,7 @@ REPLACEMENTS: dict[Callable[..., object], Callable[..., Tensor | None]] = {
     functional.relu: _relu,
     functional.max_pool2d: _max_pool2d,
     **layers.REPLACEMENTS,
+    **attention.REPLACEMENTS,
 }
 
 

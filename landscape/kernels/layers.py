@@ -35,7 +35,7 @@ class _Context(FunctionCtx):
 
 def replace_linear(linear: bool, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
     """functional.linear; None where torch must compute it: frozen weights and mixed precision."""
-    if not weight.requires_grad or weight.dim() != 2 or not _is_plain(input, weight):
+    if not weight.requires_grad or weight.dim() != 2 or not is_plain(input, weight):
         return None
     result: Tensor = _Linear.apply(input, weight, bias, linear)
     return result
@@ -43,7 +43,7 @@ def replace_linear(linear: bool, input: Tensor, weight: Tensor, bias: Tensor | N
 
 def replace_gelu(linear: bool, input: Tensor, *, approximate: str = "none") -> Tensor | None:
     """functional.gelu; None for its approximation by tanh."""
-    if approximate != "none" or not input.requires_grad or not _is_plain(input):
+    if approximate != "none" or not input.requires_grad or not is_plain(input):
         return None
     result: Tensor = _Gelu.apply(input, linear)
     return result
@@ -60,13 +60,13 @@ def replace_layer_norm(
     """functional.layer_norm over the last axis; None over several, and without trainable weight and bias."""
     if weight is None or bias is None or not (weight.requires_grad and bias.requires_grad):
         return None
-    if len(normalized_shape) != 1 or not _is_plain(input, weight, bias):
+    if len(normalized_shape) != 1 or not is_plain(input, weight, bias):
         return None
     result: Tensor = _LayerNorm.apply(input, weight, bias, eps, linear)
     return result
 
 
-def _is_plain(*tensors: Tensor) -> bool:
+def is_plain(*tensors: Tensor) -> bool:
     """Whether all are dense and have one precision, float32 or float64."""
     first = tensors[0]
     return first.dtype in (torch.float32, torch.float64) and all(

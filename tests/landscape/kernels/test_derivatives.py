@@ -4,10 +4,38 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from landscape.kernels.derivatives import REPLACEMENTS, CheapSecondDerivatives
 
+
+class Attention(nn.Module):
+    """Two heads of width 3 on tokens of width 6; `settings` are those of torch's function."""
+
+    def __init__(self, **settings):
+        super().__init__()
+        self.joint, self.out, self.settings = nn.Linear(6, 18), nn.Linear(6, 4), settings
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = self.joint(x).unflatten(-1, (3, 2, 3)).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, **self.settings)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Reading(nn.Module):
+    """Attention without heads: fixed queries read from other tokens, whose values are wider than their keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys, self.values = nn.Linear(6, 3), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(x[:, :2, :3], self.keys(x), self.values(x))
+
+
+SEEN = torch.tensor([[1, 0, 1, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 0, 0, 1]]).bool()
 CASES = {
     "plain": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)), (5, 3, 8, 8)),
     "no bias": (nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.Tanh(), nn.Conv2d(4, 2, 1, bias=False)), (5, 3, 6, 6)),
@@ -47,11 +75,23 @@ CASES = {
     "layer norm of the inputs": (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 4), nn.Tanh()), (5, 6)),
     "layer norm without bias": (nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5, bias=False), nn.Linear(5, 4)), (5, 6)),
     "layer norm of two axes": (nn.Sequential(nn.Linear(6, 5), nn.LayerNorm([3, 5]), nn.Linear(5, 4)), (5, 3, 6)),
+    "attention": (Attention(), (3, 5, 6)),
+    "attention, causal": (Attention(is_causal=True), (3, 5, 6)),
+    "attention, scaled": (Attention(scale=0.3), (3, 5, 6)),
+    "attention, masked": (Attention(attn_mask=SEEN), (3, 5, 6)),  # one row completely
+    "attention, added to": (Attention(attn_mask=torch.linspace(-1, 1, 25, dtype=torch.float64).view(5, 5)), (3, 5, 6)),
+    "attention, fixed queries": (Reading(), (3, 5, 6)),
     "frozen last": (
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3).requires_grad_(False)),
         (3, 3, 8, 8),
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def attention_that_can_be_differentiated_twice():
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 @pytest.fixture(params=CASES, ids=str)
@@ -77,8 +117,9 @@ def test_equal_to_pytorch(case):
     expected = product(model, inputs, vectors)
     with CheapSecondDerivatives():
         found = product(model, inputs, vectors)
+    largest = max(float(part.abs().max()) for part in expected)
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14 * max(largest, 100.0))
 
 
 @pytest.mark.parametrize(
@@ -86,8 +127,9 @@ def test_equal_to_pytorch(case):
     [
         (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)), (2, 3, 7, 7)),
         (nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 4)), (2, 3, 6)),
+        (Attention(), (2, 3, 6)),
     ],
-    ids=["convolutions", "layers"],
+    ids=["convolutions", "layers", "attention"],
 )
 def test_products_of_some_entries_only(model, shape):
     model = model.double()
@@ -128,6 +170,7 @@ def test_every_replacement_is_reached():
         outputs = nn.Conv2d(2, 2, 2)(image)
         nn.MaxPool2d(2)(nn.ReLU()(torch.relu(outputs).relu()))
         nn.LayerNorm(3)(nn.GELU()(nn.Linear(6, 3)(image)))
+        Attention()(image[0])
     assert reached == set(REPLACEMENTS)
 
 
@@ -160,8 +203,8 @@ def test_what_was_changed_after_relu_is_pooled_as_it_is():
 
 def test_derivatives_of_a_jacobian_leave_out_those_by_the_input():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 4)).double()
-    inputs, leaves = torch.randn(3, 6, dtype=torch.float64), list(model.parameters())
+    model = nn.Sequential(Attention(), nn.Linear(4, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 4)).double()
+    inputs, leaves = torch.randn(3, 2, 6, dtype=torch.float64), list(model.parameters())
     vectors = [torch.randn_like(leaf) for leaf in leaves]
     with CheapSecondDerivatives(linear=True):
         outputs = model(inputs)

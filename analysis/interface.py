@@ -34,21 +34,23 @@ def analyze(
     progress: bool | None = None,
     **settings: object,
 ) -> xr.Dataset:
-    """Measure runs with a study, or open what it found before; several runs are joined along a dimension `run`.
+    """Measure runs with a study, or open its stored answer; several runs are joined along a dimension `run`.
 
     runs: run directories, folders of runs, patterns or subjects (`open_model`); one or several.
-    study: its name, or 'module:name' of one's own; `list_entries` has all of them, and their settings.
+    study: its name, or 'module:name' of your own; `list_entries` lists all studies and their settings.
     name: what to call the question; by default its changed settings.
     out: folder for the answer, instead of analysis/ in the run.
     data_root: folder of the data. workers: threads. memory: limit for stored graphs, such as "8G".
     device: where to compute: auto, cpu, cuda, cuda:1 or mps; an opened subject has one already.
     progress: whether to print; by default on a terminal and in notebooks.
     settings: of the study, such as rounds="all".
+
+    Returns a Dataset, which is also stored with the run.
     """
     console = Console()
     shown = console.is_terminal or console.is_jupyter if progress is None else progress
     subjects = _open(runs, data_root, workers, memory, device)
-    paths = command.measure(
+    paths = command.analyze(
         subjects,
         [study],
         {CATALOG.find(study).name: settings},

@@ -18,6 +18,8 @@ from landscape.errors import choose, whole
 from landscape.layout import running_statistics
 from landscape.losses.batches import choose_stratified
 from landscape.losses.sources import Source
+from landscape.losses.summed_loss import Loss
+from landscape.objectives.sampling import Draw
 from landscape.rng import numpy_generator
 from landscape.runtime.device import find_device
 from landscape.runtime.memory import parse_bytes
@@ -190,18 +192,28 @@ class Subject(ABC):
         patterns: dict[tuple[Limits, str], Objective] = self.__dict__.setdefault("_patterns", {})
         known = patterns.get((limits, self.policy))
         if known is None or known.count < count:
-            patterns[limits, self.policy] = Objective(
-                self.model,
-                data if isinstance(data, Source) else (data[0][:count], data[1][:count]),
-                loss=self.task.loss,
-                dtype=limits.dtype,
-                device=self.device,
-                batchnorm=self.policy,
-                memory=limits.memory,
-                workers=limits.workers,
-                chunk_size=limits.chunk_size,
-            )
+            few = data if isinstance(data, Source) else (data[0][:count], data[1][:count])
+            patterns[limits, self.policy] = self.make_objective(few, self.task.loss)
         return patterns[limits, self.policy]
+
+    def make_objective(self, data: tuple[Tensor, Tensor] | Source, loss: Loss, drawn: Draw | None = None) -> Objective:
+        """Make a new objective of this subject's model, within its limits.
+
+        data, loss, drawn: as `Objective` takes them.
+        """
+        limits = self.limits
+        return Objective(
+            self.model,
+            data,
+            loss=loss,
+            dtype=limits.dtype,
+            device=self.device,
+            batchnorm=self.policy,
+            memory=limits.memory,
+            workers=limits.workers,
+            chunk_size=limits.chunk_size,
+            drawn=drawn,
+        )
 
     def shares(self, clients: Sequence[int]) -> dict[int, float]:
         """p_k = n_k / sum of n_j over these clients."""

@@ -87,9 +87,9 @@ def measure_delta_epsilon(subject: Subject, round: int) -> float:
     still = ServerSharpness(rho_s=0.0, eta_s=rule.eta_s, dual_from=rule.dual_from)
     federation.method, federation.objective = replace(method, server=still), None  # nothing is tested on the way
     following, _, _ = federation.advance(restore_state(found), Serial(federation.trainer), keep_locals=False)
-    return perturbation_gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
+    return measure_perturbation_gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
 
 
-def perturbation_gap(radius: float, last: Tensor, true: Tensor) -> float:
+def measure_perturbation_gap(radius: float, last: Tensor, true: Tensor) -> float:
     """radius ||last / ||last|| - true / ||true|| ||, between 0 and 2 radius."""
     return radius * distance(unit(last.double()), unit(true.double()))

@@ -66,5 +66,5 @@ def print_json(content: object) -> None:
 def choose_backend(backend: str, address: str) -> str:
     """Choose Ray where an address is given; ValueError if another backend is asked for as well."""
     if address and backend not in ("auto", "ray"):
-        raise ValueError(f"--address is for the backend ray, and {backend} is asked for; leave one of them away")
+        raise ValueError(f"--address is for the backend ray, but --backend is {backend}; omit one of them")
     return "ray" if address else backend

@@ -204,6 +204,6 @@ def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def harmless(value: Cell) -> Cell | str:
+def escape_formula(value: Cell) -> Cell | str:
     """A value for a CSV cell: a text that a spreadsheet would run as a formula gets a quote before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value

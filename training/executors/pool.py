@@ -44,7 +44,7 @@ class Worker(ABC):
 
     @abstractmethod
     def give(self, index: int, task: Task) -> None:
-        """Give the worker a task. A worker that has died is not an error here: `receive` tells.
+        """Give the worker a task. A dead worker is not an error here; `receive` raises it.
 
         index: of the task. task: what to compute.
         """
@@ -58,7 +58,7 @@ class Worker(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """End the worker, also in the middle of a task."""
+        """End the worker, even in the middle of a task."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Pool(ABC):
 
     @abstractmethod
     def _wait(self, seconds: float | None) -> Sequence[Worker]:
-        """Wait until workers have something to `receive`, or have died; none of them after so many seconds."""
+        """Wait until workers have something to `receive`, or have died; returns them, or none after a timeout."""
 
     def compute(
         self, work: Work, idle: Callable[[], object] = lambda: None, silence: float | None = None
@@ -128,7 +128,7 @@ class Pool(ABC):
             self._fill(queue, done, work)
 
     def drain(self) -> None:
-        """Wait for tasks that an abandoned `compute` has left, and forget their results."""
+        """Wait for the tasks of an abandoned `compute`, and discard their results."""
         for worker in [worker for worker in self.workers if worker.index is not None]:
             self._receive_from(worker)
 
@@ -139,7 +139,7 @@ class Pool(ABC):
         self.workers = []
 
     def _fill(self, queue: deque[int], done: set[int], work: Work) -> None:
-        """Give tasks that may start to the workers that have none."""
+        """Give tasks whose turn has come to idle workers."""
         for worker in self.workers:
             if worker.ready and worker.index is None:
                 index = next((one for one in queue if done.issuperset(work.after.get(one, ()))), None)

@@ -123,7 +123,7 @@ def open_subject(
 def _load_newest(run: Path, on_message: Callable[[str], object]) -> Checkpoint:
     newest, problems = checkpoint.load_newest(run)
     for problem in problems:
-        on_message(f"damaged, passed over: {problem}")
+        on_message(f"damaged, skipped: {problem}")
     if newest is None:
         raise ValueError(f"{run} has no checkpoint yet: train it first")
     return newest

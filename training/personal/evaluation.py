@@ -57,7 +57,7 @@ def evaluate(
     try:
         stored = load(path) if path.exists() else None
     except DamagedError as error:
-        on_message(f"damaged, made again: {error}")
+        on_message(f"damaged, computed again: {error}")
         stored = None
     if stored is not None and dataclasses.replace(stored, left_out=0, clients=()) == request:
         return stored
@@ -164,7 +164,7 @@ def parse_options(strategies: Sequence[str], given: Sequence[str]) -> dict[str, 
     for text in given:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key:
-            raise ValueError(f"--set wants key=value, for example epochs=5; got '{text}'")
+            raise ValueError(f"--set expects key=value, for example epochs=5; got '{text}'")
         choose(f"option of {', '.join(strategies)}", key, {name for names in available.values() for name in names})
         for strategy in strategies:
             if key in available[strategy]:

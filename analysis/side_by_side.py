@@ -17,7 +17,7 @@ from analysis.catalog import STUDIES
 from analysis.runner import Plan, PlanProgress, Say, Step, measure_piece
 from analysis.study import Piece
 from analysis.subjects import Opening, Subject
-from training.executors.pool import Memory, Pool, Work, Worker
+from training.executors.pool import Memory, Pool, TaskSet, Worker
 from training.executors.pools import Placement
 
 OPEN = 4  # subjects that a worker keeps open, with their data
@@ -123,7 +123,7 @@ def _measure_all(
         place, piece = tasks[index]
         worker.give(index, make_task(progress[place], piece))
 
-    work = Work(
+    work = TaskSet(
         order=sorted(range(len(tasks)), key=lambda index: -chains[tasks[index][0]][tasks[index][1]]),
         give=give,
         describe=lambda index: f"measuring {tasks[index][1].name}",

@@ -199,7 +199,7 @@ def _read_variable(name: str, dataset: h5py.Dataset, about: Json) -> xr.Variable
 
 
 def _plain_attributes(holder: h5py.File | h5py.Dataset) -> Json:
-    """Attributes but for those of HDF5 and netCDF; numbers and texts as Python has them."""
+    """Return attributes as Python numbers and texts, without those of HDF5 and netCDF."""
     found = {}
     for name, value in holder.attrs.items():
         if name not in INTERNAL:

@@ -1,4 +1,4 @@
-"""Which way a method climbs: on its clients, and at a server that perturbs the model by itself."""
+"""The direction in which a method climbs: on its clients, and on a server that perturbs the model itself."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Search:
 
 
 def find_search(subject: Subject, round: int, radius: float | None = None) -> Search:
-    """The search of the run's method at a round; along the gradient for a subject that is no run.
+    """Find the search of the run's method at a round; along the gradient if the subject is not a run.
 
-    radius: how far it goes; None: as far as the method does.
+    radius: how far it goes; None: as far as the method.
     """
     if not isinstance(subject, Run):
         return Search(radius or RADIUS)
@@ -64,7 +64,7 @@ def find_search(subject: Subject, round: int, radius: float | None = None) -> Se
 
 
 def find_server_rule(subject: Subject) -> ServerSharpness | None:
-    """The rule of a server that perturbs the model by itself (FedGloSS, NaiveFedGloSS); None for others."""
+    """Find the rule of a server that perturbs the model itself (FedGloSS, NaiveFedGloSS); None for others."""
     rule = subject.federation.method.server if isinstance(subject, Run) else None
     return rule if isinstance(rule, ServerSharpness) else None
 

@@ -78,7 +78,7 @@ def find_greys(subject: Subject, settings: Settings, channels: int) -> tuple[Flo
             "for black and white in each channel, for example --set robustness.black=[0] --set robustness.white=[1]"
         )
     if len(black) != channels:
-        raise ValueError(f"{subject.name}: black and white need {channels} numbers, one a channel; got {len(black)}")
+        raise ValueError(f"{subject.name}: black and white need {channels} numbers, one per channel; got {len(black)}")
     return np.asarray(black, dtype=np.float64)[:, None, None], np.asarray(white, dtype=np.float64)[:, None, None]
 
 

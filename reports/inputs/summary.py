@@ -30,7 +30,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a t
 
 
 def differing(settings: Sequence[Row]) -> list[str]:
-    """Dotted keys in which runs differ, but for the seed and mere book-keeping."""
+    """Find the dotted keys in which runs differ, except for the seed and book-keeping."""
     keys = dict.fromkeys(key for one in settings for key in one)
     return [
         key

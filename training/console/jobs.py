@@ -17,7 +17,7 @@ from rich.console import Console
 
 from landscape.runtime.termination import Terminated
 from training.console.tables import print_line
-from training.executors.pool import Memory, Pool, Work
+from training.executors.pool import Memory, Pool, TaskSet
 from training.executors.pools import Placement
 from training.executors.process_pool import ProcessPool
 from training.storage import lock, metrics
@@ -59,7 +59,9 @@ def run_jobs(
     if placement.backend == "ray":  # a worker that was lost with its node leaves a lease, which ends after a minute
         jobs = [replace(job, patience=lock.STALE + 3 * lock.RENEWED) for job in jobs]
     pool = placement.open(len(jobs))
-    work = Work(range(len(jobs)), lambda worker, index: worker.give(index, jobs[index]), lambda i: f"at {jobs[i].name}")
+    work = TaskSet(
+        range(len(jobs)), lambda worker, index: worker.give(index, jobs[index]), lambda i: f"at {jobs[i].name}"
+    )
     told = time.monotonic()
 
     def tell() -> None:

@@ -166,7 +166,7 @@ def start_from(network: nn.Module, path: str | Path, digest: str) -> Start:
     if found != digest:
         raise ValueError(
             f"model.weights: {path} has changed (SHA-256 {found[:8]}, the recipe says {digest[:8]}): give the file "
-            "that the recipe was written with, or leave out model.weights_digest for a run of its own"
+            "that the recipe was written with, or omit model.weights_digest to start a new run"
         )
     wanted = {name: value for name, value in network.state_dict().items() if not name.endswith("num_batches_tracked")}
     fitting = {name: value for name, value in given.items() if name in wanted and value.shape == wanted[name].shape}

@@ -28,7 +28,7 @@ from training.storage.verified_files import Json
 
 
 class TestSet(Settings):
-    """How a client's test set is made where it has none of its own."""
+    """How a test set is drawn for a client that has none."""
 
     draw: Count = Field(1000, description="examples of a client's test set, by its class shares")
 
@@ -46,7 +46,7 @@ def evaluate(
 
     subject: a run after one of its rounds.
     strategy: one of STRATEGIES.
-    given: options of the strategy, and `draw`, the size of a client's test set where it has none of its own.
+    given: options of the strategy, and `draw`, the size of the test set of a client that has none.
     sample: test only so many clients, drawn by the run's seed.
     on_progress: called with the number of clients that are done, and of all.
     on_message: called with what the user should know.

@@ -24,8 +24,8 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from analysis.hdf5_checks import INTERNAL, check_file, is_bare_dimension
 from training.storage.atomic_files import DamagedError, write_atomically
+from training.storage.hdf5_checks import INTERNAL, check_file, is_bare_dimension
 from training.storage.verified_files import Json
 
 FORMAT = 3  # of the files; a reader that meets a higher number says so. Before 3, a file held groups of tables

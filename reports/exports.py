@@ -26,10 +26,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from analysis import store
-from analysis.hdf5_checks import find_member
 from analysis.store import Answer
 from training.executors.parent import end_with_parent, without_main
 from training.storage.atomic_files import DamagedError, write_atomically
+from training.storage.hdf5_checks import find_member
 
 Array = NDArray[np.float64]
 Raw = Mapping[str, NDArray[np.generic]]  # arrays of a file in Goldstein's layout by name

@@ -1,4 +1,4 @@
-"""Answers of runs, opened as Datasets, and whether every file is as it was written. Imports no torch."""
+"""Open the answers of runs as Datasets, and verify files against their hashes. Imports no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def list_answers(run: str | os.PathLike[str]) -> dict[str, list[str]]:
 
 
 def open_answer(run: str | os.PathLike[str], study: str = "", question: str = "") -> xr.Dataset:
-    """Open what a study found, with the settings of the question and where it comes from as attributes.
+    """Open the answer of a study as a Dataset, with the settings and the provenance as attributes.
 
     run: a run, a folder of answers, or the file of an answer.
     study: its name; not needed for a file.
@@ -40,7 +40,7 @@ def open_answer(run: str | os.PathLike[str], study: str = "", question: str = ""
         return to_dataset(store.read(path))
     known = list_answers(path)
     if not known:
-        raise ValueError(f"{path}: no study has been run. Write analysis.analyze(run, '{study or 'curvature'}') first")
+        raise ValueError(f"{path}: no study has been run. Call analysis.analyze(run, '{study or 'curvature'}') first")
     names = known[choose("study with an answer", study, known)]
     usual = store.DEFAULT if store.DEFAULT in names else names[0] if len(names) == 1 else ""
     if not question and not usual:
@@ -50,7 +50,7 @@ def open_answer(run: str | os.PathLike[str], study: str = "", question: str = ""
 
 
 def to_dataset(answer: Answer) -> xr.Dataset:
-    """The numbers of an answer, with study, question and settings as attributes."""
+    """Return the numbers of an answer, with study, question and settings as attributes."""
     settings = {f"settings.{key}": value for key, value in answer.settings.items() if value is not None}
     return answer.data.assign_attrs(study=answer.study, question=answer.question, **settings)
 
@@ -64,8 +64,8 @@ class Soundness:
     """What a check of a folder found.
 
     path: a run, or a folder whose answers compare runs.
-    problems: a line for each file that is not as it was written.
-    checkpoints: how many there are; None for a folder that is no run.
+    problems: one line for each damaged file.
+    checkpoints: how many there are; None for a folder that is not a run.
     answers: how many there are.
     """
 
@@ -76,7 +76,7 @@ class Soundness:
 
     @property
     def description(self) -> str:
-        """What is sound, in words."""
+        """A line that says what was checked."""
         counts = [] if self.checkpoints is None else [f"{self.checkpoints} checkpoints"]
         counts += [f"{self.answers} results of analyze"] if self.answers else []
         return f"sound: {', '.join(counts)}"

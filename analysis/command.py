@@ -1,4 +1,4 @@
-"""`landscape analyze`: which studies of which runs, what that takes, and doing it."""
+"""`landscape analyze`: plan studies of runs, estimate their cost, and carry them out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from analysis import runner
 from analysis.catalog import CATALOG
-from analysis.costs import estimate_costs, of_whom, show_costs
+from analysis.costs import estimate_costs, name_subjects, show_costs
 from analysis.runner import Plan
 from analysis.side_by_side import can_be_sent, carry_out_all, measure_speedup
 from analysis.store import FOLDER
@@ -44,7 +44,7 @@ BACKENDS = ("auto", "serial", "processes", "ray")
 def analyze(
     subjects: Sequence[Subject],
     studies: Sequence[str],
-    settings: Sequence[str],
+    settings: Sequence[str] | Mapping[str, Mapping[str, object]],
     *,
     console: Console,
     out: Path | None = None,
@@ -54,49 +54,26 @@ def analyze(
     workers: int | None = None,
     cluster: Cluster | None = None,
 ) -> list[Path]:
-    """Plan every study, say what it takes, and carry it out; a study that cannot be done is named and left out.
+    """Plan every study, print what it costs, and measure; a study that cannot be done is named and skipped.
 
-    subjects: runs, or models of one's own.
-    studies: their names; all of them if there are none.
-    settings: changed settings, as STUDY.KEY=VALUE.
+    subjects: runs, or users' own models.
+    studies: names of studies; an empty list means all of them.
+    settings: changed settings, as texts STUDY.KEY=VALUE, or as values by study and key.
+    console: where to print.
     out: folder for the answers, instead of analysis/ beside each subject's checkpoints.
     name: what to call the questions; by default their changed settings.
-    dry_run: only plan. Nothing is written then, and nothing is locked.
-    backend: serial measures piece by piece; processes and ray several at a time, to the same bits; auto chooses serial
-        or processes, whatever should be faster.
-    workers: pieces at a time; by default one for each core, or as many as the cluster has room for.
-    cluster: of the backend ray; all its nodes must share the folders of the runs.
+    dry_run: whether to plan only. Nothing is written then, and nothing is locked.
+    backend: serial measures one piece after another; processes and ray measure several at a time, with the same bits;
+        auto chooses serial or processes, whichever should be faster.
+    workers: pieces at a time; by default one per core, or as many as the cluster has room for.
+    cluster: settings of the backend ray; all nodes must share the folders of the runs.
+
+    Returns the files of the answers.
     """
-    chosen = parse(settings, [one.name for one in selected(studies)])
-    return measure(
-        subjects,
-        studies,
-        chosen,
-        console=console,
-        out=out,
-        name=name,
-        dry_run=dry_run,
-        backend=backend,
-        workers=workers,
-        cluster=cluster,
-    )
-
-
-def measure(
-    subjects: Sequence[Subject],
-    studies: Sequence[str],
-    chosen: Mapping[str, Mapping[str, object]],
-    *,
-    console: Console,
-    out: Path | None = None,
-    name: str = "",
-    dry_run: bool = False,
-    backend: str = "auto",
-    workers: int | None = None,
-    cluster: Cluster | None = None,
-) -> list[Path]:
-    """Do what `analyze` does, with settings as values instead of text: study -> changed settings."""
     choose("backend", backend, BACKENDS)
+    chosen = (
+        settings if isinstance(settings, Mapping) else parse(settings, [one.name for one in select_studies(studies)])
+    )
     with nullcontext() if dry_run else hold_folders(subjects, studies, out):
         plans = make_plans(subjects, studies, chosen, console=console, out=out, name=name)
         costs = estimate_costs(plans)
@@ -110,9 +87,10 @@ def measure(
 
 
 def choose_backend(plans: Sequence[Plan], seconds: float, workers: int | None) -> str:
-    """Choose serial or processes, whatever should be faster.
+    """Choose serial or processes, whichever should be faster.
 
-    plans: what is to be done. seconds: that it takes piece by piece. workers: pieces at a time; None: one a core.
+    plans: what is to be measured. seconds: estimated time, one piece after another.
+    workers: pieces at a time; None: one per core.
     """
     parallel = min(workers or torch.get_num_threads(), measure_speedup(plans))
     # twice: without processes chunks of a large data set are computed on several threads, which is nearly as fast
@@ -122,32 +100,33 @@ def choose_backend(plans: Sequence[Plan], seconds: float, workers: int | None) -
 
 @contextmanager
 def hold_folders(subjects: Sequence[Subject], studies: Sequence[str], out: Path | None) -> Iterator[None]:
-    """Lock the folders of the answers, and clear away what killed processes left half-written."""
+    """Lock the folders of the answers, and remove half-written files of killed processes."""
     places: dict[Path, Path] = {}  # folder of results -> what is locked: a whole run, so that nobody trains it
-    for study in selected(studies):
-        for group in groups_of(study, subjects):
-            folder = folder_of(group, out)
+    for study in select_studies(studies):
+        for group in group_subjects(study, subjects):
+            folder = find_folder(group, out)
             whole = isinstance(group[0], Run) and folder == group[0].path / FOLDER
             places[folder] = group[0].path if whole else folder
     with ExitStack() as leases:
         for directory in sorted(set(places.values())):
             leases.enter_context(lock.hold(directory, "analyze"))
         for folder in places:
-            for one in (folder, *(folder / study.name for study in selected(studies))):
+            for one in (folder, *(folder / study.name for study in select_studies(studies))):
                 remove_temporary_files(one)
         yield
 
 
 def carry_out(plans: Sequence[Plan], console: Console, placement: Placement | None = None) -> list[Path]:
-    """Do what is planned, a bar for each study; returns the files.
+    """Carry out plans, with a progress bar for each; returns the files of the answers.
 
-    placement: where pieces are measured side by side; None: piece by piece, in this process.
+    plans: what to measure. console: where to print.
+    placement: where pieces are measured in parallel; None: one after another, in this process.
     """
     say = partial(print_line, console)
-    with bars(console) as bar, _glue_on_one_thread(plans):
+    with bars(console) as bar, _use_one_thread(plans):
 
         def make_bar(planned: Plan) -> runner.Step:
-            return bar(f"{planned.study.name}, {of_whom(planned)}")
+            return bar(f"{planned.study.name}, {name_subjects(planned)}")
 
         here = list(plans)
         if placement is not None:
@@ -163,8 +142,8 @@ def carry_out(plans: Sequence[Plan], console: Console, placement: Placement | No
 
 
 @contextmanager
-def _glue_on_one_thread(plans: Sequence[Plan]) -> Iterator[None]:
-    """Let torch use one thread between chunks, as workers do: the same bits for any number of threads."""
+def _use_one_thread(plans: Sequence[Plan]) -> Iterator[None]:
+    """Let torch use one thread outside of chunks, as workers do: the number of threads then changes no bit."""
     threads = torch.get_num_threads()
     for subject in {id(one): one for plan in plans for one in plan.subjects}.values():
         subject.limits = replace(subject.limits, workers=subject.limits.workers or threads)
@@ -176,7 +155,7 @@ def _glue_on_one_thread(plans: Sequence[Plan]) -> Iterator[None]:
 
 
 def _share_memory(plans: Sequence[Plan], placement: Placement) -> None:
-    """Divide the memory that --memory allows for kept graphs among the processes of this machine."""
+    """Divide the limit of --memory among the processes of this machine."""
     count = placement.workers or os.cpu_count() or 1
     for subject in {id(one): one for plan in plans for one in plan.subjects}.values():
         opening = subject.opening
@@ -186,13 +165,16 @@ def _share_memory(plans: Sequence[Plan], placement: Placement) -> None:
 
 
 def parse(given: Sequence[str], studies: Sequence[str]) -> dict[str, Json]:
-    """Settings by study from "study.key=value", or "key=value" where only one study is asked for."""
+    """Parse "study.key=value", or "key=value" if there is only one study; returns settings by study.
+
+    given: the texts. studies: names of the studies to run.
+    """
     found: dict[str, Json] = {}
     for one in given:
         key, equals, text = (part.strip() for part in one.partition("="))
         study, dot, name = key.rpartition(".")
         if not equals or not name:
-            raise ValueError(f"--set wants study.key=value, for example curvature.top=10; got '{one}'")
+            raise ValueError(f"--set expects study.key=value, for example curvature.top=10; got '{one}'")
         if not dot:
             if len(studies) != 1:
                 raise ValueError(f"--set {one}: several studies are asked for; write STUDY.{one}")
@@ -211,46 +193,46 @@ def make_plans(
     out: Path | None = None,
     name: str = "",
 ) -> list[Plan]:
-    """One plan per study and run, one per study for those that compare runs.
+    """Make one plan per study and run, or one per study if the study compares runs.
 
-    settings: study -> changed settings. The other arguments are those of `analyze`.
+    settings: study -> changed settings. Other arguments: see `analyze`.
     """
     if name != make_slug(name):
         raise ValueError(f"--name must be letters, digits and . + - _ only, at most 32; got '{name}'")
     plans = []
-    for study in selected(studies):
+    for study in select_studies(studies):
         own = build(study.settings, settings.get(study.name, {}), study.name)
-        groups = groups_of(study, subjects)
+        groups = group_subjects(study, subjects)
         if out is not None and len(groups) > 1:
             raise ValueError(
-                f"--out {out} takes the results of one run, and {study.name} is asked of {len(groups)}: "
-                "give one run, or leave --out away"
+                f"--out {out} is for the answers of one run, but {study.name} was asked of {len(groups)}: "
+                "give one run, or omit --out"
             )
         refused: list[ValueError] = []
         for group in groups:
             try:
-                plans.append(runner.plan(study, own, group, folder_of(group, out), name))
+                plans.append(runner.plan(study, own, group, find_folder(group, out), name))
             except ValueError as error:
                 refused.append(error)
         if studies and len(refused) == len(groups):  # asked for by name, but no run has what it needs
             raise refused[0]
         for reason in refused:
-            print_line(console, f"{study.name} left out: {reason}")
+            print_line(console, f"{study.name} skipped: {reason}")
     return plans
 
 
-def selected(studies: Sequence[str]) -> list[Study]:
-    """The studies of these names, or all."""
+def select_studies(studies: Sequence[str]) -> list[Study]:
+    """Find studies by name; an empty list means all of them."""
     return [CATALOG.find(name) for name in studies or CATALOG.entries()]
 
 
-def groups_of(study: Study, subjects: Sequence[Subject]) -> list[list[Subject]]:
-    """Who is looked at together: everyone in a study that compares runs, else each alone."""
+def group_subjects(study: Study, subjects: Sequence[Subject]) -> list[list[Subject]]:
+    """Group the subjects that are measured together: all of them if the study compares runs, else each by itself."""
     return [list(subjects)] if study.together else [[subject] for subject in subjects]
 
 
-def folder_of(group: Sequence[Subject], out: Path | None) -> Path:
-    """Where the results about these subjects go."""
+def find_folder(group: Sequence[Subject], out: Path | None) -> Path:
+    """Find the folder for the answers about a group of subjects."""
     return out or (group[0].path.parent if len(group) > 1 else group[0].path) / FOLDER
 
 
@@ -266,11 +248,12 @@ def open_subjects(
     device: str = "auto",
     out: Path | None = None,
 ) -> list[Subject]:
-    """The runs of these directories, or a model of the user's own.
+    """Open runs, or a user's own model.
 
-    runs: run directories, folders of them, or patterns such as runs/*sam*; results beside the runs are passed over.
-    model, weights, data: a model of one's own instead, as `own.open_model` takes them; its results go to `out`.
-    device: auto, cpu, cuda, cuda:1 or mps.
+    runs: run directories, folders of them, or patterns such as runs/*sam*; other files there are ignored.
+    model, weights, data: the user's model instead, as `open_model` takes them.
+    data_root: folder of the data. out: folder for the answers about the user's model.
+    workers: threads. memory: limit for stored graphs, such as "8G". device: auto, cpu, cuda, cuda:1 or mps.
     """
     limits = Limits(workers=workers, memory=memory, device=device)
     given = {"--model": model, "--weights": weights, "--data": data}
@@ -278,7 +261,7 @@ def open_subjects(
     if len(missing) == len(given):
         if not runs:
             raise ValueError(
-                "which runs? landscape analyze RUN..., or --model, --weights and --data for a model of your own"
+                "no runs given: write landscape analyze RUN..., or --model, --weights and --data for your own model"
             )
         return [Run(path, data_root, limits) for path in find_runs(runs)]
     if runs:
@@ -293,13 +276,13 @@ def open_subjects(
     return [own]
 
 
-def with_rounds(studies: Sequence[str]) -> list[str]:
-    """Of these studies (or of all) those that have a setting for the rounds to measure."""
-    return [one.name for one in selected(studies) if "rounds" in fields(one.settings)]
+def list_with_rounds(studies: Sequence[str]) -> list[str]:
+    """List those of the given studies (or of all) that have a setting `rounds`."""
+    return [one.name for one in select_studies(studies) if "rounds" in fields(one.settings)]
 
 
 def list_studies() -> RenderableType:
-    """Every study, what it measures, and its settings."""
+    """Make a table of all studies: what they measure, and their settings."""
     table = make_table("name", "what it measures", "settings", "in the papers")
     for study in CATALOG.entries().values():
         table.add_row(study.name, study.about, escape(write_settings(study.settings())), spell_papers(study.papers))
@@ -325,12 +308,12 @@ def _spell_place(found: re.Match[str]) -> str:
 
 
 def write_settings(settings: object) -> str:
-    """Settings as they are written after --set."""
+    """Write settings as --set takes them."""
     return " ".join(f"{key}={json.dumps(value)}" for key, value in values(settings).items())
 
 
 def list_settings(name: str) -> RenderableType:
-    """Every setting of one study: its default, what it means, and what it may be."""
+    """Make a table of the settings of a study: defaults, descriptions and allowed values."""
     study = CATALOG.find(name)
     table = make_table(f"{study.name}.", "default", "what it means", "allowed")
     for about in describe(study.settings):

@@ -35,8 +35,8 @@ class Cost:
     advice: Sequence[Advice]
 
 
-def of_whom(planned: Plan) -> str:
-    """Name what a plan is about: the run, or how many runs."""
+def name_subjects(planned: Plan) -> str:
+    """Name the subject of a plan, or say how many there are."""
     return planned.subjects[0].name if len(planned.subjects) == 1 else f"{len(planned.subjects)} runs"
 
 
@@ -56,25 +56,29 @@ def estimate_costs(plans: Sequence[Plan]) -> list[Cost]:
         vectors = max((piece.vectors for piece in left), default=0)
         size = sum(parameter.numel() for parameter in subject.model.parameters()) * vectors * 4
         count = len(planned.pieces)
-        found.append(Cost(planned.study.name, of_whom(planned), count, count - len(left), seconds, int(size), advice))
+        found.append(
+            Cost(planned.study.name, name_subjects(planned), count, count - len(left), seconds, int(size), advice)
+        )
     return found
 
 
 def show_costs(costs: Sequence[Cost], plans: Sequence[Plan], console: Console) -> None:
     """Show what will be done, roughly what it takes, and what would shorten it if that is long."""
-    table = make_table("study", "of", "pieces", "there already", "about", "memory")
+    table = make_table("study", "of", "pieces", "done already", "about", "memory")
     for one in costs:
         there = "all" if one.done == one.pieces else str(one.done)
         memory = f"{one.bytes / 2**20:.0f} MB"
-        table.add_row(one.study, escape(one.of), str(one.pieces), there, spoken(one.seconds), memory)
+        table.add_row(one.study, escape(one.of), str(one.pieces), there, write_duration(one.seconds), memory)
     console.print(table)
-    print_line(console, f"memory: what is held beside the data and the kept graphs, {_most_for_graphs(plans)}")
+    print_line(console, f"memory: needed beside the data and the stored graphs, {_describe_graph_memory(plans)}")
     for one in costs:
         for way in one.advice:
-            print_line(console, f"{one.study}, {one.of}: --set {way.setting} takes {spoken(way.seconds)}: {way.cost}")
+            print_line(
+                console, f"{one.study}, {one.of}: --set {way.setting} takes {write_duration(way.seconds)}: {way.cost}"
+            )
 
 
-def _most_for_graphs(plans: Sequence[Plan]) -> str:
+def _describe_graph_memory(plans: Sequence[Plan]) -> str:
     """Describe how much memory kept graphs may take."""
     subjects = [subject for plan in plans for subject in plan.subjects]
     given = next((subject.limits.memory for subject in subjects), None)
@@ -84,8 +88,8 @@ def _most_for_graphs(plans: Sequence[Plan]) -> str:
     return f"which take up to a quarter of what is free, {free / 2**30:.1f} GB now (--memory changes that)"
 
 
-def spoken(seconds: float) -> str:
-    """Write a duration as exactly as an estimate deserves: 7 s, 1.5 min, 2.0 h."""
+def write_duration(seconds: float) -> str:
+    """Write a duration with the precision of an estimate: 7 s, 1.5 min, 2.0 h."""
     for unit, length in (("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"

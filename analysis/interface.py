@@ -44,10 +44,10 @@ def analyze(
     progress: bool | None = None,
     **settings: object,
 ) -> xr.Dataset:
-    """Measure runs with a study, or open what it found before; several runs are joined along a dimension `run`.
+    """Measure runs with a study, or open its stored answer; several runs are joined along a dimension `run`.
 
     runs: run directories, folders of runs, patterns or subjects (`open_model`); one or several.
-    study: its name, or 'module:name' of one's own; `list_entries` has all of them, and their settings.
+    study: its name, or 'module:name' of your own; `list_entries` lists all studies and their settings.
     name: what to call the question; by default its changed settings.
     out: folder for the answer, instead of analysis/ in the run.
     data_root: folder of the data. memory: limit for stored graphs, such as "8G".
@@ -57,9 +57,11 @@ def analyze(
     cluster: of the backend ray.
     progress: whether to print; by default on a terminal and in notebooks.
     settings: of the study, such as rounds="all".
+
+    Returns a Dataset, which is also stored with the run.
     """
     subjects = _open(runs, data_root, workers, memory, device)
-    paths = command.measure(
+    paths = command.analyze(
         subjects,
         [study],
         {CATALOG.find(study).name: settings},

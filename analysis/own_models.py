@@ -1,4 +1,4 @@
-"""A model of one's own as a subject: any network, its weights, its data. Nothing but the module named is executed."""
+"""Users' own models as subjects: any network, its weights and data. Only the named module is executed."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def open_model(
             raise ValueError(f"{path}: '{name}' has variances below zero")
     layout = Layout.of(network, statistics=bool(running_statistics(network)))
     theta = finite(f"{path}: weights", layout.flatten(network))
-    _try(network, model, inputs[:2], classes)
+    _require_logits(network, model, inputs[:2], classes)
     return Own(path.stem, out, network, theta, splits, _fingerprint(model, network, raw, splits), limits)
 
 
 def build(name: str, *, classes: int, inputs: Tensor) -> nn.Module:
-    """The network that a name means; its initial weights do not matter, and no global random state is moved."""
+    """Build the network of this name; the global random state is left as it was."""
     facts = {"classes": classes}
     if inputs.ndim == 4:
         facts |= dict(zip(("channels", "image_height", "image_width"), inputs.shape[1:], strict=True))
@@ -67,8 +67,8 @@ def build(name: str, *, classes: int, inputs: Tensor) -> nn.Module:
     return networks.build(name, seed=0, **facts)
 
 
-def _try(network: nn.Module, name: str, inputs: Tensor, classes: int) -> None:
-    """Let the network see two examples: better now than after an hour."""
+def _require_logits(network: nn.Module, name: str, inputs: Tensor, classes: int) -> None:
+    """Try the network on two examples now, rather than fail after an hour; ValueError unless it returns logits."""
     training = network.training
     floating = next((one.dtype for one in network.parameters() if one.is_floating_point()), inputs.dtype)
     try:
@@ -86,7 +86,7 @@ def _try(network: nn.Module, name: str, inputs: Tensor, classes: int) -> None:
 
 
 def _fingerprint(model: str, network: nn.Module, raw: bytes, splits: Mapping[str, Pair]) -> str:
-    """Names all that an answer depends on: the network as it prints, the weights' bytes, and the data."""
+    """Compute a digest of all that an answer depends on: the printed network, the weights' bytes, and the data."""
     digest = hashlib.sha256(f"{model}\n{network}\n".encode())
     digest.update(hashlib.sha256(raw).digest())
     for split, pair in splits.items():

@@ -1,4 +1,4 @@
-"""Running studies: planned, estimated, kept piece by piece, and resumed after an interruption."""
+"""Run studies: plan, measure piece by piece, store each piece, resume after an interruption."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Step = Callable[[int, int], object]  # (pieces done, pieces in all)
 
 @dataclass(frozen=True)
 class Plan:
-    """One question about one subject (or about several together), and what it will take.
+    """One question about one subject, or about several together, and the pieces of its work.
 
     path: the file of the answer.
-    kept: whether the answer is there already.
-    damage: what is wrong with the file that is there.
+    kept: whether the answer exists already.
+    damage: what is wrong with the existing file.
     """
 
     study: Study
@@ -51,27 +51,27 @@ class Plan:
 
     @property
     def done(self) -> int:
-        """Pieces kept from an interrupted attempt."""
-        return sum(file_of(self, piece).exists() for piece in self.pieces)
+        """Number of pieces that an interrupted attempt has stored."""
+        return sum(find_piece_file(self, piece).exists() for piece in self.pieces)
 
     @property
     def passes(self) -> float:
-        """Gradient evaluations of one example that are left."""
+        """Gradients of single examples that are left to compute."""
         return 0.0 if self.kept else sum(piece.passes for piece in self.pieces)
 
     @property
     def whom(self) -> Subject | Sequence[Subject]:
-        """What the study's functions are given: the subject, or all of them where runs are compared."""
+        """What the study's functions take: the subject, or all subjects if the study compares runs."""
         return self.subjects if self.study.together else self.subjects[0]
 
     @property
     def folder(self) -> Path:
-        """Where finished pieces are kept until all are done."""
+        """The folder in which finished pieces are stored until all are measured."""
         return self.path.with_name(f".{self.path.stem}-{self.digest[:16]}")
 
 
 def plan(study: Study, settings: object, subjects: Sequence[Subject], out: Path, name: str = "") -> Plan:
-    """See what there is to do; changes nothing. A damaged file will be moved aside, an outdated answer replaced.
+    """Plan a question; nothing is written. A damaged file will be moved aside, an outdated answer replaced.
 
     study, settings: the question.
     subjects: what it is asked of.
@@ -80,14 +80,14 @@ def plan(study: Study, settings: object, subjects: Sequence[Subject], out: Path,
     """
     inputs = [subject.inputs(study.rounds(subject, settings)) for subject in subjects]
     inputs += find_source(study)
-    digest = store.digest_of(study.name, settings_of.values(settings), inputs)
+    digest = store.compute_digest(study.name, settings_of.values(settings), inputs)
     path, kept, damage = _find_file(study, settings, out / study.name, name, digest)
-    pieces = [] if kept else in_order(study.pieces(subjects if study.together else subjects[0], settings))
+    pieces = [] if kept else sort_pieces(study.pieces(subjects if study.together else subjects[0], settings))
     return Plan(study, settings, subjects, path, pieces, digest, inputs, kept, damage)
 
 
 def _find_file(study: Study, settings: object, folder: Path, name: str, digest: str) -> tuple[Path, bool, str]:
-    """The file of a question, whether it holds the answer, and what is wrong with it."""
+    """Find the file of a question, whether it holds the answer, and what is wrong with it."""
     path = folder / f"{name or name_question(study, settings)}.h5"
     if not path.exists():
         return path, False, ""
@@ -97,19 +97,19 @@ def _find_file(study: Study, settings: object, folder: Path, name: str, digest: 
         return path, False, str(error)
     # a setting that a later version adds has a default that changes nothing: answers from before it are kept
     found = replace(found, settings={**settings_of.values(study.settings()), **found.settings})
-    if found.digest == digest or _same(found.settings, settings_of.values(settings)):
+    if found.digest == digest or _are_same(found.settings, settings_of.values(settings)):
         return path, found.digest == digest, ""
     if name:
         raise ValueError(f"{path}: '{name}' already names a question with other settings; choose another --name")
     return path.with_name(f"{path.stem}-{digest[:8]}.h5"), False, ""
 
 
-def _same(stored: Mapping[str, object], given: Mapping[str, object]) -> bool:
+def _are_same(stored: Mapping[str, object], given: Mapping[str, object]) -> bool:
     return bool(json.loads(json.dumps(stored, default=str)) == json.loads(json.dumps(given, default=str)))
 
 
 def name_question(study: Study, settings: object) -> str:
-    """A name for a question: the settings that differ from their defaults, such as "top10-limit2000"."""
+    """Make the name of a question from the settings that differ from their defaults: "top10-limit2000"."""
     usual = settings_of.values(study.settings())
     changed = {key: value for key, value in settings_of.values(settings).items() if value != usual[key]}
     words = [_spell(key, value) for key, value in changed.items()]
@@ -127,8 +127,8 @@ def _spell(key: str, value: object) -> str:
     return f"{key}-{value}" if isinstance(value, str) else f"{key}{value}"
 
 
-def in_order(pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces, each behind those it comes after."""
+def sort_pieces(pieces: Sequence[Piece]) -> list[Piece]:
+    """Sort pieces so that each one follows those in its `after`."""
     placed: dict[Piece, None] = {}
 
     def place(piece: Piece) -> None:
@@ -144,40 +144,60 @@ def in_order(pieces: Sequence[Piece]) -> list[Piece]:
 def carry_out(planned: Plan, step: Step = lambda done, total: None, say: Say = print) -> Path:
     """Measure what is left of a plan and write its answer.
 
-    step: called before each piece, and once at the end.
+    planned: the plan. step: called with the numbers of measured pieces and of all pieces.
     say: called with every line that a person should see.
     """
-    if planned.kept:
-        return planned.path
-    make_room(planned, say)
-    found: dict[Piece, xr.Dataset] = {}
-    for place, piece in enumerate(planned.pieces):
-        step(place, len(planned.pieces))
-        data = load_piece(planned, piece)
-        if data is None:
-            data = measure_piece(planned, piece, [found[earlier] for earlier in piece.after], say)
-            save_piece(planned, piece, data)
-        found[piece] = data
-    step(len(planned.pieces), len(planned.pieces))
-    return write_answer(planned, found)
-
-
-def make_room(planned: Plan, say: Say) -> None:
-    """Move a damaged answer aside, so that the new one can take its place."""
-    if planned.damage:
-        say(f"{planned.damage}; moved to {store.move_aside(planned.path).name}, and measured again")
-
-
-def write_answer(planned: Plan, found: Mapping[Piece, xr.Dataset]) -> Path:
-    """Write the answer from the Datasets of all pieces, and remove those that were kept."""
-    store.write(planned.path, finish(planned, found))
-    for leftover in planned.path.parent.glob(f".{planned.path.stem}-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    progress = PlanProgress(planned, step, say)
+    for piece in progress.left:
+        progress.add(piece, measure_piece(planned, piece, progress.find_earlier(piece), say))
     return planned.path
 
 
+class PlanProgress:
+    """The pieces of a plan that are measured; each is stored at once, and the answer is written with the last one.
+
+    plan: what is to be done; a damaged answer is moved aside. Pieces of an interrupted attempt are read again.
+    step: called with the numbers of measured pieces and of all pieces.
+    say: called with every line that a person should see.
+    """
+
+    def __init__(self, plan: Plan, step: Step, say: Say):
+        self.plan, self.step = plan, step
+        self.found: dict[Piece, xr.Dataset] = {}
+        if plan.kept:
+            return
+        if plan.damage:
+            say(f"{plan.damage}; moved to {store.move_aside(plan.path).name}, and measured again")
+        stored = {piece: load_piece(plan, piece) for piece in plan.pieces}
+        self.found = {piece: data for piece, data in stored.items() if data is not None}
+        self._advance()
+
+    @property
+    def left(self) -> list[Piece]:
+        """The pieces that are not measured yet."""
+        return [piece for piece in self.plan.pieces if piece not in self.found]
+
+    def find_earlier(self, piece: Piece) -> list[xr.Dataset]:
+        """Find the Datasets of the pieces that a piece comes after, all of which have been measured."""
+        return [self.found[one] for one in piece.after]
+
+    def add(self, piece: Piece, data: xr.Dataset) -> None:
+        """Store what was measured of a piece."""
+        save_piece(self.plan, piece, data)
+        self.found[piece] = data
+        self._advance()
+
+    def _advance(self) -> None:
+        """Report the progress; write the answer and remove the stored pieces once all are measured."""
+        self.step(len(self.found), len(self.plan.pieces))
+        if len(self.found) == len(self.plan.pieces):
+            store.write(self.plan.path, finish(self.plan, self.found))
+            for leftover in self.plan.path.parent.glob(f".{self.plan.path.stem}-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
 def finish(planned: Plan, found: Mapping[Piece, xr.Dataset]) -> Answer:
-    """The answer, from the Datasets of all pieces."""
+    """Make the answer from the Datasets of all pieces."""
     study, settings = planned.study, planned.settings
     private = {name for one in found.values() for name in one.variables if str(name).startswith("_")}
     data = combine(expand(piece, found[piece].drop_vars(private, errors="ignore")) for piece in planned.pieces)
@@ -188,7 +208,7 @@ def finish(planned: Plan, found: Mapping[Piece, xr.Dataset]) -> Answer:
 
 
 def measure_piece(planned: Plan, piece: Piece, earlier: Sequence[xr.Dataset], say: Say) -> xr.Dataset:
-    """Measure one piece; what does not fit into memory is tried again in smaller chunks."""
+    """Measure one piece; if memory runs out, try again with smaller chunks."""
     while True:
         try:
             return planned.study.measure(planned.whom, planned.settings, piece, earlier)
@@ -207,7 +227,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def describe_origin(planned: Plan) -> Json:
-    """Where an answer comes from: subjects, fingerprints of what was measured, versions."""
+    """Describe where an answer comes from: subjects, digests of what was measured, versions."""
     return {
         "inputs": planned.inputs,
         "subjects": [subject.name for subject in planned.subjects],
@@ -220,33 +240,33 @@ def describe_origin(planned: Plan) -> Json:
 
 
 def find_source(study: Study) -> list[dict[str, str]]:
-    """Where a user's own study comes from, so that it is asked again when its file changes; nothing if built in."""
+    """Describe the source of a user's own study, so that a changed file gives a new answer; nothing if built in."""
     module = study.settings.__module__
     return [] if module.startswith(BUILT_IN) else [describe_source(module)]
 
 
-def file_of(planned: Plan, piece: Piece) -> Path:
-    """Where a piece is kept until all are done."""
+def find_piece_file(planned: Plan, piece: Piece) -> Path:
+    """Find the file in which a piece is stored until all are measured."""
     name = hashlib.sha256(piece.name.encode()).hexdigest()[:16]
     return planned.folder / f"{name}.nc"
 
 
 def save_piece(planned: Plan, piece: Piece, data: xr.Dataset) -> None:
-    """Keep a piece until all are done, as an answer to a question of its own."""
-    store.write(file_of(planned, piece), Answer(planned.digest, piece.name, {}, {}, data))
+    """Store a piece until all are measured."""
+    store.write(find_piece_file(planned, piece), Answer(planned.digest, piece.name, {}, {}, data))
 
 
 def load_piece(planned: Plan, piece: Piece) -> xr.Dataset | None:
-    """A piece that was kept; None if there is none, or if it is not what was written: it is measured again."""
+    """Load a stored piece; None if there is none, or if it is damaged: it is then measured again."""
     try:
-        found = store.read(file_of(planned, piece))
+        found = store.read(find_piece_file(planned, piece))
     except ValueError:
         return None
     return found.data if (found.study, found.question) == (planned.digest, piece.name) else None
 
 
 def measure_rate(subject: Subject) -> float:
-    """Gradient evaluations of one example per second, measured on a few hundred of them."""
+    """Measure how many gradients of single examples are computed per second, on a few hundred examples."""
     objective = subject.objective("train", limit=256)
     theta = subject.point(subject.rounds[-1]).to(objective.dtype)
     objective.loss_and_gradient(theta)

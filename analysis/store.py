@@ -24,8 +24,8 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from analysis.hdf5_checks import INTERNAL, check_file, is_bare_dimension
 from training.storage.atomic_files import DamagedError, write_atomically
+from training.storage.hdf5_checks import INTERNAL, check_file, is_bare_dimension
 from training.storage.verified_files import Json
 
 FORMAT = 3  # of the files; a reader that meets a higher number says so. Before 3, a file held groups of tables
@@ -56,12 +56,12 @@ class Answer:
 
     @property
     def digest(self) -> str:
-        """Names the question and what it was asked of; not the numbers."""
-        return digest_of(self.study, self.settings, self.provenance.get("inputs"))
+        """A digest of the question and of what it was asked about, without the numbers."""
+        return compute_digest(self.study, self.settings, self.provenance.get("inputs"))
 
 
-def digest_of(study: str, settings: Mapping[str, object], inputs: object) -> str:
-    """A fingerprint of a question: the same study, settings, checkpoints and data have the same one."""
+def compute_digest(study: str, settings: Mapping[str, object], inputs: object) -> str:
+    """Compute the digest of a question: of its study, settings, checkpoints and data."""
     text = json.dumps([FORMAT, study, settings, inputs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -73,7 +73,7 @@ def write(path: Path, answer: Answer) -> None:
 
 
 def pack(answer: Answer) -> bytes:
-    """An answer as the bytes of a netCDF-4 file, without a seal."""
+    """Return an answer as the bytes of a netCDF-4 file, without a seal."""
     attributes = {
         "format": FORMAT,
         "study": answer.study,
@@ -93,12 +93,12 @@ def _attribute(value: object) -> str | int | float:
 
 
 def seal(content: bytes) -> bytes:
-    """The line that ends a file: the hash of all that comes before it."""
+    """Make the last line of a file: the hash of everything before it."""
     return SEAL % hashlib.sha256(content).hexdigest().encode()
 
 
 def read(path: Path) -> Answer:
-    """Read an answer whole, if not one byte of it has changed since it was written."""
+    """Read an answer; DamagedError if a byte of its file has changed since it was written."""
     try:
         if path.exists() and not path.is_file():
             raise DamagedError("not a file")  # a pipe would be waited for
@@ -110,11 +110,11 @@ def read(path: Path) -> Answer:
     except DamagedError as error:
         raise DamagedError(f"{path}: {error}") from None
     except Exception as error:  # a forged file makes h5py and xarray raise any of a dozen types; they all mean this
-        raise DamagedError(f"{path}: not readable as results ({_first_line(error)})") from None
+        raise DamagedError(f"{path}: not readable as results ({_read_first_line(error)})") from None
 
 
 def verify(path: Path) -> str:
-    """What is wrong with an answer, in one line; nothing if it is sound."""
+    """Say in one line what is wrong with an answer; an empty text if nothing is."""
     try:
         read(path)
     except ValueError as error:
@@ -123,13 +123,13 @@ def verify(path: Path) -> str:
 
 
 def find_answers(folder: Path) -> list[Path]:
-    """The files of all answers in a folder such as `analysis`, and those that earlier versions left there."""
+    """Find the files of all answers in a folder such as `analysis`, including those of earlier versions."""
     found = [*folder.glob("[!.]*.h5"), *folder.glob("[!.]*/[!.]*.h5")]
     return sorted(found)
 
 
 def move_aside(path: Path) -> Path:
-    """Give a damaged file another name, which no other file has."""
+    """Rename a damaged file, and return its new path."""
     number = 1
     while (target := path.with_name(f"{path.name}.damaged{number}")).exists():
         number += 1
@@ -137,7 +137,7 @@ def move_aside(path: Path) -> Path:
     return target
 
 
-def _first_line(error: Exception) -> str:
+def _read_first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -164,14 +164,14 @@ def _read_file(raw: BinaryIO) -> Answer:
 
 
 def unpack(file: h5py.File) -> Answer:
-    """An answer from a netCDF-4 file whose structure has been checked.
+    """Make an answer of a netCDF-4 file whose structure has been checked.
 
     `xarray.load_dataset` gives the same, but takes ten times as long, and a report reads hundreds of files.
     """
     attributes = _plain_attributes(file)
     attributes.pop("format")
-    study, question = (_text(attributes, name) for name in ("study", "question"))
-    settings, provenance = (_json(attributes, name) for name in ("settings", "provenance"))
+    study, question = (_pop_text(attributes, name) for name in ("study", "question"))
+    settings, provenance = (_pop_json(attributes, name) for name in ("settings", "provenance"))
     coordinates = set(str(attributes.pop("coordinates", "")).split())
     variables = {}
     for name, dataset in file.items():
@@ -199,7 +199,7 @@ def _read_variable(name: str, dataset: h5py.Dataset, about: Json) -> xr.Variable
 
 
 def _plain_attributes(holder: h5py.File | h5py.Dataset) -> Json:
-    """Attributes but for those of HDF5 and netCDF; numbers and texts as Python has them."""
+    """Return attributes as Python numbers and texts, without those of HDF5 and netCDF."""
     found = {}
     for name, value in holder.attrs.items():
         if name not in INTERNAL:
@@ -218,15 +218,15 @@ def _check_format(found: object) -> None:
         raise DamagedError(OLD)
 
 
-def _text(attributes: dict[str, object], name: str) -> str:
+def _pop_text(attributes: dict[str, object], name: str) -> str:
     found = attributes.pop(name)
     if not isinstance(found, str):
         raise DamagedError(f"attribute {name} must be a text, got {type(found).__name__}")
     return found
 
 
-def _json(attributes: dict[str, object], name: str) -> Json:
-    found = json.loads(_text(attributes, name))
+def _pop_json(attributes: dict[str, object], name: str) -> Json:
+    found = json.loads(_pop_text(attributes, name))
     if not isinstance(found, dict):
         raise DamagedError(f"attribute {name} must be a JSON object, got {type(found).__name__}")
     return found

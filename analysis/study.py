@@ -1,4 +1,4 @@
-"""What a study is: settings, pieces of work, and how one piece is measured into a Dataset."""
+"""What a study is: settings, pieces of work, and a function that measures one piece into a Dataset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL_ROUNDS = -1
 
 @dataclass(frozen=True)
 class Piece:
-    """One unit of a study's work: it is measured whole or not at all, and kept if the rest is interrupted.
+    """One unit of a study's work, which is stored as soon as it is measured.
 
     A study with other coordinates than round and client makes a subclass with a field for each of them.
 
@@ -46,13 +46,13 @@ class Piece:
 
     @property
     def coordinates(self) -> dict[str, int | str | float]:
-        """Where the piece stands, by the names of its coordinates; those that it does not have are left out."""
+        """The coordinates of the piece by name, without those that it does not have."""
         known = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.compare}
         return {name: value for name, value in known.items() if value not in (None, ALL_ROUNDS)}
 
     @property
     def name(self) -> str:
-        """The coordinates for a person, and for the name of its file; never parsed."""
+        """The coordinates as text, for messages and for the name of its file; never parsed."""
         return ", ".join(f"{name} {value}" for name, value in self.coordinates.items())
 
 
@@ -63,7 +63,7 @@ class Study:
     name: as on the command line and in the names of files.
     doc: the docstring of its module.
     settings: a class made by `training.settings.settings`, with defaults for all fields.
-    pieces: the work there is: (subject, settings) -> pieces.
+    pieces: lists the work: (subject, settings) -> pieces.
     measure: (subject, settings, piece, Datasets of the pieces in `piece.after`) -> what the piece finds. The runner
         adds the coordinates of the piece as leading dimensions of every data variable, and joins pieces by their
         coordinates. Variables whose names begin with an underscore are for later pieces and do not reach the answer.
@@ -90,7 +90,7 @@ class Study:
 
 
 def variable(dims: str | Sequence[str], values: ArrayLike, long_name: str, units: str = "1") -> xr.Variable:
-    """An array with named axes, a description and units.
+    """Make an array with named axes, a description and units.
 
     >>> variable("rank", [3.0, 1.0], "eigenvalue of the Hessian").dims
     ('rank',)
@@ -99,7 +99,7 @@ def variable(dims: str | Sequence[str], values: ArrayLike, long_name: str, units
 
 
 def scalar(value: float, long_name: str, units: str = "1") -> xr.Variable:
-    """A single number; the runner gives it the dimensions of its piece."""
+    """Make a single number; the runner gives it the dimensions of its piece."""
     return variable((), value, long_name, units)
 
 
@@ -204,8 +204,8 @@ Tolerance = Annotated[Positive, Field(description="residual ||H v - lambda v|| /
 Seed = Annotated[Whole, Field(description="seed of whatever is drawn at random")]
 
 
-def names_among(known: Iterable[str], *, empty: bool = False) -> AfterValidator:
-    """A check for a setting that lists some of a few known names, each once: `Annotated[Names, names_among("ab")]`.
+def require_names(known: Iterable[str], *, empty: bool = False) -> AfterValidator:
+    """A check for a setting that lists some of a few known names, each once: `Annotated[Names, require_names("ab")]`.
 
     empty: whether the list may be empty.
     """
@@ -221,4 +221,4 @@ def names_among(known: Iterable[str], *, empty: bool = False) -> AfterValidator:
     return AfterValidator(check)
 
 
-Splits = Annotated[Names, names_among(get_args(Split))]
+Splits = Annotated[Names, require_names(get_args(Split))]

@@ -1,4 +1,4 @@
-"""What a study looks at: a run of `landscape train`, or any model of one's own."""
+"""What studies measure: runs of `landscape train`, and users' own models."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from landscape.errors import choose, whole
 from landscape.layout import running_statistics
 from landscape.losses.batches import choose_stratified
 from landscape.losses.sources import Source
+from landscape.losses.summed_loss import Loss
+from landscape.objectives.sampling import Draw
 from landscape.rng import numpy_generator
 from landscape.runtime.device import find_device
 from landscape.runtime.memory import parse_bytes
@@ -40,7 +42,7 @@ SPLITS = ("train", "test")
 
 
 def check_rounds(wanted: str) -> str:
-    """Refuse words that no rounds can mean; whether a run has them, `Subject.select` tells."""
+    """Return a text that names rounds, or raise ValueError; `Subject.select` checks that a run has them."""
     word, _, number = wanted.partition(" ")
     numbers = all(part.strip().isdecimal() for part in wanted.split(","))
     if wanted in ("last", "all") or (word == "every" and number.isdecimal() and int(number) > 0) or numbers:
@@ -79,7 +81,7 @@ class Limits:
             whole("workers", self.workers)
 
     def halved(self) -> Limits:
-        """Smaller chunks, after a piece of work did not fit: 256, 128, ..., 1."""
+        """Return limits with chunks half as large, after memory ran out: 256, 128, ..., 1."""
         return replace(self, chunk_size=max(self.chunk_size // 2, 1))
 
 
@@ -101,7 +103,7 @@ class Opening:
 
 
 class Subject(ABC):
-    """A model over rounds, with the data of its clients; every study asks only these questions."""
+    """A model over rounds, with the data of its clients: everything that studies use."""
 
     name: str
     path: Path  # where results go
@@ -109,7 +111,7 @@ class Subject(ABC):
     policy: str  # for norm layers
     classes: int
     task: Task = CLASSIFICATION
-    rounds: list[int]  # those that can be looked at
+    rounds: list[int]  # those that can be measured
     limits: Limits
     opening: Opening | None = None  # None: only this process has it
 
@@ -121,7 +123,7 @@ class Subject(ABC):
     @property
     @abstractmethod
     def clients(self) -> list[int]:
-        """All clients; none for a model that was not trained federatedly."""
+        """All clients; none for a model that was not trained by federated learning."""
 
     @abstractmethod
     def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
@@ -141,7 +143,7 @@ class Subject(ABC):
 
     @abstractmethod
     def inputs(self, rounds: Sequence[int]) -> Json:
-        """Fingerprints of all that an answer about these rounds depends on."""
+        """Return digests of everything that an answer about these rounds depends on."""
 
     def objective(self, split: str = "train", client: int | None = None, limit: int | None = None) -> Objective:
         """The loss on everyone's data or on one client's; `limit`: on so many examples of them, drawn once."""
@@ -151,12 +153,12 @@ class Subject(ABC):
         return objective.subset(limit) if limit is not None and limit < objective.count else objective
 
     def count(self, split: str = "train", client: int | None = None, limit: int | None = None) -> int:
-        """How many examples `objective` has of these arguments."""
+        """Count the examples that `objective` would have with these arguments."""
         size = self.count_all(split, client)
         return min(size, limit or size)
 
     def count_all(self, split: str, client: int | None = None) -> int:
-        """How many examples there are; nothing is read where that can be known without."""
+        """Count all examples, without reading them if possible."""
         return len(self.examples(split, client)[1])
 
     def find_data(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor] | Source:
@@ -184,24 +186,34 @@ class Subject(ABC):
         return inputs[places], targets[places], chosen
 
     def _pattern(self, data: tuple[Tensor, Tensor] | Source) -> Objective:
-        """An objective on a few examples, whose model is copied and probed once for all data it will be asked about."""
+        """Make an objective on a few examples; others are derived from it, so that the model is probed once."""
         limits = self.limits
         count = len(data) if isinstance(data, Source) else min(len(data[1]), limits.chunk_size)
         patterns: dict[tuple[Limits, str], Objective] = self.__dict__.setdefault("_patterns", {})
         known = patterns.get((limits, self.policy))
         if known is None or known.count < count:
-            patterns[limits, self.policy] = Objective(
-                self.model,
-                data if isinstance(data, Source) else (data[0][:count], data[1][:count]),
-                loss=self.task.loss,
-                dtype=limits.dtype,
-                device=self.device,
-                batchnorm=self.policy,
-                memory=limits.memory,
-                workers=limits.workers,
-                chunk_size=limits.chunk_size,
-            )
+            few = data if isinstance(data, Source) else (data[0][:count], data[1][:count])
+            patterns[limits, self.policy] = self.make_objective(few, self.task.loss)
         return patterns[limits, self.policy]
+
+    def make_objective(self, data: tuple[Tensor, Tensor] | Source, loss: Loss, drawn: Draw | None = None) -> Objective:
+        """Make a new objective of this subject's model, within its limits.
+
+        data, loss, drawn: as `Objective` takes them.
+        """
+        limits = self.limits
+        return Objective(
+            self.model,
+            data,
+            loss=loss,
+            dtype=limits.dtype,
+            device=self.device,
+            batchnorm=self.policy,
+            memory=limits.memory,
+            workers=limits.workers,
+            chunk_size=limits.chunk_size,
+            drawn=drawn,
+        )
 
     def shares(self, clients: Sequence[int]) -> dict[int, float]:
         """p_k = n_k / sum of n_j over these clients."""
@@ -209,7 +221,7 @@ class Subject(ABC):
         return {client: size / sum(sizes.values()) for client, size in sizes.items()}
 
     def select_with(self, wanted: str, *models: str) -> list[int]:
-        """The same rounds as `select`; an error if one of them has not all of these global models."""
+        """Select rounds like `select`; ValueError if one of them lacks one of these global models."""
         rounds = self.select(wanted)
         for round in rounds:
             for model in models:
@@ -217,7 +229,7 @@ class Subject(ABC):
         return rounds
 
     def select(self, wanted: str) -> list[int]:
-        """Rounds by words: "last", "all", "every 10", or numbers "0,50,100"."""
+        """Select rounds by a text: "last", "all", "every 10", or numbers "0,50,100"."""
         if wanted == "all":
             return self.rounds
         if wanted == "last":
@@ -311,17 +323,17 @@ class Run(Subject):
         if split == "train":
             chosen = fed.client_indices.flat if client is None else fed.client_indices[client]
             if client is None and self.recipe.adopted is not None:
-                # in the order of the data set, not client by client: sums then round as for the same weights as a model
-                # of one's own, and both give the same bits
+                # in the order of the data set, not client by client: sums then round as if the same weights were opened
+                # with `open_model`, and both give the same bits
                 chosen = np.sort(chosen)
         elif fed.tests is not None:
             chosen = fed.tests.flat if client is None else fed.tests[client]
         elif client is None:
             stored, chosen = "test", np.arange(len(data.test_inputs))
         else:
-            raise ValueError(f"{self.name}: clients have no test data of their own here; ask for split train")
+            raise ValueError(f"{self.name}: clients have no test data in this run; use split train")
         if len(chosen) == 0:
-            raise ValueError(f"{self.name}: there is no {split} data; ask for another split")
+            raise ValueError(f"{self.name}: there is no {split} data; use another split")
         return stored, chosen
 
     def point(self, round: int, model: str = "server") -> Tensor:
@@ -348,7 +360,7 @@ class Run(Subject):
         return [round for round, files in self._files(self.rounds).items() if files.get("locals.safetensors")]
 
     def _files(self, rounds: Sequence[int]) -> dict[int, Json]:
-        """What checkpoints say about their files."""
+        """Read what checkpoints say about their files."""
         paths = {round: run_directory.checkpoint_path(self.path, round) for round in rounds}
         return {round: run_directory.read_meta(path)["files"] for round, path in paths.items()}
 
@@ -375,7 +387,7 @@ class Run(Subject):
 
 @dataclass
 class Own(Subject):
-    """A model of one's own with its data: one point, no clients."""
+    """A user's own model with its data: one point, no clients."""
 
     name: str
     path: Path
@@ -399,7 +411,7 @@ class Own(Subject):
 
     def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
         if split not in self.data:
-            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}; ask for that")
+            raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}; use that")
         return self.data[split]
 
     def point(self, round: int, model: str = "server") -> Tensor:

@@ -110,7 +110,7 @@ class Operator(ABC):
 
 @dataclass(frozen=True)
 class Compression:
-    """An operator on fewer dimensions whose eigenpairs are those of another one, but for one known eigenvalue.
+    """An operator on fewer dimensions whose eigenpairs are those of another one, except for one known eigenvalue.
 
     operator: on compressed vectors.
     compress: rows of the other operator to compressed ones.

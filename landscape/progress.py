@@ -1,6 +1,6 @@
 """Progress bars of long computations: by default on a terminal and in notebooks, elsewhere only where asked for.
 
-A call with `progress=` of its own reports there and shows no bar. Imports no torch.
+A call with its own `progress=` reports there and shows no bar. Imports no torch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _is_wanted() -> bool:
 
 
 class Bar:
-    """A bar that appears after a while, and vanishes when it is closed."""
+    """A progress bar that appears after a while, and disappears when it is closed."""
 
     def __init__(self, name: str, delay: float = DELAY):
         self.name, self.start = name, time.perf_counter() + delay
@@ -86,7 +86,7 @@ class Bar:
         self._plain = False
 
     def move(self, done: int, total: int) -> None:
-        """Show how far it is.
+        """Show the progress.
 
         done: units of work that are done. total: all of them.
         """
@@ -113,7 +113,7 @@ class Bar:
         self._plain = self._shown is None
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._shown is not None:
             self._shown[0].stop()
         elif self._plain:

@@ -1,4 +1,4 @@
-"""Figures, tables and one web page from stored results. Never imports torch, but for what `reproduce` trains.
+"""Figures, tables and one web page from stored results. Imports no torch, except when `reproduce` trains.
 
 Look         figure, draw, collect (numbers of runs as one table), compare
 Write        report (the page), reproduce (tables and figures of the papers), run_demo

@@ -224,7 +224,7 @@ def list_cells(paper: Paper, artefact: Artefact) -> Iterator[Cell]:
 def merge(paper: Paper, artefact: Artefact, *layers: Settings) -> dict[str, object]:
     """Lay settings over those of the paper and of the artefact.
 
-    layers: later ones win. A whole table ("algorithm") replaces single settings below it, and the other way round.
+    layers: later ones win. A whole table ("algorithm") replaces single settings below it, and vice versa.
     """
     merged: dict[str, object] = {}
     tables: set[str] = set()  # that have single settings

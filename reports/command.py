@@ -1,4 +1,4 @@
-"""`landscape report`: read runs, draw every figure, write tables and the page; what is missing is said, never fatal."""
+"""`landscape report`: read runs, draw every figure, write tables and the page. Missing results are no errors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _find_figures(figures: Iterable[str | Figure]) -> list[Figure]:
 
 
 def _animate(everything: Collection, folder: Path, console: Console) -> list[str]:
-    """Make turning surfaces; returns a line for each that could not be made."""
+    """Make animations of surfaces; returns a line for each that could not be made."""
     from reports.plotting.loss import animation
 
     films, lines = animation.animate(everything, folder)
@@ -115,7 +115,7 @@ def _track(
     trackers: Sequence[str],
     console: Console,
 ) -> None:
-    """Send figures and tables to trackers: into the entry of a single run, or into an entry of the report's own."""
+    """Send figures and tables to trackers: into the entry of a single run, or into a new entry for the report."""
     runs = everything.runs
     own = [run.path for run in runs if has_recipe(run.path)] if len(runs) == 1 else []
     subject = open_subject(own[0]) if own else Subject(folder, f"{folder.absolute().parent.name} report")
@@ -172,7 +172,7 @@ def tabulate_figures() -> Table:
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Run directories and folders of answers that these paths mean; a folder of runs stands for those in it.
+    """Find the run directories and folders of answers of these paths; a folder of runs stands for those in it.
 
     A path may be a pattern with * ? [ ]. Folders that belong to the runs beside them (answers that compare runs,
     earlier reports) are passed over.

@@ -46,13 +46,13 @@ class Section:
         return ", ".join(one for one in named if one)
 
     def select(self, everything: Collection) -> list[Run]:
-        """Its runs."""
+        """Select its runs."""
         if self.heterogeneity is not None:
             return everything.select(self.data, self.heterogeneity)
         return [run for run in everything.runs if run.data == self.data]
 
     def narrow(self, everything: Collection) -> Collection:
-        """Its runs, with the answers that compare runs."""
+        """Select its runs, with the answers that compare runs."""
         return Collection(self.select(everything), everything.together, everything.problems)
 
 
@@ -73,7 +73,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a figure in a section: its pictures, or the problem that prevented them."""
+    """The result of drawing a figure for a section: its pictures, or the problem that prevented them."""
 
     figure: Figure
     section: Section
@@ -97,7 +97,7 @@ class Job:
 
     @property
     def suffix(self) -> str:
-        """What tells its files from those of other questions."""
+        """The part of file names that distinguishes this question from others."""
         return "" if self.alone else "".join(f"-{name}" for name in self.named_questions)
 
     @property
@@ -144,7 +144,7 @@ def draw_all(
 
     out: the folder of the report.
     formats: of the pictures.
-    workers: processes that draw; by default one a core.
+    workers: number of processes that draw; by default one per core.
     strict: whether a figure that fails is an error.
     width: of all figures, in inches; None: as each figure chooses.
     """
@@ -246,7 +246,7 @@ class Renderer:
 
 
 def _find_shown_runs(drawn: Drawing, everything: Collection) -> tuple[str, ...]:
-    """Runs that a drawing's numbers name, if all of them do: it is of no use when these are hidden."""
+    """Find the runs of a drawing, if all its numbers name theirs: the page hides it together with them."""
     named = {str(row.get("run")) for row in drawn.rows}
     return tuple(sorted(named)) if named <= {run.name for run in everything.runs} else ()
 
@@ -264,7 +264,7 @@ def _add_progress(drawn: Drawing, runs: Sequence[Run], everything: Collection) -
 
 
 def _mark_legends(canvas: Canvas, methods: Mapping[str, Sequence[str]]) -> None:
-    """A method's line in a legend belongs to its runs, as what it explains does."""
+    """Mark the lines of legends with the runs that they belong to."""
     legends = [*canvas.legends, *(axes.get_legend() for axes in canvas.axes)]
     for legend in legends:
         if legend is None:
@@ -277,7 +277,7 @@ def _mark_legends(canvas: Canvas, methods: Mapping[str, Sequence[str]]) -> None:
 
 
 def _lay_out(canvas: Canvas) -> None:
-    """Once for all formats: matplotlib would do it again, and draw everything twice, for each of them."""
+    """Lay the figure out once for all formats: matplotlib would do it again for each, and draw everything twice."""
     engine = canvas.get_layout_engine()
     if engine is not None:
         with rc_context(STYLE):

@@ -26,10 +26,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from analysis import store
-from analysis.hdf5_checks import member
 from analysis.store import Answer
 from training.executors.parent import end_with_parent, without_main
 from training.storage.atomic_files import DamagedError, write_atomically
+from training.storage.hdf5_checks import find_member
 
 Array = NDArray[np.float64]
 Raw = Mapping[str, NDArray[np.generic]]  # arrays of a file in Goldstein's layout by name
@@ -69,7 +69,9 @@ def export(
     """
     results, out = Path(results), Path(out)
     if out.suffix not in (".vts", ".h5"):
-        raise ValueError(f"{out.name}: its ending says the format; write .vts (ParaView) or .h5 (Goldstein's layout)")
+        raise ValueError(
+            f"{out.name}: the file's ending must say the format: write .vts (ParaView) or .h5 (Goldstein's layout)"
+        )
     try:
         surface = choose_surface(store.read(results).data, run=run, round=round, client=client)
     except ValueError as error:
@@ -201,7 +203,7 @@ def _read_arrays(path: Path) -> Raw:
 def _open_arrays(path: Path) -> Raw:
     try:
         with open(path, "rb") as raw, h5py.File(raw, "r") as file:
-            found = {name: member(file, name) for name in GOLDSTEIN if name in file}
+            found = {name: find_member(file, name) for name in GOLDSTEIN if name in file}
             size = os.fstat(raw.fileno()).st_size
             for name, dataset in found.items():
                 if not _holds_surface(dataset, size):

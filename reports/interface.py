@@ -55,7 +55,7 @@ def figure(
 
 
 def prepare_notebook() -> None:
-    """Tell a notebook to show figures as pictures; it knows by itself only after pyplot has drawn something."""
+    """Tell a notebook to show figures as pictures, which it otherwise does only after pyplot has drawn something."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     formatter = getattr(shell, "display_formatter", None)
     if formatter is not None and not any(Canvas in one.type_printers for one in formatter.formatters.values()):

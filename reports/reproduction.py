@@ -71,11 +71,12 @@ def reproduce(
 
     wanted: PAPER, PAPER/ARTEFACT or "all", one or several. scale: digits, small or full.
     out: folder for runs and results. console: where to print. data_root: folder of the data.
-    workers: runs at a time; by default one a core. device: where to train and measure: auto, cpu, cuda, cuda:1 or mps.
+    workers: runs at a time; by default one per core.
+    device: where to train and measure: auto, cpu, cuda, cuda:1 or mps.
     backend: processes (of this machine) or ray. cluster: of the backend ray; all its nodes must share `out`.
     formats: of figures, some of png, pdf and svg. bold: what tables set bold, "clear" or "plain".
     dry_run: only tell what it would take.
-    typeset: only typeset what is there, from recipes, metrics and answers; checkpoints are not needed.
+    typeset: whether to typeset existing results only, from recipes, metrics and answers; checkpoints are not needed.
     """
     console = console or Console()
     size = find_scale(scale)

@@ -12,7 +12,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from reports.inputs.summary import harmless
+from reports.inputs.summary import escape_formula
 
 Row = dict[str, str | float]  # column -> value; whole numbers are numbers too
 
@@ -30,6 +30,6 @@ def to_csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     columns = list(dict.fromkeys(key for row in rows for key in row))
     writer = csv.writer(text)
-    writer.writerow([harmless(column) for column in columns])
-    writer.writerows([harmless(row.get(column, "")) for column in columns] for row in rows)
+    writer.writerow([escape_formula(column) for column in columns])
+    writer.writerows([escape_formula(row.get(column, "")) for column in columns] for row in rows)
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""What in run directories may be deleted, and deleting it under their locks. Imports no torch."""
+"""Find what may be deleted in run directories, and delete it while holding their locks. Imports no torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def find_removable(runs: Places, *, checkpoints: bool = False) -> list[Removable
     """Find what may be deleted in runs, and in the folder of answers beside them.
 
     runs: run directories, folders of runs, or patterns.
-    checkpoints: also those before the last of finished runs. Studies of earlier rounds cannot be measured then.
+    checkpoints: whether to include all but the last checkpoint of finished runs. Earlier rounds can then no longer be
+        measured.
     """
     found: list[Removable] = []
     directories = run_directory.find_runs(list_paths(runs))
@@ -71,7 +72,7 @@ def _find_leftover_answers(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def remove_all(found: Iterable[Removable]) -> int:
-    """Delete what was found; returns the bytes that became free. A run that is being written is an error.
+    """Delete what was found, and return the number of bytes freed; a run that is being written is an error.
 
     found: as `find_removable` returns it.
     """

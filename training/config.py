@@ -150,13 +150,13 @@ class Recipe(RecipeTables):
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """What of a user's own takes part, as 'module:name'."""
+        """The user's own functions and classes that the recipe names, as 'module:name'."""
         names = [self.data.name, self.partition.name, self.model.name, *self.algorithm.name.split("+")]
         return tuple(sorted({name for name in names if ":" in name}))
 
     @property
     def slug(self) -> str:
-        """The name of the run's directory if no further settings are part of it; see `name`."""
+        """The name of the run's directory without further settings; see `name`."""
         return self.name()
 
     def name(self, keys: Iterable[str] = ()) -> str:
@@ -168,7 +168,7 @@ class Recipe(RecipeTables):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the settings that differ from their defaults, but for the location of data and weights.
+        """SHA-256 of the settings that differ from their defaults, except for the location of data and weights.
 
         A setting that a later version adds has a default that changes nothing, so runs keep their digests.
         """

@@ -163,7 +163,7 @@ def _write_changes(settings: Settings) -> list[str]:
 
 
 def _keys(settings: Settings) -> list[str]:
-    """The keys that were asked for: they become part of the names of new runs."""
+    """Return the keys of changed settings, which become part of the names of new runs."""
     return [one.partition("=")[0].strip().removeprefix("sweep.") for one in _write_changes(settings)]
 
 
@@ -214,7 +214,7 @@ def evaluate_personal(
     console: Console | None = None,
     **options: object,
 ) -> pd.DataFrame:
-    """Make a model for each client and test it on the client's own data; one row for each client.
+    """Make a model for each client and test it on the client's own data; returns one row per client.
 
     runs: one or several.
     strategy: finetune, global, knn, local or own; one or several.

@@ -60,7 +60,7 @@ class ExtensionPoint(Generic[Thing]):
         return self.registered.get(name, name)
 
     def register(self, name: str, thing: object) -> None:
-        """Let `name` stand for a thing of one's own, in recipes, on the command line and in listings.
+        """Register a user's own entry under a name, for recipes, the command line and listings.
 
         name: small letters, digits, - and _; none that is taken.
         thing: 'module:name', or what has that name at the top of its module.

@@ -68,10 +68,10 @@ def parse_override(text: str) -> tuple[str, object]:
     ('local.lr', 0.1)
     """
     if not toml.is_utf8(text):
-        raise ValueError(f"--set wants text in UTF-8, got '{text[:80]}'")
+        raise ValueError(f"--set expects text in UTF-8, got '{text[:80]}'")
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not all(key.split(".")) or key.count(".") > toml.DEEPEST:
-        raise ValueError(f"--set wants key=value, for example local.lr=0.1; got '{text[:80]}'")
+        raise ValueError(f"--set expects key=value, for example local.lr=0.1; got '{text[:80]}'")
     return key, toml.parse_value(value)
 
 

@@ -25,7 +25,7 @@ ERROR = "its standard error; 0: E is all clients"
 NOISE = "what sub-sampling adds to it on average"
 
 
-def mean_and_variance(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
+def compute_mean_and_variance(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Weighted mean and variance over the last axis; weights sum to one."""
     mean = values @ weights
     return mean, np.square(values - mean[..., None]) @ weights
@@ -55,7 +55,7 @@ class ClientSample:
         n, N = len(self.shares), len(self.everyone)
         if n == N:
             return np.zeros(len(values))
-        mean, _ = mean_and_variance(values, weights)
+        mean, _ = compute_mean_and_variance(values, weights)
         squares = np.square((values - mean[:, None]) * weights).sum(axis=1)
         return np.asarray(np.sqrt((1 - n / N) * squares * (n / (n - 1) if n > 1 else math.nan)))
 
@@ -76,7 +76,7 @@ def describe_dispersions(values: Mapping[str, Floats], sample: ClientSample) -> 
         for name, symbol in (("rise", "R_k"), ("maximised", "maximised R_k")):
             if name not in values:
                 continue
-            mean, raw = mean_and_variance(values[name], weights)
+            mean, raw = compute_mean_and_variance(values[name], weights)
             # an error of one R_k also moves the mean: its share of the variance is w (1 - w), not w
             noise = np.square(values[f"{name}_error"]) @ (weights * (1 - weights))
             found[f"{name}_mean{end}"] = (mean, f"mean of {symbol}{how}")
@@ -85,14 +85,14 @@ def describe_dispersions(values: Mapping[str, Floats], sample: ClientSample) -> 
             found[f"{name}_dispersion_noise{end}"] = (noise, NOISE)
             found[f"{name}_dispersion_corrected{end}"] = (raw - noise, "variance without that noise; may be negative")
         apart = values["client_heterogeneity"]
-        mean, _ = mean_and_variance(apart, weights)
+        mean, _ = compute_mean_and_variance(apart, weights)
         found[f"heterogeneity{end}"] = (mean, f"mean of ||g_k - g||^2{how}, g over all clients (eq. 6)")
         found[f"heterogeneity{end}_standard_error"] = (sample.standard_error(apart, weights), ERROR)
         if "gradient_error" in values:
             squares = np.square(values["gradient_error"])
             noise = squares @ (weights * (1 - 2 * sample.own)) + sample.noise_of_mean(squares)
             found[f"heterogeneity_noise{end}"] = (noise, NOISE)
-            variance, _ = mean_and_variance(values["client_batch_variance"], weights)
+            variance, _ = compute_mean_and_variance(values["client_batch_variance"], weights)
             found[f"batch_variance{end}"] = (variance, f"mean of ||g_batch - g_k||^2{how}")
     return {name: variable("round", array, text) for name, (array, text) in found.items()}
 
@@ -117,13 +117,15 @@ def compare_batches(
         "batches": scalar(len(batches), "mini-batches compared with each other"),
         "client_batch_variance": scalar(spreads.mean(), "||g_batch - g_k||^2, mean over them"),
         "client_batch_variance_error": scalar(standard_error(spreads), "its standard error"),
-        "client_friendly_batches": scalar(friendly_rate(rises), f"{FRIENDLY} batch's"),
-        "friendly_batches_linear": scalar(friendly_rate(slopes), "the same to first order: by the signs of <e_b, g_c>"),
+        "client_friendly_batches": scalar(compute_friendly_rate(rises), f"{FRIENDLY} batch's"),
+        "friendly_batches_linear": scalar(
+            compute_friendly_rate(slopes), "the same to first order: by the signs of <e_b, g_c>"
+        ),
         "other_batch_rise": scalar(other_rise, "mean rise of one batch's loss under another's perturbation"),
     }
 
 
-def friendly_rate(rises: Floats) -> float:
+def compute_friendly_rate(rises: Floats) -> float:
     """The share of ordered pairs (b, c) where b's perturbation, row b, raises the loss of b and lowers that of c."""
     count = len(rises)
     if count < 2:

@@ -79,7 +79,7 @@ def tell_origin(
     }
 
 
-def participants(subject: Subject, round: int) -> dict[int, Tensor]:
+def load_participants(subject: Subject, round: int) -> dict[int, Tensor]:
     """The models of a round's participants by client; empty where a run kept none."""
     try:
         found = subject.local_points(round)
@@ -90,9 +90,9 @@ def participants(subject: Subject, round: int) -> dict[int, Tensor]:
     return {client: found[client] for client in sorted(found)}
 
 
-def local_models(subject: Subject, rounds: Sequence[int]) -> dict[int, list[int]]:
+def list_participants(subject: Subject, rounds: Sequence[int]) -> dict[int, list[int]]:
     """The participants of each of these rounds that kept local models; an error if none of them did."""
-    found = {round: list(kept) for round in rounds if (kept := participants(subject, round))}
+    found = {round: list(kept) for round in rounds if (kept := load_participants(subject, round))}
     if not found:
         subject.local_points(rounds[-1])  # says what is missing
     return found

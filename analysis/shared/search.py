@@ -1,4 +1,4 @@
-"""Which way a method climbs: on its clients, and at a server that perturbs the model by itself."""
+"""The direction in which a method climbs: on its clients, and on a server that perturbs the model itself."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Search:
 
 
 def find_search(subject: Subject, round: int, radius: float | None = None) -> Search:
-    """The search of the run's method at a round; along the gradient for a subject that is no run.
+    """Find the search of the run's method at a round; along the gradient if the subject is not a run.
 
-    radius: how far it goes; None: as far as the method does.
+    radius: how far it goes; None: as far as the method.
     """
     if not isinstance(subject, Run):
         return Search(radius or RADIUS)
@@ -64,7 +64,7 @@ def find_search(subject: Subject, round: int, radius: float | None = None) -> Se
 
 
 def find_server_rule(subject: Subject) -> ServerSharpness | None:
-    """The rule of a server that perturbs the model by itself (FedGloSS, NaiveFedGloSS); None for others."""
+    """Find the rule of a server that perturbs the model itself (FedGloSS, NaiveFedGloSS); None for others."""
     rule = subject.federation.method.server if isinstance(subject, Run) else None
     return rule if isinstance(rule, ServerSharpness) else None
 
@@ -87,9 +87,9 @@ def measure_delta_epsilon(subject: Subject, round: int) -> float:
     still = ServerSharpness(rho_s=0.0, eta_s=rule.eta_s, dual_from=rule.dual_from)
     federation.method, federation.objective = replace(method, server=still), None  # nothing is tested on the way
     following, _, _ = federation.advance(restore_state(found), Serial(federation.trainer), keep_locals=False)
-    return perturbation_gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
+    return measure_perturbation_gap(rule.rho_s, found.server["ascent"], following.server["ascent"])
 
 
-def perturbation_gap(radius: float, last: Tensor, true: Tensor) -> float:
+def measure_perturbation_gap(radius: float, last: Tensor, true: Tensor) -> float:
     """radius ||last / ||last|| - true / ||true|| ||, between 0 and 2 radius."""
     return radius * distance(unit(last.double()), unit(true.double()))

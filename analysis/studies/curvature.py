@@ -56,7 +56,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     # tell their standard errors on a subset
     products = 10 + 4 * settings.top + settings.top * (count < everyone) + settings.trace
     products += PUBLISHED_STEPS * settings.top * settings.published
-    more, dense = DENSITY_STEPS * settings.density, rounds_with_density(subject, settings)
+    more, dense = DENSITY_STEPS * settings.density, list_density_rounds(subject, settings)
     planned: list[Piece] = []
     for round in subject.select(settings.rounds):
         passes = 1.5 * (products + more * (round in dense)) * count
@@ -65,7 +65,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     return planned
 
 
-def rounds_with_density(subject: Subject, settings: Settings) -> list[int]:
+def list_density_rounds(subject: Subject, settings: Settings) -> list[int]:
     """The rounds whose density is taken; "last" is the last of those that are measured."""
     rounds = subject.select(settings.rounds)
     if not settings.density:
@@ -100,7 +100,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
         "norm": scalar(float(to_float64(theta[: gradient.numel()]).norm()), "norm of the weights"),
         "_vectors": variable(("_pair", "_parameter"), pairs.vectors.cpu().numpy(), "eigenvectors"),
     }
-    found |= _measure_more(operator, settings, density=piece.round in rounds_with_density(subject, settings))
+    found |= _measure_more(operator, settings, density=piece.round in list_density_rounds(subject, settings))
     about = {
         "examples": subject.count(settings.split, limit=settings.limit),
         "population": subject.count(settings.split),

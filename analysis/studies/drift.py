@@ -20,7 +20,14 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import Reference, cosine, distance, find_reference, local_models, participants
+from analysis.shared.model_points import (
+    Reference,
+    cosine,
+    distance,
+    find_reference,
+    list_participants,
+    load_participants,
+)
 from analysis.shared.outputs import compute_outputs
 from analysis.study import Datasets, Floats, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
@@ -57,28 +64,22 @@ class Settings:
     limit: Limit = None
 
 
-def proximal_objective(subject: Subject, reference: Tensor, client: int, tau: float, limit: int | None) -> Objective:
+def make_proximal_objective(
+    subject: Subject, reference: Tensor, client: int, tau: float, limit: int | None
+) -> Objective:
     """FedSoL's L_p(w) = mean KL(softmax(z_ref / tau) || softmax(z(w) / tau)) over a client's examples."""
     plain = subject.objective("train", client, limit=limit)
     inputs, _ = join(plain.chunks)
-    return Objective(
-        subject.model,
-        (inputs, compute_outputs(subject, reference, inputs).logits),
-        loss=lambda outputs, targets: divergence(targets, outputs, tau),
-        dtype=plain.dtype,
-        device=plain.device,
-        batchnorm=subject.policy,
-        memory=subject.limits.memory,
-        workers=subject.limits.workers,
-        chunk_size=subject.limits.chunk_size,
-        drawn=plain.drawn,
+    logits = compute_outputs(subject, reference, inputs).logits
+    return subject.make_objective(
+        (inputs, logits), lambda outputs, targets: divergence(targets, outputs, tau), plain.drawn
     )
 
 
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each round."""
     rounds = subject.select(settings.rounds)
-    kept, planned = local_models(subject, rounds), []
+    kept, planned = list_participants(subject, rounds), []
     for round in kept:
         find_reference(subject, settings.reference, round)  # better now than after an hour
     for round in rounds:
@@ -90,7 +91,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
 
 def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """The participants' models of one round, if there are any, beside the global model."""
-    layout, points = Layout.of(subject.model), participants(subject, piece.round)
+    layout, points = Layout.of(subject.model), load_participants(subject, piece.round)
     w, sent = subject.point(piece.round)[: layout.size], subject.sent_point(piece.round)
     start = None if sent is None else sent[: layout.size]
     moved = math.nan if start is None else distance(w, start)
@@ -162,7 +163,7 @@ def _measure_proximal(
     rows = []
     for client, point in points.items():
         reference = find_reference(subject, settings.reference, round)
-        objective = proximal_objective(subject, reference, client, settings.tau, settings.limit)
+        objective = make_proximal_objective(subject, reference, client, settings.tau, settings.limit)
         theta = point.to(objective.dtype)
         evaluation, gradient = objective.evaluate(theta), objective.gradient(theta)[:size]
         if torch.equal(theta, reference):

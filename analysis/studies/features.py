@@ -12,12 +12,12 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from analysis.shared.outputs import compute_outputs
-from analysis.study import Datasets, Floats, Piece, Rounds, Seed, Split, Study, names_among, scalar, variable
+from analysis.study import Datasets, Floats, Piece, Rounds, Seed, Split, Study, require_names, scalar, variable
 from analysis.subjects import GLOBAL_MODELS, Subject
 from landscape.rng import key
 from training.settings import Names, Positive, settings
 
-Models = Annotated[Names, names_among(GLOBAL_MODELS)]
+Models = Annotated[Names, require_names(GLOBAL_MODELS)]
 AXES = 2  # of a picture
 
 

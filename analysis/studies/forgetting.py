@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import participants
+from analysis.shared.model_points import load_participants
 from analysis.shared.outputs import judge
 from analysis.study import Clients, Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, variable
 from analysis.subjects import Subject
@@ -58,7 +58,7 @@ def measure_forgetting(accuracy: xr.DataArray) -> xr.DataArray:
     return earlier.copy(data=np.fmax.accumulate(earlier.values, axis=0)) - accuracy
 
 
-def group_means(values: Tensor, groups: Tensor, count: int) -> Floats:
+def average_groups(values: Tensor, groups: Tensor, count: int) -> Floats:
     """Mean of values (n,) in each group; NaN for an empty one."""
     groups = groups.cpu()  # as the norms are
     sums = torch.zeros(count, dtype=torch.float64).index_add_(0, groups, values.double())
@@ -70,15 +70,15 @@ def name_predictions(subject: Subject) -> str:
     return "examples" if subject.task.targets == "label" else "pixels"
 
 
-def everyones_examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor]:
+def read_all_examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor]:
     """Inputs and labels of everyone's data."""
     inputs, labels, _ = subject.draw_examples(settings.split, None, settings.limit, settings.seed, "forgetting")
     return inputs, labels
 
 
-def local_models(subject: Subject, settings: Settings, round: int) -> dict[int, Tensor]:
+def load_local_models(subject: Subject, settings: Settings, round: int) -> dict[int, Tensor]:
     """Models of the round's participants; empty if the checkpoint has none."""
-    return dict(list(participants(subject, round).items())[: settings.clients]) if settings.local else {}
+    return dict(list(load_participants(subject, round).items())[: settings.clients]) if settings.local else {}
 
 
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
@@ -89,17 +89,17 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     planned = []
     for round in rounds:
         planned.append(Piece(round, passes=(count + sum(sizes.values())) / 3))  # a third of a gradient each
-        for client in local_models(subject, settings, round):
+        for client in load_local_models(subject, settings, round):
             planned.append(Piece(round, client, passes=(count + subject.count("train", client)) / 3))
     return planned
 
 
 def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """Counts of one model; of a global model also the norms of its features and outputs."""
-    inputs, labels = everyones_examples(subject, settings)
+    inputs, labels = read_all_examples(subject, settings)
     classes = np.arange(subject.classes)
     if piece.client is not None:
-        theta = local_models(subject, settings, piece.round)[piece.client]
+        theta = load_local_models(subject, settings, piece.round)[piece.client]
         return xr.Dataset(_measure_local(subject, settings, theta, piece.client, inputs, labels), {"class": classes})
     theta = subject.point(piece.round, settings.model)
     found, clients = _measure_global(subject, theta, inputs, labels), subject.clients[: settings.clients]
@@ -115,7 +115,7 @@ def _measure_global(subject: Subject, theta: Tensor, inputs: Tensor, labels: Ten
     """The global model on everyone's data, class by class."""
     judged, unit = judge(subject, theta, inputs, labels), name_predictions(subject)
     right, total = np.diag(judged.confusion), judged.confusion.sum(axis=1)
-    norms = [group_means(one, labels, subject.classes) for one in judged.norms or ()]
+    norms = [average_groups(one, labels, subject.classes) for one in judged.norms or ()]
     names = (("feature_norm", FEATURES), ("output_norm", LOGITS))
     found = {
         "confusion": variable(

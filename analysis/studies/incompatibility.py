@@ -19,7 +19,13 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.dispersion import FRIENDLY, ClientSample, compare_batches, describe_dispersions, friendly_rate
+from analysis.shared.dispersion import (
+    FRIENDLY,
+    ClientSample,
+    compare_batches,
+    compute_friendly_rate,
+    describe_dispersions,
+)
 from analysis.shared.model_points import cosine, distance
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
 from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
@@ -103,7 +109,7 @@ def _measure_everyone(subject: Subject, settings: Settings, round: int) -> xr.Da
     theta = subject.point(round).to(next(iter(objectives.values())).dtype)
     # without gradients, like those that they are subtracted from
     losses = {client: objective.loss(theta) for client, objective in objectives.items()}
-    total = _global_gradient(subject, settings, theta)
+    total = _sum_gradients(subject, settings, theta)
     gradient = total.to(theta)
     search = find_search(subject, round, settings.radius)
     there = theta + search.perturb(gradient)
@@ -126,7 +132,7 @@ def _measure_everyone(subject: Subject, settings: Settings, round: int) -> xr.Da
     return xr.Dataset(found, {"client": variable("client", list(shares), MEMBER)})
 
 
-def _global_gradient(subject: Subject, settings: Settings, theta: Tensor) -> Tensor:
+def _sum_gradients(subject: Subject, settings: Settings, theta: Tensor) -> Tensor:
     """g = sum of p_k g_k over all N clients, in float64."""
     if settings.limit is None:
         return to_float64(subject.objective("train").gradient(theta)).cpu()  # their examples together
@@ -189,7 +195,7 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
         size = min(_batch_size(subject, settings), shuffled.count)
         whole_ones = shuffled.split(size)[: shuffled.count // size]
         found |= compare_batches(whole_ones[: settings.batches], theta, own, search)
-        error = gradient_error(float(found["client_batch_variance"].values), size, shuffled)
+        error = estimate_gradient_error(float(found["client_batch_variance"].values), size, shuffled)
         found["gradient_error"] = scalar(error, "standard error of g_k, where a subset of the data was seen")
     return xr.Dataset(found, {"other": variable("other", list(shares), MEMBER)})
 
@@ -201,7 +207,7 @@ def _shuffle(objective: Objective, seed: int, client: int) -> Objective:
     return objective.on(inputs[order], targets[order], population=objective.population)
 
 
-def gradient_error(variance: float, size: int, objective: Objective) -> float:
+def estimate_gradient_error(variance: float, size: int, objective: Objective) -> float:
     """Standard error of a sub-sample's gradient, from the variance of batches drawn from it without replacement.
 
     variance: of the gradients of batches.
@@ -226,7 +232,7 @@ def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Datas
         for name, values in answer.data_vars.items()
         if values.dims == ("round", "client")
     }
-    friendly = [friendly_rate(some) for some in answer["other_rise"].values]
+    friendly = [compute_friendly_rate(some) for some in answer["other_rise"].values]
     found = {
         "share": variable("client", shares, "p_k, its share of the examples of E"),
         "loss": variable("round", by_client["client_loss"] @ shares, "L(w)"),

@@ -31,7 +31,7 @@ from analysis.shared.model_points import (
     match_rounds,
     tell_origin,
 )
-from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, names_among, scalar, variable
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, require_names, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import barrier
 from landscape.geometry.paths import list_beyond
@@ -43,8 +43,8 @@ from training.settings import Count, Names, settings
 
 KINDS = ("run-run", "client-client", "client-global", "round-round")
 POLICIES = ("interpolated", "recomputed", "frozen")
-Pairs = Annotated[Names, names_among(KINDS, empty=True)]
-Policies = Annotated[Names, names_among(POLICIES)]
+Pairs = Annotated[Names, require_names(KINDS, empty=True)]
+Policies = Annotated[Names, require_names(POLICIES)]
 DEFINITIONS = ("linear", "mean", "max")
 REFINE = 8  # evaluations around each of the two highest points: a maximum over a grid is a lower bound
 

@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from analysis.shared.model_points import describe_views, distance, load_model, local_models
+from analysis.shared.model_points import describe_views, distance, list_participants, load_model
 from analysis.study import (
     Clients,
     Datasets,
@@ -57,7 +57,7 @@ class Settings:
 
 def choose_clients(subject: Subject, settings: Settings) -> dict[int, list[int]]:
     """Rounds that keep local models, each with the participants that are measured."""
-    kept = local_models(subject, subject.select(settings.rounds))
+    kept = list_participants(subject, subject.select(settings.rounds))
     return {round: sorted(clients)[: settings.clients] for round, clients in kept.items()}
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import xarray as xr
 from pydantic import Field, model_validator
 
-from analysis.study import Datasets, Piece, Rounds, Study, names_among, scalar, variable
+from analysis.study import Datasets, Piece, Rounds, Study, require_names, scalar, variable
 from analysis.subjects import Run, Subject
 from training.personal import evaluation
 from training.personal.client_evaluation import open_subject, sample_clients
@@ -30,7 +30,7 @@ class Settings:
     model: Annotated[
         Literal["server", "mean", "swa"], Field(description="the global model that personal ones are made from")
     ] = "server"
-    strategies: Annotated[Names, names_among(evaluation.STRATEGIES)] = Field(
+    strategies: Annotated[Names, require_names(evaluation.STRATEGIES)] = Field(
         default=("finetune", "knn"), description="how models are made; local trains again as long as the run did"
     )
     options: Names = Field(default=(), description='as ["epochs=5"], for every strategy that knows the name')

@@ -17,14 +17,14 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from analysis.shared.outputs import judge
-from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, names_among, variable
+from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, require_names, variable
 from analysis.subjects import Run, Subject
 from training.data.corruptions import CORRUPTIONS, DEPARTURES, SEVERITIES, corrupt
 from training.data.datasets import find_root
 from training.data.readers.corrupted_cifar import FILES, find_folder, read_corrupted
 from training.settings import Names, Several, settings
 
-Kinds = Annotated[Names, names_among(CORRUPTIONS, empty=True)]
+Kinds = Annotated[Names, require_names(CORRUPTIONS, empty=True)]
 Greys = Several[float]
 PUBLISHED = "none: the published file itself"  # how a published file departs from the published files
 Severities = Several[Annotated[int, Field(ge=SEVERITIES[0], le=SEVERITIES[-1])]]
@@ -78,7 +78,7 @@ def find_greys(subject: Subject, settings: Settings, channels: int) -> tuple[Flo
             "for black and white in each channel, for example --set robustness.black=[0] --set robustness.white=[1]"
         )
     if len(black) != channels:
-        raise ValueError(f"{subject.name}: black and white need {channels} numbers, one a channel; got {len(black)}")
+        raise ValueError(f"{subject.name}: black and white need {channels} numbers, one per channel; got {len(black)}")
     return np.asarray(black, dtype=np.float64)[:, None, None], np.asarray(white, dtype=np.float64)[:, None, None]
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import Reference, find_reference, local_models
+from analysis.shared.model_points import Reference, find_reference, list_participants
 from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape.layout import Entry, Layout
@@ -51,7 +51,7 @@ class Settings:
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each participant's model."""
     layers, planned = len(Layout.of(subject.model).entries), []
-    for round, clients in local_models(subject, subject.select(settings.rounds)).items():
+    for round, clients in list_participants(subject, subject.select(settings.rounds)).items():
         find_reference(subject, settings.reference, round)  # better now than after an hour
         for client in clients[: settings.clients]:
             passes = (4 + 2 * layers / 3) * subject.count("train", client, settings.limit)
@@ -82,24 +82,26 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
         "gradient_norm": scalar(float(to_float64(gradient).norm()), "norm of its gradient"),
         "sam_rise": scalar(top - base, "L(W + e) - L(W), e = radius g / ||g||"),
         "global_sensitivity": scalar(abs(before - base), "|L(W_g) - L(W)| on the client's data (eq. 9)"),
-        "moved": each(lambda entry: _product(away, away, entry), "||w_j - w_g,j||^2 (eq. 11)"),
+        "moved": each(lambda entry: _multiply_layer(away, away, entry), "||w_j - w_g,j||^2 (eq. 11)"),
         "adaptive": each(
-            lambda entry: _adaptive(away, entry, entries),
+            lambda entry: _measure_adaptive(away, entry, entries),
             "mean of |w_j - w_g,j| / ||w - w_g|| of its layer, FedSoL's radius",
         ),
         "rise": each(
-            lambda entry: objective.loss(theta + settings.radius * unit(_only(gradient, entry))) - base,
+            lambda entry: objective.loss(theta + settings.radius * unit(_keep_layer(gradient, entry))) - base,
             "rise of the loss with this layer alone perturbed by the radius",
         ),
         "removal": each(
-            lambda entry: abs(top - objective.loss(theta + e - _only(e, entry))),
+            lambda entry: abs(top - objective.loss(theta + e - _keep_layer(e, entry))),
             "|L(W + e) - L(W + e without e_j)| (eq. 7)",
         ),
-        "first_order": each(lambda entry: abs(_product(gradient_at, e, entry)), "|grad_j L(W + e) . e_j| (eq. 8)"),
-        "global_first_order": each(
-            lambda entry: abs(_product(far_slope, away, entry)), "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"
+        "first_order": each(
+            lambda entry: abs(_multiply_layer(gradient_at, e, entry)), "|grad_j L(W + e) . e_j| (eq. 8)"
         ),
-        "layer_gradient_norm": each(lambda entry: _product(gradient, gradient, entry) ** 0.5, "||g_j||"),
+        "global_first_order": each(
+            lambda entry: abs(_multiply_layer(far_slope, away, entry)), "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"
+        ),
+        "layer_gradient_norm": each(lambda entry: _multiply_layer(gradient, gradient, entry) ** 0.5, "||g_j||"),
         "chosen": variable(
             ("measure", "layer"),
             _choose_layers(subject, settings, reference, theta),
@@ -116,19 +118,19 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     return xr.Dataset(found, coords, about)
 
 
-def _only(vector: Tensor, entry: Entry) -> Tensor:
+def _keep_layer(vector: Tensor, entry: Entry) -> Tensor:
     """A vector with all other layers set to zero."""
     only = torch.zeros_like(vector)
     only[entry.start : entry.stop] = vector[entry.start : entry.stop]
     return only
 
 
-def _product(a: Tensor, b: Tensor, entry: Entry) -> float:
+def _multiply_layer(a: Tensor, b: Tensor, entry: Entry) -> float:
     """The inner product within one layer."""
-    return float(to_float64(_only(a, entry)) @ to_float64(b))
+    return float(to_float64(_keep_layer(a, entry)) @ to_float64(b))
 
 
-def _adaptive(away: Tensor, entry: Entry, entries: Sequence[Entry]) -> float:
+def _measure_adaptive(away: Tensor, entry: Entry, entries: Sequence[Entry]) -> float:
     """The mean of |d| / ||d of its layer||; zero where the layer did not move, as FedSoL perturbs it not at all."""
     layer = [to_float64(away[one.start : one.stop]) for one in entries if one.layer == entry.layer]
     length = float(torch.cat(layer).norm())

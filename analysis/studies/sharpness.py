@@ -14,8 +14,8 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import describe_views, load_model, participants
-from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed, Study, names_among, variable
+from analysis.shared.model_points import describe_views, load_model, load_participants
+from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed, Study, require_names, variable
 from analysis.subjects import Subject
 from landscape import Objective, sharpness
 from landscape.geometry.sharpness import KINDS
@@ -51,7 +51,7 @@ class Settings:
     """Which kinds of sharpness, of which models."""
 
     rounds: Rounds = "last"
-    kinds: Annotated[Names, names_among(KINDS), Field(description="definitions of sharpness")] = DEFAULTS
+    kinds: Annotated[Names, require_names(KINDS), Field(description="definitions of sharpness")] = DEFAULTS
     radius: Positive = Field(default=0.05, description="of sam kinds")
     adaptive_radius: Positive = Field(default=0.5, description="of asam kinds")
     noise: Positive = Field(default=0.005, description="standard deviation of average")
@@ -85,7 +85,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     seen = sum(sizes[client] for client in subject.clients[: settings.clients])
     planned = []
     for round in subject.select(settings.rounds):
-        for client in list(participants(subject, round))[: settings.clients]:
+        for client in list(load_participants(subject, round))[: settings.clients]:
             count = sizes[client] + everyone * settings.everyone
             planned.append(Piece(round, client, passes=settings.cost * count, vectors=10))
         planned.append(Piece(round, passes=settings.cost * (seen + everyone), vectors=10))

@@ -114,7 +114,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: SurfacePiece
     if settings.axes == "eigen":
         d1, d2 = torch.from_numpy(own["_directions"].values)
     else:
-        d1, d2 = random_axes(subjects, settings, objective.layout, theta)
+        d1, d2 = draw_axes(subjects, settings, objective.layout, theta)
     x, y = (coordinates(-reach, reach, settings.steps) for reach in find_reach(settings, shared))
     x = x[piece.first : piece.stop]
     count = subjects[piece.run].count(split, client, settings.limit)
@@ -127,7 +127,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: SurfacePiece
     return xr.Dataset(found, axes)
 
 
-def random_axes(subjects: Sequence[Subject], settings: Settings, layout: Layout, theta: Tensor) -> tuple[Tensor, ...]:
+def draw_axes(subjects: Sequence[Subject], settings: Settings, layout: Layout, theta: Tensor) -> tuple[Tensor, ...]:
     """Filter-normalised directions, zero on biases, norm layers and running statistics."""
     if settings.axes == "shared":
         theta = subjects[0].point(subjects[0].select(settings.rounds)[-1], settings.model)
@@ -146,7 +146,7 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
         both = torch.stack([d.masked_fill(still, 0.0) for d in directions.eigenvectors(pairs)])
         second, residuals = pairs.values, pairs.residuals
     else:
-        both = torch.stack(random_axes(subjects, settings, objective.layout, theta))
+        both = torch.stack(draw_axes(subjects, settings, objective.layout, theta))
         second = (to_float64(both) * to_float64(operator.matmat(both))).sum(dim=1).cpu().numpy()
     weights, lengths = theta[: objective.layout.parameters[-1].stop], to_float64(both).norm(dim=1).cpu().numpy()
     found = {

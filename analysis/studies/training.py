@@ -102,7 +102,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     names = dict.fromkeys(
         name for one in records for name, value in one.items() if not isinstance(value, (str, dict, list))
     )
-    found = {name: variable("round", _column(records, name), *describe_metric(name)) for name in names}
+    found = {name: variable("round", _collect_column(records, name), *describe_metric(name)) for name in names}
     rounds = found.pop("round").astype(np.int64)
     for name in [name for name in ("bytes_down", "bytes_up") if name in found]:  # an adopted run may not tell
         about = f"{ABOUT[name][0]}, summed over rounds"
@@ -117,7 +117,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     return _add_summaries(whole, score, models, settings.targets, settings.last or subject.recipe.evaluation.last)
 
 
-def _column(records: Sequence[Record], name: str) -> Floats:
+def _collect_column(records: Sequence[Record], name: str) -> Floats:
     """One number of every record; NaN where it was not measured."""
     values = [record.get(name) for record in records]
     return np.asarray([float(value) if isinstance(value, (int, float)) else np.nan for value in values])
@@ -136,7 +136,9 @@ def _describe_recorded(quantities: Sequence[Record]) -> dict[str, xr.Variable]:
     found = {}
     for name, own in tables.items():
         about = QUANTITIES.get(name, name.replace("_", " "))
-        found[name] = variable("round", _column(own, "mean"), f"{about}, mean over participants and local steps")
+        found[name] = variable(
+            "round", _collect_column(own, "mean"), f"{about}, mean over participants and local steps"
+        )
         steps = [one.get("by_step", []) for one in own]
         if any(steps):
             padded = [[*some, *[None] * (longest - len(some))] for some in steps]
@@ -149,7 +151,7 @@ def _add_clients(whole: xr.Dataset, records: Sequence[Record]) -> xr.Dataset:
     """Accuracies of clients over rounds, and the best round of their mean (FedFSA)."""
     found: dict[str, xr.Variable] = {}
     tables = {
-        metric: [dict(_by_client(record[metric])) if metric in record else {} for record in records]
+        metric: [dict(_list_by_client(record[metric])) if metric in record else {} for record in records]
         for metric in OF_CLIENTS
     }
     clients = sorted({client for rows in tables.values() for row in rows for client in row})
@@ -167,7 +169,7 @@ def _add_clients(whole: xr.Dataset, records: Sequence[Record]) -> xr.Dataset:
     return whole.assign(found).assign_coords(coords)
 
 
-def _by_client(given: object) -> Iterable[tuple[int, object]]:
+def _list_by_client(given: object) -> Iterable[tuple[int, object]]:
     """Clients and their values, from {"<client>": value} or [value of client 0, ...]."""
     if isinstance(given, dict):
         return ((int(client), value) for client, value in given.items())

@@ -20,7 +20,7 @@ __all__ = ["adoption", "analyze", "app", "housekeeping", "main", "read", "report
 
 
 def find_hidden_packages() -> str:
-    """Tell which file of the user's own has the name of one of our packages and hides it; nothing if none does."""
+    """Find a file of the user's that has the name of one of our packages and hides it; nothing if there is none."""
     home = Path(__file__).parents[2]
     for name in ("training", "analysis", "reports"):
         found = importlib.util.find_spec(name)

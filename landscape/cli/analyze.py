@@ -97,7 +97,7 @@ def analyze(
         device=device,
         out=out,
     )
-    wanted = [f"{name}.rounds={rounds}" for name in command.with_rounds(study or [])] if rounds is not None else []
+    wanted = [f"{name}.rounds={rounds}" for name in command.list_with_rounds(study or [])] if rounds is not None else []
     command.analyze(
         subjects,
         study or [],

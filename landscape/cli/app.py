@@ -57,19 +57,19 @@ def root(
 
 
 def make_console() -> Console:
-    """Make a console as wide as the terminal; elsewhere so wide that each row is one line, for grep and files."""
+    """Make a console as wide as the terminal; in files and pipes so wide that each row is one line."""
     console = Console()
     wide = console.is_terminal or "COLUMNS" in os.environ
     return console if wide else Console(width=500)
 
 
 def print_json(content: object) -> None:
-    """Print values as JSON; what it has no form for, such as a path, as text."""
+    """Print values as JSON; anything that JSON cannot represent, such as a path, becomes text."""
     print(json.dumps(content, indent=2, default=str))
 
 
 def choose_backend(backend: str, address: str) -> str:
-    """Choose Ray where an address is given; ValueError if another backend is asked for as well."""
+    """Choose Ray if an address is given; ValueError if another backend is given as well."""
     if address and backend not in ("auto", "ray"):
-        raise ValueError(f"--address is for the backend ray, and {backend} is asked for; leave one of them away")
+        raise ValueError(f"--address is for the backend ray, but --backend is {backend}; omit one of them")
     return "ray" if address else backend

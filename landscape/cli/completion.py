@@ -13,7 +13,7 @@ def _select(names: Iterable[str], begun: str) -> list[str]:
 
 
 def _list_files(package: str | None, folder: str, pattern: str) -> list[str]:
-    """Names of a package's files, without endings: what they hold is called the same."""
+    """List the names of a package's modules, which are also the names of what they define."""
     return [path.stem for path in (Path(package or "").parent / folder).glob(pattern)]
 
 
@@ -83,7 +83,7 @@ def complete_tracker(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Runs of the folder that was begun, or of runs/; other folders with a slash, to go on from there."""
+    """List runs in the folder typed so far, or in runs/; other folders end with a slash, so that one can type on."""
     from training.storage.run_directory import has_recipe, runs_in
 
     begun = Path(incomplete)

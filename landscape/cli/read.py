@@ -1,4 +1,4 @@
-"""Commands that read what is there: list, show, check. Other packages are imported only inside the functions."""
+"""Commands that only read: list, show, check. Other packages are imported only inside the functions."""
 
 from __future__ import annotations
 

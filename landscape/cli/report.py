@@ -139,10 +139,10 @@ def reproduce(
     bold: Bold = "clear",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would take.")] = False,
     typeset: Annotated[
-        bool, typer.Option("--typeset", help="Only typeset what is there; nothing is trained or measured.")
+        bool, typer.Option("--typeset", help="Only typeset existing results; nothing is trained or measured.")
     ] = False,
 ) -> None:
-    """Train, measure and typeset tables and figures of the papers by name. Finished parts are kept."""
+    """Train, measure and typeset tables and figures of the papers by name. Finished runs are reused."""
     from reports.figure_type import USUAL
     from reports.reproduction import reproduce
     from training.executors.ray_pool import make_cluster

@@ -81,7 +81,7 @@ def barrier(
     refine: evaluations of each golden-section search between grid points.
     low, high: the path of the result goes from low to high, as `list_beyond` continues the grid; barriers are those
         between the ends.
-    progress: called with (evaluations done, evaluations in all), but for those beyond the ends;
+    progress: called with (evaluations done, evaluations in all), without those beyond the ends;
         by default a bar, see `landscape.show_progress`.
 
     A maximum over a grid is a lower bound, so one search follows around the highest loss and one around the highest

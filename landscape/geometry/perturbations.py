@@ -93,7 +93,7 @@ class Rise:
 
 
 def take_one_step(around: Neighbourhood) -> Rise:
-    """The rise after one step: for a linear loss the best z is the radius times the steepest direction of T g."""
+    """Measure the rise after one step; for a linear loss the best z is radius times the steepest direction of T g."""
     slope = around.scale * around.gradient
     if not slope.any():
         return Rise(0.0, torch.zeros_like(around.theta), 0)
@@ -102,7 +102,7 @@ def take_one_step(around: Neighbourhood) -> Rise:
 
 
 def maximise(around: Neighbourhood) -> Rise:
-    """The highest rise of standing still, one step, and two searches that are independent of each other."""
+    """Find the highest rise: the best of no step, one step, and two independent searches."""
     stay = Rise(0.0, torch.zeros_like(around.theta), 0)
     first = take_one_step(around)
     slope = around.scale * around.gradient
@@ -149,7 +149,7 @@ def average_random(around: Neighbourhood) -> Rise:
 
 
 def _restart(around: Neighbourhood) -> Rise:
-    """Short climbs from random points, and a long one from where the highest of them ended."""
+    """Climb briefly from random points, then longer from the best of them."""
     short = -(-around.effort.steps // 4)
     tried = []
     for index in range(around.restarts):
@@ -167,7 +167,7 @@ def _restart(around: Neighbourhood) -> Rise:
 
 
 def _climb_on(around: Neighbourhood, start: Tensor) -> Rise:
-    """All steps of ascent, then what only a box has: corners and single coordinates."""
+    """Take all steps of ascent; in a box, then search its corners and single coordinates."""
     steps = around.effort.steps
     point, spent = ascend(partial(_climb, around), start, around.radius, p=around.p, steps=steps)
     if around.boxed:
@@ -198,7 +198,7 @@ def _measure(around: Neighbourhood, point: Tensor, spent: int) -> Rise:
 
 
 def _choose_highest(found: Sequence[Rise]) -> Rise:
-    """The first of the highest; a loss that is not a number anywhere leaves no maximum."""
+    """Choose the first of the highest rises; if the loss is NaN anywhere there is no maximum."""
     undefined = [one for one in found if math.isnan(one.value)]
     return undefined[0] if undefined else max(found, key=lambda one: one.value)
 

@@ -61,7 +61,7 @@ class ChunkLoss:
         return replace(self, error_counter=find_error_counter(self.loss, self.sample, targets))
 
     def disable_graphs(self) -> AbstractContextManager[object]:
-        """Turn autograd off inside the block, unless the loss needs it for gradients of its own."""
+        """Turn autograd off inside the block, unless the loss itself takes gradients."""
         return torch.enable_grad() if self.inner_gradients else torch.inference_mode()
 
     def compute(self, replica: Replica, chunk: Batch) -> Sums:
@@ -117,5 +117,5 @@ class ChunkLoss:
 
 
 def _views(batch: Nest) -> Nest:
-    """The same data in tensors of its own: a model or a loss may ask for gradients by its inputs."""
+    """Copy the data: a model or a loss may ask for gradients with respect to its inputs."""
     return nests.map_tensors(Tensor.detach, batch)

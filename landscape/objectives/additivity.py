@@ -57,7 +57,7 @@ def adds_up(loss: ChunkLoss, replica: Replica, batch: Batch) -> bool:
 
 
 def close(first: float, second: float, dtype: torch.dtype) -> bool:
-    """Whether two sums of losses are equal but for rounding in this precision; anything is close to infinity."""
+    """Whether two sums of losses are equal up to rounding in this precision; anything is close to infinity."""
     tolerance = max(1e-4, 100 * torch.finfo(dtype).eps)
     return not math.isfinite(first) or abs(first - second) <= tolerance * max(abs(first), abs(second), SMALL)
 

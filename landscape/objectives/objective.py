@@ -60,7 +60,7 @@ class Objective:
         batchnorm="batch" takes the size literally, because there it changes the function.
     batchnorm: "frozen" keeps the running statistics; "recomputed" estimates them anew at every theta (and holds them
         fixed under derivatives); "interpolated" makes them part of theta; "batch" lets each chunk normalise itself.
-        To compare two models with statistics of their own use "interpolated" or "recomputed".
+        To compare two models with their own statistics, use "interpolated" or "recomputed".
     mode: "eval", or "caller" to keep each submodule's training flag.
     weight_decay: adds (weight_decay / 2) ||theta||^2, which shifts the spectrum by exactly that number.
     parameters: glob patterns of the tensors that make up theta; by default all that require gradients.

@@ -185,7 +185,7 @@ def retry_smaller(compute: Callable[[], T], shrink: Callable[[], str], device: t
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        warnings.warn(f"out of memory on {device}: going on with {how}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"out of memory on {device}: continuing with {how}", RuntimeWarning, stacklevel=3)
 
 
 class Saved:

@@ -52,7 +52,7 @@ def listen() -> Iterator[None]:
 
 @contextmanager
 def keep_handler() -> Iterator[None]:
-    """Give SIGTERM its present handler back after a block: libraries such as Ray install one of their own."""
+    """Restore the current handler of SIGTERM after a block: libraries such as Ray install their own."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -111,7 +111,7 @@ class _Recurrence:
         """Take in H times the newest vector, and find the next one unless there is none."""
         self.alphas.append(float(to_float64(self.newest) @ to_float64(image)))
         if not math.isfinite(self.alphas[-1]):
-            raise ValueError("the operator's product is not finite: is every entry of theta and of the data?")
+            raise ValueError("the operator's product is not finite: are all entries of theta and of the data finite?")
         known = self.basis[: len(self.alphas)]
         if len(known) == len(self.basis):
             self.closed = True

@@ -150,7 +150,7 @@ FIGURE = Figure(
     name="sharpness",
     topic="flat",
     title="How much the loss rises around the models",
-    reading="Lower is flatter, within one kind; kinds have radii of their own. A large gradient norm tells that the "
+    reading="Lower is flatter, within one kind; each kind has its own radius. A large gradient norm shows that the "
     "model is not at a minimum, and most of the rise is slope.",
     needs=("sharpness",),
     draw=draw,

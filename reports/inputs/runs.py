@@ -135,7 +135,7 @@ class Collection:
 
     @cached_property
     def settings(self) -> list[tuple[str, str]]:
-        """Every pair of data set and partition: each gets a section of its own."""
+        """Every pair of data set and partition; each has its own section."""
         return list(dict.fromkeys((run.data, run.heterogeneity) for run in self.runs))
 
     def select(self, data: str, heterogeneity: str) -> list[Run]:

@@ -30,7 +30,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what makes a spreadsheet take a t
 
 
 def differing(settings: Sequence[Row]) -> list[str]:
-    """Dotted keys in which runs differ, but for the seed and mere book-keeping."""
+    """Find the dotted keys in which runs differ, except for the seed and book-keeping."""
     keys = dict.fromkeys(key for one in settings for key in one)
     return [
         key
@@ -204,6 +204,6 @@ def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def harmless(value: Cell) -> Cell | str:
+def escape_formula(value: Cell) -> Cell | str:
     """A value for a CSV cell: a text that a spreadsheet would run as a formula gets a quote before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value

@@ -1,4 +1,4 @@
-"""Matplotlib's SVG made fit for a page: names of its own, colours that follow light and dark, runs that can be hidden.
+"""Adapt matplotlib's SVG to a page: unique ids, colours that follow light and dark mode, runs that can be hidden.
 
 Greys become the page's variables --g0 (black) to --g10 (white), which the page turns round in the dark. Inside images
 and maps they stay what they are (class "fixed"): a black number on a yellow cell has to remain black.

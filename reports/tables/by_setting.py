@@ -72,7 +72,7 @@ def tabulate_settings(
 
 
 def _read(run: Run, settings: Sequence[str], keys: Sequence[str]) -> Values:
-    """Read the values of some settings; the method without SWA where that is a row or column of its own.
+    """Read the values of some settings; the method without SWA if SWA has its own row or column.
 
     keys: all settings that the table shows.
     """

@@ -58,7 +58,7 @@ def _read_file(path: Path) -> dict[str, dict[tuple[str, str], Printed]]:
                 raise ValueError(f"{where}: expected paper/artefact, a row and a column; got {artefact!r}, {row!r}")
             cells = found.setdefault(artefact, {})
             if (row, column) in cells:
-                raise ValueError(f"{where}: {artefact}, {row}, {column} stands there twice")
+                raise ValueError(f"{where}: {artefact}, {row}, {column} occurs twice")
             cells[row, column] = _read_cell(fields[3], fields[4], fields[5], fields[6], where)
     return found
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from reports.files import make_slug, name_path_in_errors
 from reports.inputs.progress import CROSS, DAGGER
-from reports.inputs.summary import harmless
+from reports.inputs.summary import escape_formula
 from reports.tables.cells import NEVER
 from reports.tables.table import Cell, Column, PrintedCell, Table, format_cell, format_printed, rank_cells
 
@@ -164,17 +164,19 @@ def to_csv(table: Table) -> str:
     beside = any(cell.printed is not None for line in table.lines for cell in line.cells)
     parts = (*PARTS, *(BESIDE if beside else ()))
     heads = [f"{column.group}: {column.title}" if column.group else column.title for column in table.columns]
-    writer.writerow([harmless(one) for one in ("group", table.stub, *(f"{h}{part}" for h in heads for part in parts))])
+    writer.writerow(
+        [escape_formula(one) for one in ("group", table.stub, *(f"{h}{part}" for h in heads for part in parts))]
+    )
     for line in table.lines:
         cells = [one for cell in line.cells for one in _list_parts(cell, beside)]
-        writer.writerow([harmless(line.group), harmless(line.label), *cells])
+        writer.writerow([escape_formula(line.group), escape_formula(line.label), *cells])
     return text.getvalue()
 
 
 def _list_parts(cell: Cell, beside: bool) -> list[str]:
     """What CSV says of a cell: see PARTS and BESIDE."""
     numbers = [_format_digits(cell.mean), _format_digits(cell.spread), str(cell.seeds), _format_digits(cell.error)]
-    found = [*numbers, "" if cell.examples is None else str(cell.examples), harmless(_explain_marks(cell))]
+    found = [*numbers, "" if cell.examples is None else str(cell.examples), escape_formula(_explain_marks(cell))]
     printed = cell.printed or PrintedCell()
     if beside:
         found += [printed.sign or _format_digits(printed.value), _format_digits(printed.spread)]

@@ -122,7 +122,7 @@ def test_a_name_that_is_no_text(run: Run, tmp_path: Path) -> None:
 
 
 def test_several_runs_do_not_share_one_file(place: Callable[[str], Run], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="takes the results of one run, and training is asked of 2"):
+    with pytest.raises(ValueError, match="is for the answers of one run, but training was asked of 2"):
         command.analyze([place("a"), place("b")], ["training"], [], console=console(), out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -181,7 +181,7 @@ def test_a_run_that_cannot_be_measured_does_not_keep_others_from_it(place: Calla
     bad, page = Run(bad.path, limits=Limits(workers=1)), console()
     paths = command.analyze([bad, good], ["sensitivity"], [], console=page)
     assert paths == [good.path / "analysis" / "sensitivity" / "default.h5"]
-    assert "sensitivity left out: bad: round 0 keeps no local models" in page.export_text()
+    assert "sensitivity skipped: bad: round 0 keeps no local models" in page.export_text()
     with pytest.raises(ValueError, match="bad: round 0 keeps no local models"):
         command.analyze([bad], ["sensitivity"], [], console=console())
 

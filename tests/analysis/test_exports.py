@@ -224,7 +224,7 @@ def test_a_file_of_results_is_exported_by_the_ending_of_its_new_name(tmp_path: P
     exports.export(path, tmp_path / "a.h5")
     with h5py.File(tmp_path / "a.h5") as file:
         assert file["train_loss"].shape == (len(X), len(Y))
-    with pytest.raises(ValueError, match=r"a.obj: its ending says the format; write .vts"):
+    with pytest.raises(ValueError, match=r"a.obj: the file's ending must say the format: write .vts"):
         exports.export(path, tmp_path / "a.obj")
     with pytest.raises(ValueError, match=r"surface.h5: no surface of client 3; there are run run_0 round 10 client -1"):
         exports.export(path, tmp_path / "a.vts", client=3)

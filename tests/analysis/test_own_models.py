@@ -294,7 +294,7 @@ ODD = {
     "string labels": ({"y_train": np.array(["a", "b", "c"] * 3)}, r"labels must be numbers, got <U1 \(9,\)"),
     "identifiers": ({"y_train": np.arange(9) + 2**40}, r"class numbers from 0 on, below 1000000; got 1099511627784"),
     "too large": ({"y_train": np.arange(9, dtype=np.uint64) + 2**63}, r"below 2\*\*63, got 9223372036854775816"),
-    "one label": ({"y_train": np.asarray(1)}, r"one an example; got int64 \(\)"),
+    "one label": ({"y_train": np.asarray(1)}, r"one per example; got int64 \(\)"),
     "complex": ({"x_train": wide().astype(complex)}, r"inputs must be numbers, the examples on the first axis"),
     "one input": ({"x_train": np.asarray(1.0)}, r"inputs must be numbers, the examples on the first axis"),
     "words": ({"x_train": np.array(["a"] * 9)}, r"inputs must be numbers, got <U1"),

@@ -14,7 +14,7 @@ import xarray as xr
 from analysis import runner, store
 from analysis.catalog import STUDIES
 from analysis.command import parse
-from analysis.costs import spoken
+from analysis.costs import write_duration
 from analysis.study import Limit, Piece, Rounds, Study, scalar
 from analysis.subjects import Run
 from training.settings import build, settings, values
@@ -142,7 +142,7 @@ def test_a_long_question_gets_a_short_name_of_its_own(run: Run, tmp_path: Path) 
 def test_pieces_come_after_those_they_need(run: Run) -> None:
     first, second = Piece(1), Piece(2)
     third = Piece(3, after=(second, first))
-    assert runner.in_order([third, first]) == [second, first, third]
+    assert runner.sort_pieces([third, first]) == [second, first, third]
 
 
 def test_an_interrupted_study_finishes_the_rest(run: Run, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_settings_on_the_command_line() -> None:
         parse(["top=10"], ["curvature", "local_global"])
     with pytest.raises(ValueError, match="study: unknown 'curvatre'; did you mean 'curvature'"):
         parse(["curvatre.top=10"], list(STUDIES))
-    with pytest.raises(ValueError, match=r"--set wants study\.key=value"):
+    with pytest.raises(ValueError, match=r"--set expects study\.key=value"):
         parse(["curvature.top"], list(STUDIES))
 
 
@@ -263,7 +263,7 @@ def test_local_models_that_were_not_kept_are_named(make_run) -> None:
 
 
 def test_durations_in_words() -> None:
-    assert [spoken(seconds) for seconds in (0, 0.4, 7.4, 90, 7200)] == ["-", "< 1 s", "7 s", "1.5 min", "2.0 h"]
+    assert [write_duration(seconds) for seconds in (0, 0.4, 7.4, 90, 7200)] == ["-", "< 1 s", "7 s", "1.5 min", "2.0 h"]
 
 
 @pytest.mark.parametrize("name", list(STUDIES))

@@ -145,10 +145,10 @@ def test_answers_are_found_by_study_and_question(tmp_path: Path, answer: Answer)
 
 
 def test_the_question_has_a_fingerprint(answer: Answer) -> None:
-    same = store.digest_of("curvature", {"rounds": "all", "top": 5}, [{"run": "abc"}])
+    same = store.compute_digest("curvature", {"rounds": "all", "top": 5}, [{"run": "abc"}])
     assert answer.digest == same
-    assert store.digest_of("curvature", {"rounds": "all", "top": 6}, [{"run": "abc"}]) != same
-    assert store.digest_of("curvature", {"rounds": "all", "top": 5}, [{"run": "abd"}]) != same
+    assert store.compute_digest("curvature", {"rounds": "all", "top": 6}, [{"run": "abc"}]) != same
+    assert store.compute_digest("curvature", {"rounds": "all", "top": 5}, [{"run": "abd"}]) != same
 
 
 def test_reading_needs_no_torch() -> None:

@@ -17,10 +17,10 @@ import pytest
 import xarray as xr
 
 from analysis import store
-from analysis.hdf5_checks import TEXT_SIZE
 from analysis.store import Answer
 from analysis.study import variable
 from training.storage.atomic_files import DamagedError
+from training.storage.hdf5_checks import TEXT_SIZE
 
 TRIALS = 400
 

@@ -147,7 +147,7 @@ def test_mistakes_are_named(folder: Path) -> None:
     ):
         reports.catalog.CATALOG.find("picture_of_mine:draw")
     with pytest.raises(ValueError, match="study: unknown 'curvatur'; did you mean 'curvature'"):
-        command.selected(["curvatur"])
+        command.select_studies(["curvatur"])
     path = folder / "lengths_of_mine.py"
     path.write_text(path.read_text().replace('Study("lengths"', 'Study("curvature"'))
     sys.modules.pop("lengths_of_mine")

@@ -341,7 +341,7 @@ def test_the_last_of_two_overrides_counts(written):
 @pytest.mark.parametrize("override", ["local.lr", "=3", ".lr=3", "local.=3", "local..lr=3", ""])
 def test_overrides_that_are_none(written, override):
     with pytest.raises(
-        ValueError, match=re.escape(f"--set wants key=value, for example local.lr=0.1; got '{override}'")
+        ValueError, match=re.escape(f"--set expects key=value, for example local.lr=0.1; got '{override}'")
     ):
         written("", override)
 
@@ -482,7 +482,7 @@ def test_deep_nesting_is_refused_in_words(tmp_path, text):
 def test_a_deep_value_is_refused_in_words(override):
     with pytest.raises(ValueError, match="nested more than 20 deep"):
         config.load("digits_fedavg", [override])
-    with pytest.raises(ValueError, match="--set wants key=value"):
+    with pytest.raises(ValueError, match="--set expects key=value"):
         config.load("digits_fedavg", [".".join("a" * 2000) + "=1"])
 
 
@@ -537,7 +537,7 @@ def test_a_mistake_in_a_sweep_names_the_recipe(tmp_path, text, overrides):
 
 
 def test_a_setting_that_is_not_utf8_is_refused():
-    with pytest.raises(ValueError, match="--set wants text in UTF-8"):
+    with pytest.raises(ValueError, match="--set expects text in UTF-8"):
         config.load("digits_fedavg", ["data.name=caf\udce9"])
 
 

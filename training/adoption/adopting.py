@@ -91,7 +91,7 @@ def adopt(
         raise ValueError(f"{folder} is not a folder; expected one with models of another framework, and adopt.toml")
     for place, what in ((folder, "DIR"), (out, "--out")):
         if is_run(place):
-            raise ValueError(f"{what}: {place} is a run of ours already; give {_expected(what)}")
+            raise ValueError(f"{what}: {place} is already a run of this package; give {_expected(what)}")
     source = _open(folder, read_description(folder, description), data_root, device)
     target = opening.find_run(out, source.recipe)
     if not has_recipe(target):

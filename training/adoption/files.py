@@ -65,7 +65,7 @@ def find_files(folder: Path, described: Description, clients: int) -> Files:
     local = finder.find_by_client(adopt.client_models, clients) if adopt.client_models is not None else {}
     alone = sorted(set(local) - set(models))
     if alone:
-        raise ValueError(f"{folder}: round {alone[0]} has models of clients, and no global model")
+        raise ValueError(f"{folder}: round {alone[0]} has models of clients, but no global model")
     sent = {}
     if adopt.sent_models == PREVIOUS:
         sent = {round: models[round - 1] for round in rounds if round - 1 in models}

@@ -26,7 +26,7 @@ OWN_STATISTICS = "own_statistics"  # the name of a client's running statistics a
 
 
 class DivergenceError(RuntimeError):
-    """A loss or model is not finite any more.
+    """Raised when a loss or a model is no longer finite.
 
     round, step: where it happened; both count from one, as the metrics do.
     client: who diverged; None for the server's model.
@@ -65,7 +65,7 @@ class ClientResult:
     recorded: dict[str, list[float]] = field(default_factory=dict)  # quantity -> values by step; see `recording`
 
     def to(self, device: torch.device) -> ClientResult:
-        """The same result with its vectors on a device."""
+        """Return the same result with its vectors on a device."""
         return replace(
             self,
             w=self.w.to(device),
@@ -253,7 +253,7 @@ def train_client(trainer: LocalTrainer, context: ClientContext, client: int, sta
 
 
 def _summarise(trainer: LocalTrainer, client: int, w: Tensor, statistics: Tensor) -> Vectors:
-    """What a client sends up about its data, where the method has a loss of its own."""
+    """Compute what a client tells the server about its data, if the method has its own loss."""
     if trainer.method.local_loss is None:
         return {}
     with put_at_rest(trainer, w, statistics) as network:

@@ -1,4 +1,4 @@
-"""What local training needs and what never changes during a run: data, batches, and the network."""
+"""Everything that local training needs and that never changes during a run: data, batches, and the network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from training.tasks.task import TrainingLoss
 
 @dataclass
 class LocalTrainer:
-    """All that local training needs and that never changes in a run; each worker process builds its own.
+    """Everything that local training needs and that never changes during a run; each worker process builds its own.
 
     model: its weights are not touched; the trainer computes on a replica.
     device: where everything is computed. Vectors that come from and go to the server are on the CPU.
@@ -115,12 +115,12 @@ class LocalTrainer:
         return inputs.to(self.device), targets.to(self.device)
 
     def _arrange(self, inputs: Tensor) -> Tensor:
-        """Lay images out in memory as convolutions want them."""
+        """Lay images out in memory as convolutions need them."""
         return inputs.contiguous(memory_format=self.format) if inputs.ndim == 4 else inputs
 
     @property
     def loss(self) -> TrainingLoss:
-        """What local training minimises, of the outputs of all heads of the network."""
+        """Compute the loss that local training minimises, from the outputs of all heads of the network."""
         return self.dataset.task.make_training_loss(self.recipe.local.hard_pixels)
 
     def read_statistics(self) -> Tensor:
@@ -161,7 +161,7 @@ class LocalTrainer:
 
 @contextmanager
 def put_at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
-    """Put weights and statistics into the trainer's network; gives it in eval mode, without gradients."""
+    """Put weights and statistics into the trainer's network for a block; yields it in eval mode, without gradients."""
     with torch.no_grad():
         trainer.replica.flat.copy_(w)
         trainer.load_statistics(statistics)

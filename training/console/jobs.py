@@ -1,4 +1,4 @@
-"""Jobs side by side: whole runs that are trained or measured, each in one worker. This file imports no torch.
+"""Run jobs in parallel: whole runs that are trained or measured, each in one worker. This file imports no torch.
 
 The worker that does a job is the one process that writes into the run's directory, and holds its lease meanwhile. On a
 cluster the folder of the runs must be one that all nodes share.
@@ -17,7 +17,7 @@ from rich.console import Console
 
 from landscape.runtime.termination import Terminated
 from training.console.tables import print_line
-from training.executors.pool import Memory, Pool, Work
+from training.executors.pool import Memory, Pool, TaskSet
 from training.executors.pools import Placement
 from training.executors.process_pool import ProcessPool
 from training.storage import lock, metrics
@@ -28,7 +28,7 @@ GRACE = 20.0  # seconds that workers are given to save their runs when the comma
 
 @dataclass(frozen=True)
 class Job:
-    """A call that can be sent to another process, and what to call it.
+    """A call that can be sent to another process, with a name for messages.
 
     name: of the run that it works on. call: what to do; a function at the top of a module, with its arguments.
     patience: seconds to wait for a lease that another process holds.
@@ -47,10 +47,10 @@ class Job:
 def run_jobs(
     jobs: Sequence[Job], placement: Placement, console: Console, runs: Path | None = None
 ) -> Iterator[tuple[Job, Any]]:
-    """Do jobs side by side and yield each with its result as it ends; an error of one is raised.
+    """Run jobs in parallel, and yield each with its result as it ends; the error of a job is raised.
 
-    jobs: what to do. placement: where.
-    console: where to tell what takes long. runs: the folder of the jobs' runs, to tell their rounds.
+    jobs: what to run. placement: where.
+    console: where to print what is still running. runs: folder of the jobs' runs, to print their rounds.
     """
     if placement.backend == "processes" and min(placement.workers or os.cpu_count() or 1, len(jobs)) <= 1:
         for job in jobs:
@@ -59,7 +59,9 @@ def run_jobs(
     if placement.backend == "ray":  # a worker that was lost with its node leaves a lease, which ends after a minute
         jobs = [replace(job, patience=lock.STALE + 3 * lock.RENEWED) for job in jobs]
     pool = placement.open(len(jobs))
-    work = Work(range(len(jobs)), lambda worker, index: worker.give(index, jobs[index]), lambda i: f"at {jobs[i].name}")
+    work = TaskSet(
+        range(len(jobs)), lambda worker, index: worker.give(index, jobs[index]), lambda i: f"at {jobs[i].name}"
+    )
     told = time.monotonic()
 
     def tell() -> None:
@@ -84,7 +86,7 @@ def run_jobs(
 
 
 def _let_save(pool: Pool) -> None:
-    """Let the workers of this machine save their runs before they end."""
+    """Give the workers of this machine time to save their runs before they end."""
     if isinstance(pool, ProcessPool):
         pool.ask_to_end(GRACE)
 

@@ -48,7 +48,7 @@ MOST_ROWS = 20  # clients, and classes, up to which the partition is shown in fu
 
 @dataclass(frozen=True)
 class Score:
-    """How good one of the global models, or the clients' own, is on the test data: a metric of `metrics.SCORES`."""
+    """The score of a global model, or of the clients' own models, on the test data: a metric of `metrics.SCORES`."""
 
     model: str
     round: int  # the last evaluated round
@@ -113,7 +113,7 @@ def _is_server_model(record: Mapping[str, object]) -> bool:
 
 
 def find_standing(run: Path) -> Standing:
-    """Read the state of a run; a run without a status file has only begun."""
+    """Read the state of a run; without a status file it has just started."""
     try:
         found = read_status(run)
     except ValueError as error:
@@ -163,7 +163,7 @@ def _lines(run: Path, recipe: RecipeTables, scores: Sequence[Score]) -> Iterator
 
 
 def show(run: Path, console: Console) -> None:
-    """Print everything about a run, and draw its partition into its directory."""
+    """Print everything about a run, and draw its partition as a picture in its directory."""
     require_run(run)
     recipe = recipe_tables.read(run)
     split = partition.load(run / PARTITION)
@@ -223,7 +223,7 @@ def describe_run(run: Path, recipe: RecipeTables, split: Partition) -> dict[str,
 
 
 def _describe_adopted(recipe: RecipeTables, about: object) -> dict[str, str]:
-    """Describe where an adopted run comes from, and what is not known of it; nothing for a run that was trained."""
+    """Describe the origin of an adopted run, and what is not known about it; nothing for a trained run."""
     if recipe.adopted is None:
         return {}
     told = about if isinstance(about, dict) else {}
@@ -237,7 +237,7 @@ def _describe_adopted(recipe: RecipeTables, about: object) -> dict[str, str]:
 
 
 def describe_flops(flops: object) -> str:
-    """Describe what a local step costs; nothing for a run that has not counted it.
+    """Describe the cost of a local step; nothing if the run has not counted it.
 
     flops: the entry of provenance.json.
 
@@ -264,7 +264,7 @@ def _named(name: str, values: Mapping[str, object]) -> str:
 
 
 def _changed(table: Settings) -> dict[str, object]:
-    """The settings of a table that differ from their defaults."""
+    """Return the settings of a table that differ from their defaults."""
     found = {key: (getattr(table, key), field.get_default()) for key, field in fields(type(table)).items()}
     return {key: value for key, (value, default) in found.items() if value != default}
 

@@ -109,7 +109,7 @@ class _How:
 
 
 def _is_wide(recipes: Sequence[Recipe], how: _How) -> bool:
-    """Whether whole runs side by side keep more workers busy than the clients of one run after the other.
+    """Whether parallel runs keep more workers busy than the clients of one run at a time.
 
     Only the backends processes and ray know both, and agree with each other to the bit.
     """
@@ -122,7 +122,7 @@ def _is_wide(recipes: Sequence[Recipe], how: _How) -> bool:
 def _train_in_turn(
     recipes: Sequence[Recipe], names: Sequence[str], differences: Sequence[str], how: _How
 ) -> list[Path]:
-    """Train one run after the other."""
+    """Train the runs one after another."""
     paths = []
     for number, (recipe, name, difference) in enumerate(zip(recipes, names, differences, strict=True), start=1):
         if len(recipes) > 1:
@@ -157,7 +157,7 @@ def _train_side_by_side(
             last = f" ({said[-1]})" if said and state != "finished" else ""
             print_line(how.console, f"run {number} of {len(jobs)}, {job.name}: {state}{last}")
     except (KeyboardInterrupt, Terminated):
-        print_line(how.console, "stopped. Nothing saved is lost: the same command goes on where each run stopped")
+        print_line(how.console, "stopped. Nothing saved is lost: the same command resumes every run where it stopped")
         raise
     return paths
 
@@ -165,7 +165,7 @@ def _train_side_by_side(
 def _train_quietly(
     recipe: Recipe, out: Path, name: str, memory: int | None, trackers: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Train one run in a worker, with its share of the memory; returns what was said, of the run and of trackers."""
+    """Train one run in a worker, with its share of the memory; returns its messages and those of trackers."""
     said: list[str] = []
     tracked: list[str] = []
     with follow(find_run(out, recipe, name), trackers, tracked.append) as tell:
@@ -337,5 +337,5 @@ def _print_results(
 
 
 def _reported(path: Path, recipe: Recipe) -> list[Score]:
-    """Return the scores but that of the participants' mean; `landscape show` has it too."""
+    """Return the scores without that of the participants' mean, which `landscape show` prints."""
     return [score for score in find_scores(path, recipe.evaluation.last) if not score.model.startswith("mean")]

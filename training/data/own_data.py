@@ -80,7 +80,7 @@ def _checked(what: str, pair: tuple[Any, Any], dtype: torch.dtype) -> Pair:
     if inputs.ndim == 0 or inputs.is_complex() or inputs.dtype == torch.bool:
         raise ValueError(f"{what} inputs must be numbers, the examples on the first axis; got {_described(inputs)}")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.ndim != 1:
-        raise ValueError(f"{what} labels must be whole numbers, one an example; got {_described(labels)}")
+        raise ValueError(f"{what} labels must be whole numbers, one per example; got {_described(labels)}")
     if len(inputs) != len(labels) or len(labels) == 0:
         raise ValueError(f"{what} needs as many labels as inputs, and some; got {len(labels)} and {len(inputs)}")
     if int(labels.min()) < 0:

@@ -1,4 +1,4 @@
-"""The test examples of every client, and how often models are right on them."""
+"""The test examples of every client, and the accuracy of models on them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def find_largest_draw(dataset: Dataset, indices: Iterable[Ints]) -> int:
 
 
 def require_labels(dataset: Dataset) -> tuple[Ints, Ints]:
-    """The labels of training and test examples; ValueError where there are label maps instead."""
+    """Return the labels of training and test examples; ValueError if there are label maps instead."""
     if dataset.labels is None or dataset.test_labels is None:
         raise ValueError(
             f"data set '{dataset.name}': clients' test examples are drawn by the shares of their classes, but "
@@ -87,7 +87,7 @@ class ClientTests:
     draw: int
 
     def describe_shortage(self) -> str:
-        """Describe in a sentence that some classes have fewer test examples than are to be drawn; empty if none has."""
+        """Describe a shortage of test examples in some classes; empty if there is none."""
         if self.places is not None:
             return ""
         largest = find_largest_draw(self.dataset, (self.indices[client] for client in range(len(self.indices))))
@@ -139,7 +139,7 @@ class ClientTests:
 
 
 def average(accuracies: Iterable[Accuracy]) -> Accuracy:
-    """The mean over clients, each counting once; those without test examples are left out."""
+    """Average over clients with equal weights, without those that have no test examples."""
     known = [accuracy for accuracy in accuracies if accuracy is not None]
     return float(np.mean(known)) if known else None
 

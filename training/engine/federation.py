@@ -41,7 +41,7 @@ from training.storage.metrics import Record
 
 @dataclass
 class Exchange:
-    """What a cohort's local training brought back, and what is known of the clients afterwards."""
+    """The results of a cohort's local training, and the clients' vectors afterwards."""
 
     aggregate: RoundAggregate
     clients: ClientVectors  # of all clients that ever took part
@@ -112,7 +112,7 @@ class Federation:
         return None if self.objective is None else Evaluator.of(self.objective, self.dataset)
 
     def _make_client_tests(self) -> ClientTests | None:
-        """The test examples of every client, where the recipe asks for accuracies of clients."""
+        """Make the test examples of every client, if the recipe asks for accuracies of clients."""
         wanted, seed = self.recipe.evaluation, self.recipe.seed
         if not (wanted.personal or wanted.clients):
             return None
@@ -125,7 +125,7 @@ class Federation:
         return ClientTests(self.objective, self.dataset, self.client_indices, places, seed, wanted.draw)
 
     def _place_tests(self) -> ClientIndices | None:
-        """Where each client's own test examples are among all of them; None where they are drawn by class shares."""
+        """Find the positions of each client's own test examples; None if they are drawn by class shares."""
         if self.tests is not None:
             return ClientIndices(np.arange(len(self.tests.flat)), self.tests.bounds)
         return self.users_tests
@@ -142,7 +142,7 @@ class Federation:
 
     @functools.cached_property
     def initial_accuracies(self) -> list[Accuracy]:
-        """The accuracy of the initial model on every client's test examples: what a client has before its first round.
+        """The accuracy of the initial model on every client's test examples, which counts until a client's first round.
 
         Computed once, where it is asked for.
         """
@@ -267,7 +267,7 @@ class Federation:
         return exchange
 
     def _probe(self, state: State, weights: Mapping[int, float], executor: Executor) -> RoundAggregate:
-        """What the cohort would send back if it trained from the server's model; no client's vectors change."""
+        """Compute what the cohort would send back if it trained from the server's model; no client's vectors change."""
         return self._exchange(state, state.w, weights, executor).aggregate
 
     def _make_next_state(self, state: State, report: RoundReport, exchange: Exchange) -> State:
@@ -374,12 +374,12 @@ def draw_partition(recipe: Recipe, dataset: Dataset, files: Path | None = None) 
 
 
 def find_partition_seed(recipe: Recipe) -> int:
-    """The seed of who holds which example: the partition's, which runs of several seeds may share, or the run's."""
+    """Return the seed of the partition: its own, which runs of several seeds may share, or the run's."""
     return recipe.seed if recipe.partition.seed is None else recipe.partition.seed
 
 
 def _find_partition_labels(dataset: Dataset) -> Ints:
-    """What examples are dealt by: their labels; where targets are label maps their users, if there are any."""
+    """Return the labels by which examples are distributed; for label maps their users, if there are any."""
     if dataset.labels is not None:
         return dataset.labels.numpy()
     return np.zeros(len(dataset.train_inputs), dtype=np.int64) if dataset.users is None else dataset.users.index

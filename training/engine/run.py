@@ -34,7 +34,7 @@ MessageCallback = Callable[[str], object]  # called with a sentence for the user
 
 
 def ignore(_: object) -> None:
-    """The callback of a caller who does not want to know."""
+    """Do nothing: the default callback."""
 
 
 def train(
@@ -122,7 +122,7 @@ def _train_rounds(
 
 
 def _choose_saved(recipe: Recipe, round: int) -> tuple[bool, bool]:
-    """Whether a round, counted from one, has a checkpoint, and whether that keeps the participants' models."""
+    """Decide whether a round, counted from one, has a checkpoint, and whether it keeps the participants' models."""
     final = round == recipe.rounds.count
     saved = final or round % recipe.checkpoints.every == 0
     wanted = recipe.checkpoints.keep_locals
@@ -136,7 +136,7 @@ def _save_interim(path: Path, federation: Federation, state: State) -> None:
 
 
 def _describe(federation: Federation) -> dict[str, object]:
-    """What provenance.json says beside digests: device, file of initial weights, cost of a step, names of classes."""
+    """Collect what provenance.json says: device, file of initial weights, cost of a step, names of classes."""
     names, start = federation.dataset.class_names, federation.started_from
     found: dict[str, object] = {"device": describe_device(federation.device)}
     found |= {} if start is None else {"weights": start.record()}
@@ -144,7 +144,7 @@ def _describe(federation: Federation) -> dict[str, object]:
 
 
 def _count_flops(federation: Federation) -> dict[str, object]:
-    """What a local step costs, for provenance.json; nothing where it cannot be counted."""
+    """Count the cost of a local step for provenance.json; nothing if it cannot be counted."""
     try:
         return {"flops": asdict(count_trainer_flops(federation.trainer))}
     except (ValueError, RuntimeError, NotImplementedError):
@@ -152,7 +152,7 @@ def _count_flops(federation: Federation) -> dict[str, object]:
 
 
 def _choose_device(path: Path, wanted: str, on_message: MessageCallback) -> torch.device:
-    """The device of a run; says so if it was begun on another kind, whose results agree only up to rounding."""
+    """Choose the device of a run; warns if the run was begun on another kind, whose results differ by rounding."""
     begun_before = (path / CONFIG).exists()  # which is written last: what else there is may be half a file
     known = read_provenance(path).get("device") if begun_before and (path / PROVENANCE).exists() else None
     begun = known.get("type") if isinstance(known, dict) else None
@@ -168,14 +168,14 @@ def _choose_device(path: Path, wanted: str, on_message: MessageCallback) -> torc
 def _open(
     recipe: Recipe, path: Path, device: torch.device, shelf: Shelf, on_message: MessageCallback
 ) -> tuple[Federation, State]:
-    """The federation of a run, and the state to resume from: of the newest intact checkpoint, or the initial one."""
+    """Open the federation of a run, and the state of its newest intact checkpoint, or the initial state."""
     stored = partition.load(path / "partition.npz") if (path / CONFIG).exists() else None
     federation = Federation(recipe, stored, device)
     facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
     opening.open_run(path, recipe, federation.partition, facts, lambda: _describe(federation))
     found, problems = checkpoint.load_newest(path, shelf=shelf)
     for problem in problems:
-        on_message(f"damaged, passed over: {problem}")
+        on_message(f"damaged, skipped: {problem}")
     if found is None:
         if federation.started_from is not None:
             on_message(federation.started_from.describe())

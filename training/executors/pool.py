@@ -44,7 +44,7 @@ class Worker(ABC):
 
     @abstractmethod
     def give(self, index: int, task: Task) -> None:
-        """Give the worker a task. A worker that has died is not an error here: `receive` tells.
+        """Give the worker a task. A dead worker is not an error here; `receive` raises it.
 
         index: of the task. task: what to compute.
         """
@@ -58,11 +58,11 @@ class Worker(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """End the worker, also in the middle of a task."""
+        """End the worker, even in the middle of a task."""
 
 
 @dataclass(frozen=True)
-class Work:
+class TaskSet:
     """Tasks for a pool; each is known by its index.
 
     order: the indices, in the order in which to start the tasks.
@@ -97,38 +97,38 @@ class Pool(ABC):
 
     @abstractmethod
     def _wait(self, seconds: float | None) -> Sequence[Worker]:
-        """Wait until workers have something to `receive`, or have died; none of them after so many seconds."""
+        """Wait until workers have something to `receive`, or have died; returns them, or none after a timeout."""
 
     def compute(
-        self, work: Work, idle: Callable[[], object] = lambda: None, silence: float | None = None
+        self, tasks: TaskSet, idle: Callable[[], object] = lambda: None, silence: float | None = None
     ) -> Iterator[tuple[int, object]]:
         """Compute tasks; yield the index of each with its result, or the exception that it raised, as they end.
 
-        work: the tasks.
+        tasks: what to compute.
         idle: called when nothing has ended for a while. silence: seconds of such a while; None: never.
         Raises ConnectionError when workers die over and over.
         """
         self.drain()
-        queue, done = deque(work.order), set[int]()
+        queue, done = deque(tasks.order), set[int]()
         deaths: Counter[int] = Counter()
-        self._fill(queue, done, work)
-        while len(done) < len(work.order):
+        self._fill(queue, done, tasks)
+        while len(done) < len(tasks.order):
             ended = []
             for index, outcome in self._receive(idle, silence):
                 if isinstance(outcome, WorkerDiedError):
                     deaths[index] += not outcome.blameless
-                    self._give_up_after(deaths[index], f"while {work.describe(index)}", outcome, self.advice)
+                    self._give_up_after(deaths[index], f"while {tasks.describe(index)}", outcome, self.advice)
                     queue.appendleft(index)
                 else:
                     ended.append((index, outcome))
-            self._fill(queue, done, work)  # before results are yielded: no worker waits for what is done with them
+            self._fill(queue, done, tasks)  # before results are yielded: no worker waits for what is done with them
             for index, outcome in ended:
                 yield index, outcome
                 done.add(index)
-            self._fill(queue, done, work)
+            self._fill(queue, done, tasks)
 
     def drain(self) -> None:
-        """Wait for tasks that an abandoned `compute` has left, and forget their results."""
+        """Wait for the tasks of an abandoned `compute`, and discard their results."""
         for worker in [worker for worker in self.workers if worker.index is not None]:
             self._receive_from(worker)
 
@@ -138,15 +138,15 @@ class Pool(ABC):
             worker.end()
         self.workers = []
 
-    def _fill(self, queue: deque[int], done: set[int], work: Work) -> None:
-        """Give tasks that may start to the workers that have none."""
+    def _fill(self, queue: deque[int], done: set[int], tasks: TaskSet) -> None:
+        """Give tasks whose turn has come to idle workers."""
         for worker in self.workers:
             if worker.ready and worker.index is None:
-                index = next((one for one in queue if done.issuperset(work.after.get(one, ()))), None)
+                index = next((one for one in queue if done.issuperset(tasks.after.get(one, ()))), None)
                 if index is None:
                     return
                 queue.remove(index)
-                work.give(worker, index)
+                tasks.give(worker, index)
 
     def _receive(self, idle: Callable[[], object], silence: float | None) -> Iterator[tuple[int, object]]:
         """Wait for the workers; yield the indices of tasks that have ended, and their results or errors."""
@@ -182,7 +182,7 @@ class Pool(ABC):
             raise ConnectionError(f"{deaths} worker processes died {occasion} ({death.reason}): {advice}")
 
 
-def in_order(outcomes: Iterator[tuple[int, object]]) -> Iterator[Any]:
+def yield_in_order(outcomes: Iterator[tuple[int, object]]) -> Iterator[Any]:
     """Yield the results of tasks 0, 1, 2, ... in this order; an exception among them is raised when its turn comes.
 
     outcomes: indices and results or exceptions, as `Pool.compute` yields them.

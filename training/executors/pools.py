@@ -1,4 +1,4 @@
-"""Where independent work is done: pieces of studies, whole runs. This file imports no torch."""
+"""Where independent work runs: pieces of studies, whole runs. This file imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BACKENDS = ("processes", "ray")
 
 @dataclass(frozen=True)
 class Placement:
-    """Where independent work is done.
+    """Where independent work runs.
 
     backend: processes (of this machine) or ray.
     workers: how many work at a time; by default one for each core, or as many as the cluster has room for.
@@ -34,7 +34,7 @@ class Placement:
     def open(self, most: int) -> Pool:
         """Open a pool of workers; the caller closes it.
 
-        most: tasks that there are: more workers are of no use.
+        most: number of tasks; more workers than that would be idle.
         """
         if self.backend == "ray":
             return RayPool(self.cluster, min(self.workers or most, most))

@@ -54,7 +54,7 @@ class ProcessWorker(Worker):
         self._release()
 
     def _release(self) -> int | None:
-        """Release what a dead worker has left, and return its exit code."""
+        """Release the resources of a dead worker, and return its exit code."""
         self.pipe.close()
         self.process.join(5)
         self.process.kill()  # in case that it has closed its pipe but does not end
@@ -89,7 +89,7 @@ class ProcessPool(Pool):
         return [workers[pipe] for pipe in wait(list(workers), seconds)]  # type: ignore[index]  # typeshed: sockets too
 
     def ask_to_end(self, seconds: float) -> None:
-        """Send SIGTERM to the workers that compute a task, so that they save what they have, and wait for their end.
+        """Send SIGTERM to busy workers, so that they save their state, and wait until they end.
 
         seconds: how long to wait for all of them together.
         """

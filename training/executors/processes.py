@@ -8,7 +8,7 @@ from typing import Any
 from training.clients.local_training import ClientResult
 from training.clients.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Participant
-from training.executors.pool import Work, in_order
+from training.executors.pool import TaskSet, yield_in_order
 from training.executors.process_pool import ProcessPool
 from training.executors.worker import SharedVectors, Worker, require_picklable
 
@@ -53,7 +53,9 @@ class Processes(Executor):
         def give(worker: Worker, index: int) -> None:
             worker.send(index, broadcast, self._shared.groups, participants[index], self._trainer)
 
-        yield from in_order(self.pool.compute(plan_round(self._trainer, participants, len(self.pool.workers), give)))
+        yield from yield_in_order(
+            self.pool.compute(plan_round(self._trainer, participants, len(self.pool.workers), give))
+        )
 
     def close(self) -> None:
         self.pool.close()
@@ -61,7 +63,7 @@ class Processes(Executor):
 
 def plan_round(
     trainer: LocalTrainer, participants: Sequence[Participant], workers: int, give: Callable[[Any, int], None]
-) -> Work:
+) -> TaskSet:
     """Plan in which order the participants of a round start.
 
     The last few start longest first, so that no worker begins a long one when the others have nothing left. All before
@@ -80,4 +82,4 @@ def plan_round(
     indices = list(range(len(participants)))
     first = max(len(indices) - LAST * workers, 0)
     order = indices[:first] + sorted(indices[first:], key=count_examples, reverse=True)
-    return Work(order, give, lambda index: f"training client {participants[index].client}")
+    return TaskSet(order, give, lambda index: f"training client {participants[index].client}")

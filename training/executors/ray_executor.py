@@ -14,7 +14,7 @@ from torch import Tensor
 from training.clients.local_training import ClientResult
 from training.clients.trainer import LocalTrainer
 from training.executors.base import Broadcast, Executor, Participant
-from training.executors.pool import Memory, in_order
+from training.executors.pool import Memory, yield_in_order
 from training.executors.processes import plan_round
 from training.executors.ray_pool import RayPool, RayWorker
 from training.executors.serial import train_participant
@@ -68,7 +68,7 @@ class Ray(Executor):
             worker.give(index, TrainTask(self._parts, sent, one.client, state, broadcast.lr, broadcast.round))
 
         work = plan_round(self._trainer, participants, len(self.pool.workers), give)
-        for bare, arrays in in_order(self.pool.compute(work)):
+        for bare, arrays in yield_in_order(self.pool.compute(work)):
             yield join_result(bare, to_tensors(arrays, broadcast.start.device))
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def to_arrays(groups: Groups) -> Arrays:
 
 
 def to_tensors(arrays: Arrays, device: torch.device) -> dict[str, dict[str, Tensor]]:
-    """Turn numpy arrays into vectors of their own: what Ray hands out must not be written to."""
+    """Copy numpy arrays into vectors: the arrays that Ray returns must not be written to."""
     return {
         kind: {name: torch.from_numpy(np.array(vector)).to(device) for name, vector in vectors.items()}
         for kind, vectors in arrays.items()

@@ -72,7 +72,7 @@ def connect(cluster: Cluster, workers: int | None) -> None:
 
 
 def _choose_resources(workers: int | None) -> dict[str, object]:
-    """What a Ray that is started here may use."""
+    """Choose the resources of a Ray that is started here."""
     from landscape.runtime.memory import allowance
 
     store = max(min(STORE, allowance()), 80 * 2**20)  # Ray refuses less than 75 MB
@@ -80,7 +80,7 @@ def _choose_resources(workers: int | None) -> dict[str, object]:
 
 
 def set_environment(local: bool) -> None:
-    """Set what Ray reads from the environment when it is imported; what the user has set stays.
+    """Set the variables that Ray reads when it is imported, unless the user has set them.
 
     local: whether Ray will be started here.
     Does nothing if the program has imported Ray before: half of it would come too late.
@@ -102,7 +102,7 @@ class _Server:
         self.memory: Memory = {}
 
     def start(self) -> str:
-        """Tell that the actor runs, and on which node."""
+        """Return the node that the actor runs on."""
         import ray
 
         return str(ray.get_runtime_context().get_node_id())

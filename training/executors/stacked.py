@@ -224,7 +224,7 @@ def require_stackable(trainer: LocalTrainer) -> None:
     if type(trainer.method.correction).choose_start is not Correction.choose_start:
         raise ValueError(f"backend vmap: {trainer.method.name} starts every client elsewhere; use serial or processes")
     if trainer.method.local_loss is not None:
-        raise ValueError(f"backend vmap: {trainer.method.name} has a loss of its own; use serial or processes")
+        raise ValueError(f"backend vmap: {trainer.method.name} has its own loss; use serial or processes")
     if trainer.dataset.task.targets == "map" and trainer.recipe.local.hard_pixels is None:
         raise ValueError(
             "backend vmap: the loss is a mean over the valid pixels of a batch, not over its images; use serial or "

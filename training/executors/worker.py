@@ -1,4 +1,4 @@
-"""A worker process of the processes backend: its two ends, what travels between them, and the memory they share."""
+"""A worker process of the processes backend: both ends, their messages, and the memory they share."""
 
 from __future__ import annotations
 

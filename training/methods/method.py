@@ -71,7 +71,7 @@ class Method:
         return down * shared + sum(one for one, _ in beside), up * shared + sum(one for _, one in beside)
 
     def adapt_network(self, model: nn.Module, *, classes: int, seed: int) -> nn.Module:
-        """Make the network that is trained from the recipe's: the same, unless the method has a loss of its own."""
+        """Make the network to train from the recipe's: the same one, unless the method has its own loss."""
         return model if self.local_loss is None else self.local_loss.adapt_network(model, classes=classes, seed=seed)
 
     def init_client(self, layout: Layout, start: Tensor) -> Vectors:

@@ -118,9 +118,7 @@ def classifier(model: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d]:
     """
     layers = [(path, layer) for path, layer in model.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
     if not layers:
-        raise ValueError(
-            f"{type(model).__name__} has no torch.nn.Linear or torch.nn.Conv2d layer, so it has no head to speak of"
-        )
+        raise ValueError(f"{type(model).__name__} has no torch.nn.Linear or torch.nn.Conv2d layer, so it has no head")
     return layers[-1]
 
 
@@ -131,7 +129,7 @@ def head(model: nn.Module) -> tuple[str, ...]:
 
 
 def features(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Penultimate features: what enters the classifier. Gradients flow, and the model's mode is the caller's."""
+    """Compute the penultimate features, which enter the classifier, with gradients and in the model's current mode."""
     path, layer = classifier(model)
     caught: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, arguments: caught.append(arguments[0]))

@@ -35,7 +35,7 @@ def _conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: 
 
 
 class Stem(nn.Module):
-    """To a quarter of the size in two ways, convolutions and pooling, put together."""
+    """Reduce images to a quarter of their size by convolutions and by pooling, and combine both."""
 
     def __init__(self, channels: int, width: int):
         super().__init__()
@@ -94,7 +94,7 @@ class ContextEmbedding(nn.Module):
 
 
 class GuidedAggregation(nn.Module):
-    """Details and meaning put together, each gated by the other, at an eighth of the image's size."""
+    """Combine details and semantics, each gated by the other, at an eighth of the image's size."""
 
     def __init__(self, width: int):
         super().__init__()

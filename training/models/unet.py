@@ -18,7 +18,7 @@ def _convolve_twice(inputs: int, outputs: int, norm: bool) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """Convolutions at ever smaller sizes and back, each size seeing what the way down left there."""
+    """An encoder and a decoder of convolutions, with skip connections between the same sizes."""
 
     def __init__(self, classes: int, channels: int, *, width: int, depth: int, norm: bool):
         super().__init__()

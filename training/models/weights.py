@@ -1,4 +1,4 @@
-"""Weights from files: of safetensors, or of torch.save without anything that could execute code."""
+"""Weights from files: safetensors, or torch.save without anything that could execute code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PREFIXES = ("module.", "_orig_mod.")  # DataParallel's and torch.compile's
 
 
 def read_weights(path: Path, say: Callable[[str], object]) -> tuple[dict[str, Tensor], bytes]:
-    """The named tensors in a file, without the prefixes that wrappers add, and its bytes."""
+    """Read the named tensors of a file, without the prefixes that wrappers add, and its bytes."""
     content, raw = read_content(path)
     return find_state(content, path, say), raw
 
 
 def read_content(path: Path) -> tuple[object, bytes]:
-    """What a file of safetensors or of torch.save holds, and its bytes; ValueError if it cannot be read safely."""
+    """Read the content of a safetensors or torch.save file, and its bytes; ValueError if it cannot be read safely."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -40,7 +40,7 @@ def read_content(path: Path) -> tuple[object, bytes]:
 
 
 def find_state(content: object, path: Path, say: Callable[[str], object]) -> dict[str, Tensor]:
-    """The state dict in what a file holds, without the prefixes that wrappers add.
+    """Find the state dict in the content of a file, without the prefixes that wrappers add.
 
     path: of the file, for messages.
     """
@@ -53,7 +53,7 @@ def find_state(content: object, path: Path, say: Callable[[str], object]) -> dic
 
 
 def _unpickled(path: Path, raw: bytes) -> object:
-    """What torch.save wrote, if it is tensors, numbers and containers: a pickle could execute anything else."""
+    """Unpickle a torch.save file of tensors, numbers and containers only: any other pickle could execute code."""
     try:
         return torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file raises any of a dozen types; they all mean this
@@ -65,7 +65,7 @@ def _unpickled(path: Path, raw: bytes) -> object:
 
 
 def _find_code(raw: bytes) -> str:
-    """Say what a file of torch.save would import: nothing of it is executed here."""
+    """Say what a torch.save file would import, without executing it."""
     try:
         names = torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(raw))
     except Exception:  # it is no such file
@@ -74,7 +74,7 @@ def _find_code(raw: bytes) -> str:
 
 
 def _state(content: object, path: Path, say: Callable[[str], object]) -> dict[str, Tensor]:
-    """The state dict in what a file holds."""
+    """Find the state dict in the content of a file."""
     if _is_state(content):
         return dict(content)
     if isinstance(content, Mapping):
@@ -166,7 +166,7 @@ def start_from(network: nn.Module, path: str | Path, digest: str) -> Start:
     if found != digest:
         raise ValueError(
             f"model.weights: {path} has changed (SHA-256 {found[:8]}, the recipe says {digest[:8]}): give the file "
-            "that the recipe was written with, or leave out model.weights_digest for a run of its own"
+            "that the recipe was written with, or omit model.weights_digest to start a new run"
         )
     wanted = {name: value for name, value in network.state_dict().items() if not name.endswith("num_batches_tracked")}
     fitting = {name: value for name, value in given.items() if name in wanted and value.shape == wanted[name].shape}
@@ -186,7 +186,7 @@ def start_from(network: nn.Module, path: str | Path, digest: str) -> Start:
 
 
 def _ignore(_: str) -> None:
-    """Say nothing: what is loaded is said once it is known."""
+    """Print nothing: what was loaded is printed later."""
 
 
 def compute_digest(path: str | Path) -> str:

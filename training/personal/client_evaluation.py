@@ -1,4 +1,4 @@
-"""One client by itself: its own test examples, plain training on its own data, and the outputs of models on it."""
+"""A single client: its test examples, plain training on its data, and the outputs of models on them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def open_subject(
     federation = Federation(recipe, partition.load(run / "partition.npz"), device, begins=False)
     digest = federation.dataset.digest
     if run_directory.read_provenance(run).get("data_digest", digest) != digest:
-        raise ValueError(f"{run} was trained on other data than these; name the folder of its own with --data-root")
+        raise ValueError(f"{run} was trained on different data; give the folder of the right data with --data-root")
     if model not in loaded.models:
         available = ", ".join(name for name in MODELS if name in loaded.models)
         raise ValueError(f"{run}: no '{model}' model after round {loaded.round}; there is: {available}")
@@ -123,7 +123,7 @@ def open_subject(
 def _load_newest(run: Path, on_message: Callable[[str], object]) -> Checkpoint:
     newest, problems = checkpoint.load_newest(run)
     for problem in problems:
-        on_message(f"damaged, passed over: {problem}")
+        on_message(f"damaged, skipped: {problem}")
     if newest is None:
         raise ValueError(f"{run} has no checkpoint yet: train it first")
     return newest
@@ -159,7 +159,7 @@ def draw_test_examples(federation: Federation, client: int, *, draw: int = 1000)
 
     federation: whose data.
     client: its number.
-    draw: size of the test set where the client has no test examples of its own.
+    draw: size of the test set if the client has no test examples.
 
     Pooled data: the client's own split. Users with test examples of their own: these. Else by class shares: see
     `training.engine.client_tests`.

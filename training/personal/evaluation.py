@@ -28,7 +28,7 @@ from training.storage.verified_files import Json
 
 
 class TestSet(Settings):
-    """How a client's test set is made where it has none of its own."""
+    """How a test set is drawn for a client that has none."""
 
     draw: Count = Field(1000, description="examples of a client's test set, by its class shares")
 
@@ -46,7 +46,7 @@ def evaluate(
 
     subject: a run after one of its rounds.
     strategy: one of STRATEGIES.
-    given: options of the strategy, and `draw`, the size of a client's test set where it has none of its own.
+    given: options of the strategy, and `draw`, the size of the test set of a client that has none.
     sample: test only so many clients, drawn by the run's seed.
     on_progress: called with the number of clients that are done, and of all.
     on_message: called with what the user should know.
@@ -57,7 +57,7 @@ def evaluate(
     try:
         stored = load(path) if path.exists() else None
     except DamagedError as error:
-        on_message(f"damaged, made again: {error}")
+        on_message(f"damaged, computed again: {error}")
         stored = None
     if stored is not None and dataclasses.replace(stored, left_out=0, clients=()) == request:
         return stored
@@ -164,7 +164,7 @@ def parse_options(strategies: Sequence[str], given: Sequence[str]) -> dict[str, 
     for text in given:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key:
-            raise ValueError(f"--set wants key=value, for example epochs=5; got '{text}'")
+            raise ValueError(f"--set expects key=value, for example epochs=5; got '{text}'")
         choose(f"option of {', '.join(strategies)}", key, {name for names in available.values() for name in names})
         for strategy in strategies:
             if key in available[strategy]:

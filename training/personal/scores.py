@@ -46,7 +46,7 @@ class PersonalResult:
     options: all options of the strategy.
     sample: how many clients were drawn; None stands for all.
     checkpoint: SHA-256 of the global models at that round.
-    left_out: clients without test examples, or without a model of their own.
+    left_out: number of clients that have no test examples, or no own model.
     clients: the scores of the others.
     """
 

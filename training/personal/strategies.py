@@ -1,4 +1,4 @@
-"""Strategies to serve a client: the global model, one made from it, one of its own.
+"""Strategies that give each client a model: the global one, one derived from it, or its own.
 
 Every strategy takes a subject, a run after one of its rounds, and returns a function that predicts for a client. Its
 keyword arguments are its options, with ranges and meanings in the annotations; None means that the run decides (see

@@ -63,7 +63,7 @@ class Contrast(LossTerm):
 
     z_prev comes from the client's previous model; at first participation from the model that was sent, which makes the
     term mu log 2 without any gradient. z is what enters the classifier, as in FedSoL's experiments; MOON itself puts a
-    two-layer projection head of 256 outputs there, which a model of one's own can bring along.
+    two-layer projection head of 256 outputs there, which a user's own model can include.
     """
 
     features: ClassVar[bool] = True

@@ -33,7 +33,7 @@ class Fingerprint(TypedDict):
 
 
 def write_atomically(path: Path, *content: bytes | memoryview) -> None:
-    """Write a file, or replace the one that is there, in one step.
+    """Write or replace a file in one step.
 
     path: the file; folders above it are created.
     content: pieces of the file, written one after the other.

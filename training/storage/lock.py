@@ -93,8 +93,8 @@ class Lease:
         if found is None or found.raw != self.raw:
             taken = f"taken over by {found.holder}" if found is not None and found.holder else "no longer locked"
             raise LeaseLostError(
-                f"{self.directory} was {taken}: this process gave no sign of life for {STALE:.0f} seconds, or its lock "
-                "was removed. Nothing more was written; run the same command again when the other has finished"
+                f"{self.directory} was {taken}: this process did not renew its lock for {STALE:.0f} seconds, or the "
+                "lock was removed. Nothing more was written; run the same command again when the other has finished"
             )
 
 

@@ -107,7 +107,7 @@ def test_a_class_without_examples_is_unknown_not_zero():
         [1, 0, 1],
     ]
     np.testing.assert_array_equal(forgetting.divide(np.array([1, 0, 1]), np.array([1, 0, 2])), [1, np.nan, 0.5])
-    means = forgetting.group_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 2, 2]), 3)
+    means = forgetting.average_groups(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 2, 2]), 3)
     np.testing.assert_array_equal(means, [1, np.nan, 4])
 
 

@@ -172,17 +172,19 @@ def test_friends_and_strangers(tmp_path: Path) -> None:
 def test_what_counts_as_friendly() -> None:
     # batch 0 fails to raise its own loss, so what it lowers is no friendly adversary; zero is not lower
     rises = np.asarray([[-1.0, -1.0, -1.0], [-1.0, 2.0, 0.0], [3.0, -1e-9, 1.0]])
-    assert dispersion.friendly_rate(rises) == pytest.approx(2 / 6)
-    assert np.isnan(dispersion.friendly_rate(np.asarray([[1.0]])))
+    assert dispersion.compute_friendly_rate(rises) == pytest.approx(2 / 6)
+    assert np.isnan(dispersion.compute_friendly_rate(np.asarray([[1.0]])))
 
 
 def test_gap_between_perturbations() -> None:
     x, y = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 0.2])
-    assert search.perturbation_gap(0.5, x, 7 * x) == pytest.approx(0, abs=1e-12)
-    assert search.perturbation_gap(0.5, x, y) == pytest.approx(0.5 * math.sqrt(2))
-    assert search.perturbation_gap(0.5, x, -y + 0 * x) == pytest.approx(0.5 * math.sqrt(2))
-    assert search.perturbation_gap(0.5, x, -x) == pytest.approx(1.0)
-    assert search.perturbation_gap(0.5, 0 * x, y) == pytest.approx(0.5)  # before the first round there is none to go by
+    assert search.measure_perturbation_gap(0.5, x, 7 * x) == pytest.approx(0, abs=1e-12)
+    assert search.measure_perturbation_gap(0.5, x, y) == pytest.approx(0.5 * math.sqrt(2))
+    assert search.measure_perturbation_gap(0.5, x, -y + 0 * x) == pytest.approx(0.5 * math.sqrt(2))
+    assert search.measure_perturbation_gap(0.5, x, -x) == pytest.approx(1.0)
+    assert search.measure_perturbation_gap(0.5, 0 * x, y) == pytest.approx(
+        0.5
+    )  # before the first round there is none to go by
 
 
 def test_noise_of_subsamples_is_taken_out_of_the_dispersion() -> None:
@@ -214,7 +216,7 @@ def test_standard_errors_of_subsamples(tmp_path: Path) -> None:
         part = full.on(inputs[order], targets[order], population=60)
         rises.append(rise_error(part, w, e, part.split(math.ceil(part.count / study.GROUPS))) ** 2)
         found = dispersion.compare_batches(part.split(8), w, part.gradient(w), search.Search(0.1))
-        gradients.append(study.gradient_error(float(found["client_batch_variance"].values), 8, part) ** 2)
+        gradients.append(study.estimate_gradient_error(float(found["client_batch_variance"].values), 8, part) ** 2)
     for squares, values in ((rises, own_rises), (gradients, own_gradients)):
         exact = float(values.var(dim=0).sum()) / 24 * (1 - 24 / 60)
         assert np.std(squares) / math.sqrt(100) < 0.1 * exact

@@ -70,7 +70,7 @@ def test_a_model_of_ones_own_says_what_is_black(tmp_path):
     own = Own("own", tmp_path, model, theta, {"test": (X, y)}, "print", Limits(workers=1, dtype=torch.float64))
     with pytest.raises(ValueError, match="it is unknown what black is"):
         ask("robustness", [own], tmp_path)
-    with pytest.raises(ValueError, match="black and white need 2 numbers, one a channel; got 1"):
+    with pytest.raises(ValueError, match="black and white need 2 numbers, one per channel; got 1"):
         ask("robustness", [own], tmp_path, black=(0.0,), white=(1.0,))
     with pytest.raises(ValueError, match="saturate cannot be applied to images of 2 channels"):
         ask("robustness", [own], tmp_path, black=(0.0, 0.0), white=(1.0, 1.0), corruptions=("saturate",))

@@ -312,7 +312,7 @@ def test_what_is_not_there_is_said(run: Run, make_run: Callable[..., Run], tmp_p
     assert np.isfinite(both["loss"]).all()
     only = own_subject(tmp_path)
     del only.data["test"]  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=r"there is no test data, only train; ask for that"):
+    with pytest.raises(ValueError, match=r"there is no test data, only train; use that"):
         ask("surface", [only], tmp_path)
 
 

@@ -45,7 +45,7 @@ def test_chunks_are_halved(device, limit, close):
     there, on_cpu = wide(device)
     assert len(there.chunks) == 1
     limit(2**20)
-    with pytest.warns(RuntimeWarning, match="out of memory on testdevice:0: going on with 32 examples at once"):
+    with pytest.warns(RuntimeWarning, match="out of memory on testdevice:0: continuing with 32 examples at once"):
         loss, gradient = there.loss_and_gradient(on_cpu.theta)
     assert len(there.chunks) > 1
     assert close(loss, on_cpu.loss(on_cpu.theta), loosely=1e5)

@@ -28,8 +28,8 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.sound, self.surface = (folder / FILE).read_bytes(), (folder / SURFACE).read_bytes()
-        self.piece = runner.file_of(*planned(folder)).read_bytes()
-        self.place = str(runner.file_of(*planned(folder)).relative_to(folder))
+        self.piece = runner.find_piece_file(*planned(folder)).read_bytes()
+        self.place = str(runner.find_piece_file(*planned(folder)).relative_to(folder))
         self.readers = {
             "piece": Reader(read_piece),
             "read": Reader(lambda folder: store.read(folder / FILE)),
@@ -72,7 +72,7 @@ def read_piece(folder: Path) -> xr.Dataset:
     """A piece of a study that was interrupted; None, which means that it is measured again, counts as refused."""
     found = runner.load_piece(*planned(folder))
     if found is None:
-        raise ValueError(f"{runner.file_of(*planned(folder))}: measured again")
+        raise ValueError(f"{runner.find_piece_file(*planned(folder))}: measured again")
     return found
 
 

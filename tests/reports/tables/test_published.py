@@ -37,7 +37,7 @@ def test_the_file_holds_all_of_them() -> None:
         ("p/t,a,x,-,1,%,", "there is no spread of a '-'"),
         ("p/t,a,x,1.0,,,", "a number needs a unit"),
         ("t,a,x,1.0,,%,", "expected paper/artefact"),
-        ("p/t,a,x,1.0,,%,\np/t,a,x,2.0,,%,", "line 3: p/t, a, x stands there twice"),
+        ("p/t,a,x,1.0,,%,\np/t,a,x,2.0,,%,", "line 3: p/t, a, x occurs twice"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, said: str) -> None:

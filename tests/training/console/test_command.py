@@ -138,7 +138,7 @@ def test_a_run_whose_last_checkpoint_is_damaged_is_gone_on_with(command, run):
     last.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     code, out, _ = command("train", "digits_feddyn", *QUICK)
     assert code == 0
-    assert f"damaged, passed over: {last}" in out
+    assert f"damaged, skipped: {last}" in out
     assert "resuming from round 2\nround 3/4" in out
     assert last.read_bytes() == good
 
@@ -233,7 +233,7 @@ MISTAKES = {
     ("train", "latin.toml"): "latin.toml: cannot be read",
     ("train", "none.toml"): "none.toml: cannot be read",
     ("train", "digits_fedsm"): "did you mean 'digits_fedsam'",
-    ("train", "digits_fedavg", "--set", "rounds.count"): "--set wants key=value",
+    ("train", "digits_fedavg", "--set", "rounds.count"): "--set expects key=value",
     ("train", "digits_fedavg", "--set", "rounds.participants=11"): "must not exceed partition.clients (10)",
     ("train", "digits_fedavg", "--set", "partition.alpha=-1"): "alpha must be at least 0",
     ("train", "digits_fedavg", "--set", "partition.clients=2000"): "2000 clients cannot each hold one of 1437",

@@ -153,7 +153,7 @@ def test_the_second_pass_of_sam_leaves_statistics_alone(momentum: float | None) 
 def test_vmap_refuses_in_words() -> None:
     fed = federation("fedcr")
     fed.trainer.method = dataclasses.replace(fed.method, correction=Plain())
-    with pytest.raises(ValueError, match="fedcr has a loss of its own; use serial or processes"):
+    with pytest.raises(ValueError, match="fedcr has its own loss; use serial or processes"):
         Stacked(fed.trainer)
     with pytest.raises(ValueError, match="BatchNorm statistics cannot be stacked; use serial or processes"):
         Stacked(with_norms().trainer)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from training.executors.pool import ATTEMPTS, Pool, Task, Work, Worker, WorkerDiedError, answer_task, in_order
+from training.executors.pool import ATTEMPTS, Pool, Task, TaskSet, Worker, WorkerDiedError, answer_task, yield_in_order
 from training.executors.pools import Placement
 
 
@@ -54,18 +54,18 @@ class Herd(Pool):
         return starting or sorted(busy, key=lambda one: one.index or 0)[-1:]
 
 
-def make_work(count: int, seen: list[int], after: dict[int, list[int]] | None = None) -> Work:
+def make_work(count: int, seen: list[int], after: dict[int, list[int]] | None = None) -> TaskSet:
     def give(worker: Worker, index: int) -> None:
         seen.append(index)
         worker.give(index, lambda memory: 10 * index)
 
-    return Work(range(count), give, lambda index: f"at task {index}", after or {})
+    return TaskSet(range(count), give, lambda index: f"at task {index}", after or {})
 
 
 def test_results_come_in_order_although_tasks_end_in_another() -> None:
     ended = list(Herd(3).compute(make_work(7, [])))
     assert [index for index, _ in ended] != sorted(index for index, _ in ended)
-    assert list(in_order(iter(ended))) == [10 * index for index in range(7)]
+    assert list(yield_in_order(iter(ended))) == [10 * index for index in range(7)]
 
 
 def test_a_task_starts_when_the_caller_has_seen_what_it_comes_after() -> None:
@@ -106,7 +106,7 @@ def test_a_task_is_not_blamed_for_a_lost_node() -> None:
 
 def test_the_first_error_in_order_is_raised_in_its_turn() -> None:
     outcomes = [(2, ValueError("second")), (1, ValueError("first")), (0, "result")]
-    results = in_order(iter(outcomes))
+    results = yield_in_order(iter(outcomes))
     assert next(results) == "result"
     with pytest.raises(ValueError, match="first"):
         next(results)

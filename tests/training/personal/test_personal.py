@@ -623,7 +623,7 @@ def test_a_result_of_another_checkpoint_or_a_damaged_one_is_made_again(run):
     path.write_text(text.replace("finetune", "finetuna", 1))
     assert evaluate(subject, "finetune", {"epochs": 1}, on_message=told.append) == first
     assert len(told) == 1
-    assert told[0].startswith(f"damaged, made again: {path}")
+    assert told[0].startswith(f"damaged, computed again: {path}")
     assert path.read_text() == text
     elsewhere = Subject(run, subject.federation, *vars_of(subject)[:-1], "1" * 64)
     assert evaluate(elsewhere, "finetune", {"epochs": 1}).checkpoint == "1" * 64
@@ -728,7 +728,7 @@ def test_a_damaged_checkpoint_is_passed_over_in_words(command, run):
     broken.write_bytes(broken.read_bytes()[:-1])
     code, out, _ = command(run, "--set", "epochs=1")
     assert code == 0
-    assert out.startswith(f"damaged, passed over: {broken}")
+    assert out.startswith(f"damaged, skipped: {broken}")
     assert kept.load(next((run / "personal").iterdir())).round == 2
     code, _, err = command(run, "--round", 4)
     assert code == 2
@@ -740,7 +740,7 @@ MISTAKES = {
     ("--set", "epoch=5"): "option of finetune: unknown 'epoch'; did you mean 'epochs'?",
     ("--strategy", "knn", "--strategy", "global", "--set", "lamb=0.1"): "did you mean 'lam'?",
     ("--strategy", "global", "--set", "epochs=2"): "option of global: unknown 'epochs'",
-    ("--set", "epochs"): "--set wants key=value, for example epochs=5; got 'epochs'",
+    ("--set", "epochs"): "--set expects key=value, for example epochs=5; got 'epochs'",
     ("--set", "epochs=2.5"): "finetune: epochs must be a whole number, got 2.5",
     ("--set", "epochs=0"): "epochs must be at least 1, got 0",
     ("--set", "lr=fast"): 'finetune: lr must be a number, got "fast"',

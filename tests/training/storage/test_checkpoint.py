@@ -299,7 +299,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_passed_over(stopped, truth, da
     (problem,) = verification.check_run(stopped)
     assert str(run_directory.checkpoint_path(stopped, 4)) in problem
     path, said = run(stopped.parent)
-    assert said == [f"damaged, passed over: {problem}", "resuming from round 2"]
+    assert said == [f"damaged, skipped: {problem}", "resuming from round 2"]
     assert differences(path, truth) == []
 
 

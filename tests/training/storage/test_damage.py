@@ -116,7 +116,7 @@ def test_a_made_up_description_is_named_and_passed_over(run, changes):
     assert "damaged: 3" in shown(run)
     said = []
     train(RECIPE, run.parent, backend="serial", on_message=said.append)
-    assert said == [f"damaged, passed over: {problem}", "resuming from round 2"]
+    assert said == [f"damaged, skipped: {problem}", "resuming from round 2"]
     assert verification.check_run(run) == []
 
 
@@ -223,7 +223,7 @@ def test_a_lost_lease_stops_training_before_anything_is_put_in_its_place(tmp_pat
             (path / "lock").unlink()
 
     path = tmp_path / RECIPE.slug
-    with pytest.raises(lock.LeaseLostError, match="was no longer locked: this process gave no sign of life"):
+    with pytest.raises(lock.LeaseLostError, match="was no longer locked: this process did not renew its lock"):
         train(RECIPE, tmp_path, backend="serial", on_round=lose)
     assert run_directory.checkpoint_rounds(path) == [0, 1, 2]
     assert len(metrics.read(path)) == 2

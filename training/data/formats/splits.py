@@ -29,13 +29,13 @@ def read_json(path: Path) -> dict[str, User]:
         content = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         reason = str(error).removeprefix(f"{path} ")
-        raise ValueError(f"{path} is no JSON, or is cut short ({reason})") from None
+        raise ValueError(f"{path} is not valid JSON, or is cut short ({reason})") from None
     if isinstance(content, list) and content and all(isinstance(own, list) for own in content):
         return {str(user): (own, [None] * len(own)) for user, own in enumerate(content)}
     data = content.get("user_data", content.get("users_data")) if isinstance(content, dict) else None
     if not isinstance(data, dict) or not isinstance(content.get("users"), list):
         raise ValueError(
-            f'{path} is no split: expected {{"users": [...], "user_data": {{user: {{"x": ..., "y": ...}}}}}}, '
+            f'{path} is not a split: expected {{"users": [...], "user_data": {{user: {{"x": ..., "y": ...}}}}}}, '
             "or a list of examples for each client: [[0, 1], [2, 3]]"
         )
     found: dict[str, User] = {}

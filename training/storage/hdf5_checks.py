@@ -1,4 +1,4 @@
-"""Checks of an HDF5 file before a library reads it: it may name other files, or declare more data than it has.
+"""Check an HDF5 file before a library reads it: it may refer to other files, or declare more data than it has.
 
 This file imports no torch.
 """
@@ -25,8 +25,8 @@ def check_file(file: h5py.File, size: int) -> None:
     file: an open file, none of whose data have been read.
     size: its length in bytes.
     """
-    datasets = [member(file, name) for name in file]
-    declared = sum(_declared_bytes(dataset) for dataset in datasets)
+    datasets = [find_member(file, name) for name in file]
+    declared = sum(_count_declared_bytes(dataset) for dataset in datasets)
     if declared > size:
         raise DamagedError(f"declares {declared} bytes of data, but has {size}")
     for dataset in datasets:
@@ -37,8 +37,11 @@ def check_file(file: h5py.File, size: int) -> None:
     _check_attributes(file)
 
 
-def member(group: h5py.Group, name: str) -> h5py.Dataset:
-    """A dataset that lies in this very file."""
+def find_member(group: h5py.Group, name: str) -> h5py.Dataset:
+    """Find a dataset; DamagedError if it is not stored in this file itself.
+
+    group: the file, or a group in it. name: of the dataset.
+    """
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         raise DamagedError(f"'{name}' is a link to somewhere else; results hold their data themselves")
     found = group[name]
@@ -50,8 +53,8 @@ def member(group: h5py.Group, name: str) -> h5py.Dataset:
     return found
 
 
-def _declared_bytes(dataset: h5py.Dataset) -> int:
-    """The bytes that a dataset takes in memory, all of which must be in this file."""
+def _count_declared_bytes(dataset: h5py.Dataset) -> int:
+    """Count the bytes that a dataset takes in memory; DamagedError if they are not all in this file."""
     if dataset.shape is None:
         raise DamagedError(f"'{dataset.name}' has no shape")
     if dataset.size == 0 and dataset.dtype.kind in "iuf":
@@ -68,7 +71,7 @@ def _declared_bytes(dataset: h5py.Dataset) -> int:
 
 
 def is_bare_dimension(dataset: h5py.Dataset) -> bool:
-    """Whether this only names an axis that has no coordinates."""
+    """Whether a dataset only names an axis that has no coordinates."""
     name = dataset.attrs.get("NAME", b"")
     return bool(dataset.is_scale and isinstance(name, bytes) and name.startswith(BARE.encode()))
 
@@ -79,7 +82,7 @@ def _holds_texts(dataset: h5py.Dataset) -> bool:
 
 
 def _check_texts(dataset: h5py.Dataset, most: int) -> None:
-    """Read texts some at a time: many may name the same letters, and take more memory than the file has bytes."""
+    """Read texts a few at a time: many may share the same letters, and take more memory than the file has bytes."""
     letters = 0
     if not dataset.shape:
         return
@@ -91,7 +94,7 @@ def _check_texts(dataset: h5py.Dataset, most: int) -> None:
 
 
 def _check_axes(file: h5py.File, dataset: h5py.Dataset) -> None:
-    """Verify the type of what names the axes: HDF5 takes it for granted, and overwrites memory where it is another."""
+    """Verify the type of the list of axes: HDF5 relies on it, and overwrites memory if it is another."""
     if AXES not in dataset.attrs:
         if dataset.ndim and not dataset.is_scale:
             raise DamagedError(f"an axis of '{dataset.name}' is not named by one scale of this file")

@@ -72,7 +72,8 @@ class Grid:
     paired: whether it is marked within each row, among the columns of a group.
     rivals: what of a row is compared: rows with the same text are; by default those of a group, or all.
     facts: heading of a column of texts -> key of a row -> its text, such as a tick; they stand before the columns.
-    arrows: whether every number gets an arrow, up or down, against that of the reference.
+    arrows: whether every number gets an arrow, up or down, against that of the reference; with `paired`, against the
+    first of its row and group of columns.
     """
 
     rows: tuple[Entry, ...]

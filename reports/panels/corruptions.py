@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
@@ -81,18 +82,24 @@ def _draw_bars(axes: Axes, one: Shown, names: Sequence[str], shift: float, width
 
 def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str]:
     """Say how strong corruptions are, and what bars are."""
-    skipped = {
-        str(data.attrs.get("left_out", ""))
-        for one in shown
-        for run in one.counted
-        if (data := run.measured("robustness")) is not None
-    } - {""}
+    stored = [data for one in shown for run in one.counted if (data := run.measured("robustness")) is not None]
+    skipped = {str(data.attrs.get("left_out", "")) for data in stored} - {""}
     return [
         f"severity {options.severity}" if options.severity is not None else "mean over severities",
         "error bars: standard deviation over seeds" if any(len(one.counted) > 1 for one in shown) else "",
         "open bars: unfinished" if any(one.unfinished for one in shown) else "",
         f"not for such images: {', '.join(sorted(skipped))}" if skipped else "",
+        *dict.fromkeys(map(tell_origin, stored)),
     ]
+
+
+def tell_origin(data: xr.Dataset) -> str:
+    """Say whether corrupted images come from the published files or were made here."""
+    published = {name for name in str(data.attrs.get("published", "")).split(", ") if name}
+    made = [str(name) for name in data["corruption"].values if str(name) not in published]
+    if not published:
+        return "corrupted images were made here, not read from published files"
+    return "corrupted images: the published files" + (f", but for {', '.join(made)}, made here" if made else "")
 
 
 KIND = Kind(

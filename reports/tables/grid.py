@@ -61,6 +61,8 @@ def make_grid(
                 )
             cells.append(cell)
             names += [run.name for run in runs]
+        if grid.arrows and grid.paired:
+            cells = _point_from_first(grid, cells)
         lines.append(
             Line(
                 row.label, tuple(dict.fromkeys(names)), tuple(cells), row.group, grid.rivals(row) if grid.rivals else ""
@@ -170,6 +172,18 @@ def _explain_lack(quantity: Quantity, basis: Entry | None, references: Mapping[i
     if quantity.relative and not references:
         return "no run to compare with" if basis is None else f"no run of {basis.label} to compare with"
     return "not on record"
+
+
+def _point_from_first(grid: Grid, cells: Sequence[Cell]) -> list[Cell]:
+    """Give the numbers of a row arrows against the first one in their group of columns."""
+    texts = len(grid.facts)
+    first: dict[str, Cell] = {}
+    pointed = list(cells[:texts])
+    for column, cell in zip(grid.columns, cells[texts:], strict=True):
+        arrow = _choose_arrow(cell, first[column.group]) if column.group in first else ""
+        first.setdefault(column.group, cell)
+        pointed.append(replace(cell, mark=f"{arrow}{cell.mark}"))
+    return pointed
 
 
 def _choose_arrow(cell: Cell, other: Cell) -> str:

@@ -42,6 +42,7 @@ OUTPUT_NORMS = Question(
     digits={"rounds": "all", "limit": 200},
     small={"rounds": "all", "limit": 500},
 )
+CORRUPTED_NOTE = "The files of CIFAR-10-C and CIFAR-100-C are used where they lie beside the data"
 CORRUPTED = Question(
     "robustness",
     "severity5",
@@ -247,7 +248,7 @@ FIGURES = (
             across=1,
         ),
         questions=(CORRUPTED,),
-        note=f"{NO_SEEDS}. Corrupted images are made here, not read from the files of CIFAR-10-C and CIFAR-100-C",
+        note=f"{NO_SEEDS}. {CORRUPTED_NOTE}",
     ),
     Artefact(
         "figure7",
@@ -263,7 +264,7 @@ FIGURES = (
             tuple(draw_corruptions(data, place, SIX) for data in (CIFAR10, CIFAR100) for place in range(3)), across=1
         ),
         questions=(CORRUPTED,),
-        note=f"{NO_SEEDS}. Corrupted images are made here, not read from the files of CIFAR-10-C and CIFAR-100-C",
+        note=f"{NO_SEEDS}. {CORRUPTED_NOTE}",
     ),
     Artefact(
         "figure9",

@@ -196,6 +196,7 @@ def make_table_7() -> Artefact:
         lambda row, column: use_method(row.label) if column.label == "Base" else combined[row.label],
         printed=lambda row, column: (row.label, f"{name_lda(data_sets[column.group])} {column.label.lower()}"),
         paired=True,  # the paper marks the better of Base and Combined, not the best of a column
+        arrows=True,
     )
     note = (
         f"{USUAL_NOTE}. FedDyn's strength is not printed: the {DYN:g} of the published code stands in. FedNova has no "

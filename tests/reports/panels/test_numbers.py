@@ -7,6 +7,7 @@ import pytest
 
 from reports.inputs.progress import CROSS
 from reports.inputs.runs import Run
+from reports.panels.corruptions import tell_origin
 from reports.quantities.catalog import ACCURACY, Quantity
 from tests.reports.panels.made_up import diverge, draw, list_legend, make_run
 from tests.reports.results import curvature, sensitivity
@@ -122,6 +123,17 @@ def test_corruptions_of_one_severity_are_bars_over_seeds() -> None:
     mean = draw("corruptions", series, severity=None)
     assert mean.rows[0]["mean"] == pytest.approx(52.5)
     assert draw("corruptions", series, severity=3).rows == []
+
+
+def test_captions_tell_published_corrupted_images_from_those_made_here() -> None:
+    data = make_run("a").measured("robustness")
+    assert data is not None
+    assert tell_origin(data) == "corrupted images were made here, not read from published files"
+    some = data.assign_attrs(published="gaussian_noise, fog")
+    assert tell_origin(some) == "corrupted images: the published files, but for glass_blur, made here"
+    every = data.assign_attrs(published="gaussian_noise, glass_blur, fog")
+    assert tell_origin(every) == "corrupted images: the published files"
+    assert tell_origin(data) in draw("corruptions", {"FedAvg": [make_run("a")]}).caption
 
 
 def test_layers_are_means_over_the_participants_of_the_round() -> None:

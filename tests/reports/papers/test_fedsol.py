@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.artefact import Facts, Grid, NotReproduced
+from reports.artefact import Facts, Grid, Layout, NotReproduced
 from reports.artefacts.plan import plan_paper, select_runs
 from reports.artefacts.scales import SCALES
 from reports.papers.fedsol.paper import PAPER
@@ -112,3 +112,26 @@ def test_smaller_recipes_are_valid(name: str) -> None:
 
 def test_panels_read_what_is_asked() -> None:
     assert list_unmeasured(PAPER) == []
+
+
+def test_the_better_of_base_and_combined_is_marked() -> None:
+    shape = PAPER.find("table7").shape
+    assert isinstance(shape, Grid)
+    assert shape.paired
+    assert shape.arrows
+
+
+def test_the_adaptive_radius_is_shown_by_layer() -> None:
+    """Weight and bias together, at two thirds of the rounds, as the paper has it."""
+    shape = PAPER.find("figure8").shape
+    assert isinstance(shape, Layout)
+    options = shape.panels[1].options
+    assert (options["variable"], options["joined"], options["at"]) == ("adaptive", True, 200 / 300)
+
+
+def test_sl_vit_is_the_real_one_at_every_scale() -> None:
+    for scale in SCALES.values():
+        runs = plan_paper(PAPER, scale).values()
+        found = {one.content["model"]["name"] for one in runs} - {"digits_cnn", "mlp", "fedavg_net"}
+        assert "sl_vit" in found, scale.name
+        assert not any(name.startswith("vit") for name in found), scale.name

@@ -84,6 +84,8 @@ def test_the_better_of_a_pair_of_columns_is_marked() -> None:
     made = make_grid("t", "T", grid, lambda _, column: seeds("a", ends[get_key(column)], ends[get_key(column)] + 0.001))
     assert rank_cells(made) == {(0, 1): 1, (0, 2): 1}
     assert made.note.endswith("Within each row and group of columns.")
+    pointed = make_grid("t", "T", replace(grid, arrows=True), lambda _, column: seeds("a", ends[get_key(column)]))
+    assert texts(pointed) == [["20.00", "50.00↑", "90.00", "30.00↓"]]
 
 
 def test_bold_needs_a_difference_beyond_its_error_unless_plain() -> None:

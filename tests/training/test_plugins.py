@@ -212,6 +212,8 @@ def test_a_task_of_ones_own_has_its_own_loss(folder: Path) -> None:
     assert abs(losses[0][0]["train_loss"] - losses[1][0]["train_loss"]) > 1e-3
     training.register_task("smooth", "others_of_mine:TASK")
     assert tasks.KINDS.find("smooth").name == "smooth"
+    (stored,) = (folder / "smooth").glob("*/provenance.json")
+    assert json.loads(stored.read_text())["plugins"].keys() >= {"others_of_mine:smooth", "others_of_mine:TASK"}
     with pytest.raises(ValueError, match=r"task 'others_of_mine:NOTHING' must be a training.tasks.task.Task, got int"):
         tasks.KINDS.find("others_of_mine:NOTHING")
 

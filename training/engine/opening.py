@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,16 +34,19 @@ def open_run(
     split: partition.Partition,
     digests: Mapping[str, str],
     find_more: Callable[[], Mapping[str, object]] = dict,
+    task: str = "",
 ) -> None:
     """Prepare the directory of a recipe, new or found; ValueError if it holds another recipe or other data.
 
     path: the run directory. recipe, split: what is trained, and who holds which example.
     digests: of the data and the partition, by the names they have in provenance.json.
     find_more: called if provenance.json is to be written, for what else belongs there.
+    task: 'module:name' of the data's task, if it is a user's own.
     """
+    plugins = (*recipe.plugins, *([task] if task else []))
     found = has_recipe(path)
     if found:
-        _refuse_another(path, recipe, digests)
+        _refuse_another(path, recipe, digests, plugins)
     (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     for name in (CHECKPOINTS, STATUS, *SMALL_FILES):
         require_inside(path / name, path)
@@ -54,7 +57,7 @@ def open_run(
     if not found or not (path / PROVENANCE).exists():
         packages = {name: version(name) for name in PACKAGES}
         about = {"format": FORMAT, "digest": recipe.digest, "packages": packages, "python": platform.python_version()}
-        own = {name: describe_source(name) for name in recipe.plugins}
+        own = {name: describe_source(name) for name in plugins}
         about |= {"plugins": own} if own else {}
         write_atomically(path / PROVENANCE, json.dumps({**about, **digests, **find_more()}, indent=2).encode())
     if not found:
@@ -75,7 +78,7 @@ def find_run(root: Path, recipe: Recipe, name: str = "") -> Path:
     return root / (name or recipe.slug)
 
 
-def _refuse_another(path: Path, recipe: Recipe, digests: Mapping[str, str]) -> None:
+def _refuse_another(path: Path, recipe: Recipe, digests: Mapping[str, str], plugins: Sequence[str]) -> None:
     digest = config.load(path / CONFIG)[0].digest
     if digest != recipe.digest:
         raise ValueError(
@@ -83,7 +86,7 @@ def _refuse_another(path: Path, recipe: Recipe, digests: Mapping[str, str]) -> N
             "choose another --out, or remove it"
         )
     about = read_provenance(path) if (path / PROVENANCE).exists() else {}
-    _refuse_other_plugins(path, recipe, about.get("plugins"))
+    _refuse_other_plugins(path, plugins, about.get("plugins"))
     changed = [key for key, value in digests.items() if about.get(key, value) != value]
     if changed:
         raise ValueError(
@@ -92,12 +95,13 @@ def _refuse_another(path: Path, recipe: Recipe, digests: Mapping[str, str]) -> N
         )
 
 
-def _refuse_other_plugins(path: Path, recipe: Recipe, stored: object) -> None:
+def _refuse_other_plugins(path: Path, plugins: Sequence[str], stored: object) -> None:
     """Raise ValueError if a user's own module is not what the run was begun with.
 
+    plugins: what of a user's own takes part, as 'module:name'.
     stored: what provenance.json says of them; runs of earlier versions say nothing.
     """
-    for name in recipe.plugins:
+    for name in plugins:
         before = stored.get(name) if isinstance(stored, Mapping) else None
         change = explain_change(name, before, describe_source(name)) if isinstance(before, Mapping) else ""
         if change:

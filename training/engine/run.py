@@ -172,7 +172,8 @@ def _open(
     stored = partition.load(path / "partition.npz") if (path / CONFIG).exists() else None
     federation = Federation(recipe, stored, device)
     facts = {"data_digest": federation.dataset.digest, "partition_digest": federation.partition.digest}
-    opening.open_run(path, recipe, federation.partition, facts, lambda: _describe(federation))
+    task = federation.dataset.task.reference
+    opening.open_run(path, recipe, federation.partition, facts, lambda: _describe(federation), task)
     found, problems = checkpoint.load_newest(path, shelf=shelf)
     for problem in problems:
         on_message(f"damaged, skipped: {problem}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from training.plugins import ExtensionPoint
 from training.tasks.classification import CLASSIFICATION
 from training.tasks.segmentation import SEGMENTATION
@@ -17,7 +19,7 @@ def accept_task(name: str, found: object) -> Task:
     """Return a user's own task; name: its 'module:name', for messages."""
     if not isinstance(found, Task):
         raise ValueError(f"task '{name}' must be a training.tasks.task.Task, got {type(found).__name__}")
-    return found
+    return replace(found, reference=name)
 
 
 KINDS = ExtensionPoint("task", TASKS, accept_task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
@@ -46,6 +46,7 @@ class Task:
         loss of one head; None: it minimises `loss`.
     ignored: the label that counts for nothing, if there is one.
     confusion: whether metrics need the confusion matrix.
+    reference: the 'module:name' that a user's own task was found by; runs keep the SHA-256 of that module.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Task:
     training_loss: Callable[[float | None], TaskLoss] | None = None
     ignored: int | None = None
     confusion: bool = False
+    reference: str = field(default="", compare=False)
 
     def make_training_loss(self, hard_pixels: float | None) -> TrainingLoss:
         """Make the loss that local training minimises: the sum over the main and the auxiliary heads.

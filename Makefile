@@ -22,7 +22,7 @@ docs: .venv/ready   ## run the examples and build the documentation, into build/
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q docs build/docs
 	@echo "open build/docs/index.html"
 
-gallery: demo       ## draw the README's pictures from the demo
+gallery: demo       ## draw the pictures of the README and of the documentation from the demo
 	$(BIN)/python -m reports.showcase runs/demo reports/gallery
 
 artefacts: .venv/ready  ## make every table and figure of the papers on embedded data, into papers/digits; about an hour

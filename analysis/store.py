@@ -12,7 +12,6 @@ can give wrong numbers, and then the structure (`hdf5_checks`), because a seal c
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ import numpy as np
 import xarray as xr
 
 from analysis.hdf5_checks import INTERNAL, check_file, is_bare_dimension
+from analysis.netcdf import pack_dataset
 from training.storage.atomic_files import DamagedError, write_atomically
 from training.storage.verified_files import Json
 
@@ -82,9 +82,7 @@ def pack(answer: Answer) -> bytes:
         "provenance": json.dumps(answer.provenance, sort_keys=True, default=str),
     }
     facts = {str(name): _attribute(value) for name, value in answer.data.attrs.items()}
-    buffer = io.BytesIO()
-    answer.data.assign_attrs({**facts, **attributes}).to_netcdf(buffer, engine="h5netcdf")
-    return buffer.getvalue()
+    return pack_dataset(answer.data.assign_attrs({**facts, **attributes}))
 
 
 def _attribute(value: object) -> str | int | float:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from analysis import store
+from analysis.store import Answer
 from reports.inputs import summary
 from reports.inputs.personal import GLOBAL
 from reports.inputs.reading import read_provenance
@@ -20,6 +22,7 @@ from reports.inputs.subsets import Subset, find_subset
 from training.storage.metrics import PREFIX
 
 NEVER = math.nan  # rounds and bytes to a target that was not reached
+_FOUND: WeakKeyDictionary[Answer, summary.Row] = WeakKeyDictionary()  # the numbers of answers that were asked for
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,13 @@ def find_flops(run: Run) -> float:
     return float(ratio) if isinstance(ratio, (int, float)) else math.nan
 
 
+def _find_numbers(answer: Answer) -> summary.Row:
+    """All numbers of an answer, found once: every cell of every table asks for one of them."""
+    if answer not in _FOUND:
+        _FOUND[answer] = summary.numbers(replace(answer, question=store.DEFAULT))
+    return _FOUND[answer]
+
+
 def make_finder(study: str, key: str, factor: float = 1.0) -> Callable[[Run], float]:
     """Make a function that finds a number of a study in a run, of any question; NaN where it is missing.
 
@@ -82,7 +92,7 @@ def make_finder(study: str, key: str, factor: float = 1.0) -> Callable[[Run], fl
         if answer is None:
             return math.nan
         try:
-            value = summary.numbers(replace(answer, question=store.DEFAULT)).get(key)
+            value = _find_numbers(answer).get(key)
             return math.nan if value is None else factor * float(value)
         except (KeyError, IndexError, TypeError, ValueError):  # another version has written other variables
             return math.nan

@@ -50,17 +50,30 @@ def write(paths: list[Path], **options: object) -> tuple[Page, Path]:
     return Page(path.read_text(encoding="utf-8")), path
 
 
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
     return [
-        make_run(tmp_path / "run_a", "fedavg"),
-        make_run(tmp_path / "run_b", "fedavg", seed=1, scale=0.5),
-        make_run(tmp_path / "run_c", "fedasam", swa=True, scale=0.8),
+        make_run(folder / "run_a", "fedavg"),
+        make_run(folder / "run_b", "fedavg", seed=1, scale=0.5),
+        make_run(folder / "run_c", "fedasam", swa=True, scale=0.8),
     ]
 
 
-def test_nothing_comes_from_outside(paths: list[Path]) -> None:
-    page, path = write(paths, figures=[LINES, SURFACE])
+@pytest.fixture(scope="module")
+def lines(paths: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
+    """The page with the figure that stands still."""
+    return write(paths, figures=[LINES], out=tmp_path_factory.mktemp("lines"))
+
+
+@pytest.fixture(scope="module")
+def both(paths: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
+    """The page with both figures, not in the order of their questions."""
+    return write(paths, figures=[SURFACE, LINES], out=tmp_path_factory.mktemp("both"))
+
+
+def test_nothing_comes_from_outside(both: tuple[Page, Path]) -> None:
+    page, path = both
     policy = next(one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
     links = [one[key] for _, one in page.elements for key in ("href", "src", "action") if key in one]
@@ -70,8 +83,8 @@ def test_nothing_comes_from_outside(paths: list[Path]) -> None:
             assert (path.parent / link).exists()
 
 
-def test_every_name_is_there_once_and_every_link_leads_to_one(paths: list[Path]) -> None:
-    page, _ = write(paths, figures=[LINES, SURFACE])
+def test_every_name_is_there_once_and_every_link_leads_to_one(both: tuple[Page, Path]) -> None:
+    page, _ = both
     ids = [one["id"] for _, one in page.elements if "id" in one]
     assert len(ids) == len(set(ids))
     for link in page.all("a"):
@@ -79,8 +92,8 @@ def test_every_name_is_there_once_and_every_link_leads_to_one(paths: list[Path])
             assert link["href"][1:] in ids
 
 
-def test_figures_lie_under_their_questions_with_how_to_read_them(paths: list[Path]) -> None:
-    page, path = write(paths, figures=[SURFACE, LINES])
+def test_figures_lie_under_their_questions_with_how_to_read_them(both: tuple[Page, Path]) -> None:
+    page, path = both
     questions = [title for title in page.texts["h2"] if title in TOPICS.values()]
     assert questions == ["How good is it?", "How flat is it?", "Do clients agree?"]  # the last has a table alone
     assert page.texts["h4"].index("Lines of runs") < page.texts["h4"].index("A bowl")
@@ -94,8 +107,10 @@ def test_figures_lie_under_their_questions_with_how_to_read_them(paths: list[Pat
     assert table == (path.parent / "figures" / "digits-Dirichlet-0.5" / "lines.csv").read_text()
 
 
-def test_the_head_says_what_was_compared_and_the_numbers_that_matter(paths: list[Path]) -> None:
-    page, _ = write(paths, figures=[LINES])
+def test_the_head_says_what_was_compared_and_the_numbers_that_matter(
+    lines: tuple[Page, Path], paths: list[Path], tmp_path: Path
+) -> None:
+    page, _ = lines
     assert page.texts["h1"] == ["How flat is the minimum? 3 runs on digits"]
     assert (
         "3 runs of FedAvg and FedASAM + SWA on digits, dealt out to clients by Dirichlet α = 0.5; "
@@ -106,14 +121,14 @@ def test_the_head_says_what_was_compared_and_the_numbers_that_matter(paths: list
     assert "22.5 ± 11" in cells  # its largest eigenvalue: 30 and 15
     assert "90.0" in cells
     assert "90.0" not in page.texts["b"]  # of the SWA model, the best, but of one seed
-    plain, _ = write(paths, figures=[LINES], bold="plain")
+    plain, _ = write(paths, figures=[LINES], bold="plain", out=tmp_path)
     assert "90.0" in plain.texts["b"]
     rows = [one["data-runs"] for one in page.all("tr") if "data-runs" in one]
     assert rows[:2] == ["run_a run_b", "run_c"]
 
 
-def test_every_run_has_a_switch(paths: list[Path]) -> None:
-    page, _ = write(paths, figures=[LINES])
+def test_every_run_has_a_switch(lines: tuple[Page, Path]) -> None:
+    page, _ = lines
     assert [one["data-key"] for one in page.all("tr") if "data-key" in one] == ["run_a", "run_b", "run_c"]
     boxes = [one["aria-label"] for one in page.all("input") if one.get("aria-label", "").startswith("Show")]
     assert boxes == ["Show run_a", "Show run_b", "Show run_c"]
@@ -137,17 +152,19 @@ def test_odd_names_of_runs_do_no_harm(tmp_path: Path) -> None:
     assert json.loads(data)["data"][0]["meta"] == {"run": "a <b> & 'c'"}
 
 
-def test_the_library_for_turning_is_there_only_when_something_turns(paths: list[Path]) -> None:
-    still, path = write(paths, figures=[LINES])
+def test_the_library_for_turning_is_there_only_when_something_turns(
+    lines: tuple[Page, Path], both: tuple[Page, Path]
+) -> None:
+    still, path = lines
     assert not [one for one in still.all("script") if one.get("id") == "plotly"]
     assert path.stat().st_size < 300_000
-    turning, _ = write(paths, figures=[SURFACE])
+    turning, _ = both
     assert [one for one in turning.all("script") if one.get("id") == "plotly"]
     assert "application/json" in [one.get("type") for one in turning.all("script")]
 
 
-def test_provenance_names_settings_seed_and_commands(paths: list[Path]) -> None:
-    page, _ = write(paths, figures=[LINES])
+def test_provenance_names_settings_seed_and_commands(lines: tuple[Page, Path]) -> None:
+    page, _ = lines
     text = "\n".join(page.texts["pre"])
     assert 'name = "fedasam"' in text
     (command,) = (line for line in text.splitlines() if line.startswith("landscape analyze run_a --study curvature "))

@@ -1,4 +1,4 @@
-"""Things of a user's own beside the built-in ones: named 'module:name', or registered under a short name.
+"""Users' own methods, models, data sets and so on, beside the built-in ones: 'module:name', or a registered name.
 
 Every extension point (methods, models, data sets, partitions, tasks, studies, figures) is one literal table of what is
 built in, wrapped in an `ExtensionPoint`. A registered name is short for its 'module:name', and recipes store the
@@ -30,7 +30,7 @@ VARIABLE = "LANDSCAPE_PLUGINS"  # modules that the command line imports first, s
 
 
 class UnknownModuleError(ValueError):
-    """A module of a user's that cannot be imported."""
+    """Raised when a user's module cannot be imported."""
 
 
 @dataclass(eq=False)
@@ -75,7 +75,7 @@ class ExtensionPoint(Generic[Thing]):
         self.registered[name] = full
 
     def entries(self) -> dict[str, Thing]:
-        """Everything that has a short name: what is built in, then what is registered."""
+        """All entries with a short name: the built-in ones, then the registered ones."""
         return {**self.table, **{name: self.find(name) for name in self.registered}}
 
 
@@ -101,7 +101,7 @@ def find_reference(kind: str, thing: object) -> str:
 
 
 def _list_modules() -> list[tuple[str, ModuleType]]:
-    """All modules, those of scripts last."""
+    """List all modules, those of scripts last."""
     found = [(name, one) for name, one in list(sys.modules.items()) if isinstance(one, ModuleType)]
     return sorted(found, key=lambda pair: pair[0] == "__main__")
 
@@ -175,7 +175,7 @@ def describe_source(name: str) -> dict[str, str]:
 
 @functools.cache
 def _find_packages() -> Mapping[str, list[str]]:
-    """Installed packages by the names that they are imported by; looking for them takes a while."""
+    """Find installed packages by the names that they are imported by, once: this takes a while."""
     return metadata.packages_distributions()
 
 

@@ -20,7 +20,7 @@ MOST_TESTED = 100_000  # clients whose accuracies fit into a line of metrics.jso
 
 
 def _as_span(given: object) -> object:
-    """Refuse what is no range of two rising positive numbers."""
+    """Require a range of two positive numbers, the smaller first."""
     if isinstance(given, (list, tuple)) and len(given) == 2 and all(isinstance(one, (int, float)) for one in given):
         low, high = given
         if 0 < low <= high:
@@ -29,7 +29,7 @@ def _as_span(given: object) -> object:
 
 
 def _as_sides(given: object) -> object:
-    """Refuse what is no height and width."""
+    """Require a height and a width."""
     if isinstance(given, (list, tuple)) and len(given) == 2 and all(type(one) is int and one > 0 for one in given):
         return tuple(given)
     raise ValueError(f"must be a height and a width, such as [512, 1024]; got {given}")
@@ -50,7 +50,7 @@ class OpenSettings(Settings):
 
     @property
     def settings(self) -> Json:
-        """The settings beside those that every table of this kind has."""
+        """The settings of this entry, without those that every table of this kind has."""
         return dict(self.model_extra or {})
 
     @model_validator(mode="before")
@@ -183,7 +183,7 @@ class Swa(Settings):
 
 
 class Evaluation(Settings):
-    """When the global models are tested, and what else is."""
+    """The table [evaluation]: when the global models are tested, and what else is."""
 
     every: Count = Field(1, description="rounds between evaluations, up to the last rounds")
     last: Count = Field(10, description="last rounds: each is evaluated, and their mean is the result")
@@ -266,7 +266,7 @@ class RecipeTables(Settings):
 
     @property
     def knows_local(self) -> bool:
-        """Whether local training is on record: a run that another framework trained may not say how it was done."""
+        """Whether the settings of local training are known: those of an adopted run may not be."""
         return self.adopted is None or "local" in self.model_fields_set
 
     @model_validator(mode="after")

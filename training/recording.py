@@ -37,7 +37,7 @@ class StepGradients(GradientFunction, Protocol):
     """The gradients of one local step, which can be copied for extra evaluations."""
 
     def make_silent_copy(self) -> GradientFunction:
-        """Make a copy on the same batch: uncounted, unseen by norm layers, NaN where numbers are not finite."""
+        """Make a copy on the same batch that is not counted, leaves norm layers alone, and gives NaN, not errors."""
 
 
 class RecordedGradients:
@@ -58,7 +58,7 @@ class RecordedGradients:
     def recall(
         self, point: Tensor, loss_term: LossTerm | None = None, half: int | None = None, part: Part = "all"
     ) -> Tensor:
-        """Return the gradient that was taken at this very point, or else compute one without any effect."""
+        """Return the gradient that was taken at exactly this point, or compute it without side effects."""
         for known, *how, gradient in (*self.calls, *self.extra):
             if known is point and how == [loss_term, half, part]:
                 return gradient
@@ -193,7 +193,7 @@ class Recorder:
                 self.values.setdefault(name, []).append(QUANTITIES[name](step).detach())
 
     def read_series(self, row: int, steps: int) -> dict[str, list[float]]:
-        """The values of one client by quantity.
+        """Return the values of one client by quantity.
 
         row: of the client in the stack.
         steps: the client's own steps; padded steps beyond them are left out.

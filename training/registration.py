@@ -1,4 +1,4 @@
-"""Short names for things of a user's own, in one line each; the first argument is the name, the second the thing.
+"""Register users' own entries under short names; the first argument is the name, the second the entry.
 
 The thing is 'module:name', or what has that name at the top of a module: see `plugins.ExtensionPoint.register`.
 """

@@ -184,7 +184,7 @@ def find_method(name: str, given: Mapping[str, object] | None = None) -> Method:
 
 
 def _change(rule: AnyRule, given: Mapping[str, object], name: str) -> AnyRule:
-    """The rule with those of the given settings that it has."""
+    """Return the rule with those of the given settings that it has."""
     return settings.replace(rule, {key: given[key] for key in settings.fields(type(rule)) if key in given}, name)
 
 

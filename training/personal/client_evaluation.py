@@ -70,7 +70,7 @@ class Subject:
     checkpoint: str
 
     def find_model(self, client: int) -> Tensor:
-        """The global model as a client has it (d,): with what it keeps to itself, such as FedCR's heads."""
+        """Return the global model as a client has it (d,), with its private parts, such as FedCR's heads."""
         private = self.federation.method.correction.find_private(self.federation.trainer.layout)
         if private is None or client not in self.state.clients:
             return self.w

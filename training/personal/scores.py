@@ -1,4 +1,4 @@
-"""How well every client is served: the scores of one strategy, and the file that holds them."""
+"""The scores of one strategy on every client, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = {"strategy": "way"}  # in the file, where a field has another name: resul
 
 @dataclass(frozen=True)
 class ClientScore:
-    """How often the global model and the personal one are right on a client's test examples.
+    """Accuracies of the global model and of the personal one on a client's test examples.
 
     client: its number.
     examples: of its test set.

@@ -1,4 +1,4 @@
-"""Draw every figure for every section, on all cores, and bring back what a page needs of it.
+"""Draw every figure for every section, on all cores, and collect what the page needs.
 
 Processes, not threads: matplotlib holds the interpreter lock. They get stored numbers and return text, never canvases.
 """

@@ -90,13 +90,13 @@ def test_kept_pieces_are_not_measured_again(
     kept = planned.pieces[0]
     runner.save_piece(planned, kept, runner.measure_piece(planned, kept, [], print))
     given: list[Piece] = []
-    make = side_by_side._Progress.make_task
+    make = side_by_side.make_task
 
-    def spy(self: side_by_side._Progress, piece: Piece) -> side_by_side.PieceTask:
+    def spy(progress: runner.PlanProgress, piece: Piece) -> side_by_side.PieceTask:
         given.append(piece)
-        return make(self, piece)
+        return make(progress, piece)
 
-    monkeypatch.setattr(side_by_side._Progress, "make_task", spy)
+    monkeypatch.setattr(side_by_side, "make_task", spy)
     assert_same(measure([planned], processes, monkeypatch)[0], serial[0])
     assert given == list(planned.pieces[1:])  # each after the one before
     assert measure([plan("curvature", [run], tmp_path, **QUESTIONS["curvature"])], processes, monkeypatch)

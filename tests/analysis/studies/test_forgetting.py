@@ -144,5 +144,5 @@ def test_bad_settings(run, tmp_path):
 
 
 def test_clients_without_tests_of_their_own(run, tmp_path):
-    with pytest.raises(ValueError, match="clients have no test data of their own"):
+    with pytest.raises(ValueError, match="clients have no test data in this run"):
         plan("forgetting", [run], tmp_path, client_split="test")

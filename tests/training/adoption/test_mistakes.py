@@ -147,9 +147,9 @@ def make_half_frozen(classes: int = 3) -> nn.Module:
 def test_a_run_of_ours_is_neither_adopted_nor_a_place_for_runs(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "foreign")
     run = adopting.adopt(folder, tmp_path / "runs")
-    with pytest.raises(ValueError, match=r"DIR: .* is a run of ours already"):
+    with pytest.raises(ValueError, match=r"DIR: .* is already a run of this package"):
         adopting.adopt(run, tmp_path / "runs")
-    with pytest.raises(ValueError, match=r"--out: .* is a run of ours already"):
+    with pytest.raises(ValueError, match=r"--out: .* is already a run of this package"):
         adopting.adopt(folder, run)
     with pytest.raises(ValueError, match="is not a folder"):
         adopting.adopt(folder / "adopt.toml", tmp_path)

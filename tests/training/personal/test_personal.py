@@ -785,7 +785,7 @@ def test_other_data_are_refused(command, run):
     path.write_text(json.dumps({**about, "data_digest": "0" * 64}))
     code, _, err = command(run)
     assert code == 2
-    assert "was trained on other data than these" in err
+    assert "was trained on different data" in err
 
 
 def test_the_help_names_every_way():

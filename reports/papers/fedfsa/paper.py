@@ -223,7 +223,7 @@ def _make_sweep(data: str, beta: float) -> Panel:
         for top in TOPS
         for larger in LARGER
     ]
-    options = {"x": "algorithm.rho_larger", "label": "rho_larger", "quantity": BEST, "spacing": "linear"}
+    options = {"x": "algorithm.rho_larger", "label": r"$\rho_{larger}$", "quantity": BEST, "spacing": "linear"}
     series = (*lines, METHOD_OF["MoFedSAM"])
     return Panel("sweep", series, f"{PRINTED[data]}, Dir({beta:g})", column.settings, options)
 

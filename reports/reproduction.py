@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from landscape.runtime.termination import Terminated
 from reports.artefact import Artefact, NotReproduced, Paper
 from reports.artefacts import experiments
 from reports.artefacts.costs import estimate, list_costs
@@ -96,12 +98,23 @@ def reproduce(
             if typeset:
                 done = Measured(experiments.find_runs(select_runs(paper, possible, size), folder), [])
             else:
-                done = train_and_measure(paper, possible, size, folder, console, data, placement, device)
+                with _say_what_is_kept(console):
+                    done = train_and_measure(paper, possible, size, folder, console, data, placement, device)
             found += _typeset(paper, possible, size, folder, done.runs, console, formats, bold)
             problems += done.problems
     for line in problems:
         print_line(console, f"not measured: {line}")
     return Outcome(found, problems)
+
+
+@contextmanager
+def _say_what_is_kept(console: Console) -> Iterator[None]:
+    """Say, when work is interrupted, that nothing is lost."""
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated):
+        print_line(console, "stopped. Nothing saved is lost: the same command goes on where each run stopped")
+        raise
 
 
 def _leave_out(paper: Paper, artefacts: Sequence[Artefact], console: Console) -> list[Artefact]:
@@ -131,7 +144,8 @@ def _typeset(
     made = []
     for one in artefacts:
         result = make_artefact(paper, one, scale, paths, folder / paper.key, formats=formats, bold=bold)
-        print_line(console, f"{paper.key}/{one.name}: {result.files[0]}")
+        doubt = f" (not final: {result.missing})" if result.missing else ""
+        print_line(console, f"{paper.key}/{one.name}: {result.files[0]}{doubt}")
         made.append(result)
     judged = judge_all(scale, paths) if paper is FINDINGS else []
     if judged:
@@ -167,7 +181,8 @@ def train_and_measure(
     if runs:
         cost = estimate(runs)
         takes = f"about {cost.time} of training on two cores, {cost.disk}"
-        print_line(console, f"{paper.name}: {len(runs)} runs for {len(artefacts)} artefacts, {takes}")
+        many = f"{len(artefacts)} artefact{'s' if len(artefacts) > 1 else ''}"
+        print_line(console, f"{paper.name}: {len(runs)} runs for {many}, {takes}")
     paths, problems = experiments.make_runs(
         runs, folder, scale, console=console, data_root=data_root, placement=placement, device=device
     )

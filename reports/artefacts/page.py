@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.metadata import version
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports.artefact import Artefact, NotReproduced, Paper
+from reports.artefact import Artefact, Facts, NotReproduced, Paper
 from reports.artefacts.parts import Made, read_part
 from reports.artefacts.scales import Scale
 from reports.page.page import HERE as STYLES
@@ -17,6 +18,7 @@ from training.storage.atomic_files import write_atomically
 
 HERE = Path(__file__).parent
 PAGE = "index.html"
+PIXELS = 96 / 72  # of a point
 
 
 def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "") -> Path:
@@ -38,6 +40,8 @@ def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "")
                 "title": one.title,
                 "made": made.get(one.name),
                 "html": Markup(made[one.name].html) if one.name in made else "",
+                "width": _measure(made[one.name].html) if one.name in made else 0,
+                "facts": isinstance(one.shape, Facts),
                 "files": _list_files(folder, made.get(one.name)),
                 "why": _explain_absence(paper, one),
             }
@@ -61,6 +65,12 @@ def describe_name(name: str) -> str:
     """
     word = name.rstrip("0123456789")
     return f"{word.capitalize()} {name.removeprefix(word)}"
+
+
+def _measure(html: str) -> int:
+    """Return the natural width of a picture in pixels; 0 for a table."""
+    found = re.match(r"<svg[^>]* viewBox=\"0 0 ([0-9.]+) ", html)
+    return 0 if found is None else round(float(found[1]) * PIXELS)
 
 
 def _list_files(folder: Path, made: Made | None) -> dict[str, str]:

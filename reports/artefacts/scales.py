@@ -236,8 +236,8 @@ SCALES: dict[str, Scale] = {
 }
 
 
-def describe_changes(settings: Settings, content: Content) -> list[str]:
-    """Say what a scale changed in published settings: "data cifar10 → digits", "rounds 10000 → 32".
+def describe_changes(settings: Settings, content: Content) -> list[tuple[str, str]]:
+    """Say what a scale changed in published settings: ("data", "cifar10 → digits"), ("rounds", "10000 → 32").
 
     content: the nested settings of the run.
     """
@@ -246,7 +246,7 @@ def describe_changes(settings: Settings, content: Content) -> list[str]:
         toml.set_key(published, key, copy.deepcopy(value))
     old, new = dict(toml.flatten(published)), dict(toml.flatten(content))
     return [
-        f"{word} {_format(old[key])} → {_format(new[key])}"
+        (word, f"{_format(old[key])} → {_format(new[key])}")
         for key, word in WATCHED.items()
         if key in old and key in new and old[key] != new[key]
     ]

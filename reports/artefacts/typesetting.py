@@ -20,7 +20,7 @@ from reports.panels.layout import draw_layout
 from reports.plotting.svg import inline_svg
 from reports.tables import table as tables
 from reports.tables import typeset
-from reports.tables.grid import make_grid
+from reports.tables.grid import capitalise, make_grid
 from reports.tables.published import read_printed
 from reports.tables.table import Column, Line, Table
 
@@ -56,12 +56,22 @@ def make_artefact(
 
 def write_caption(paper: Paper, artefact: Artefact, scale: Scale) -> str:
     """Write what an artefact shows, what was scaled down, and what the paper leaves open."""
-    changes: dict[str, None] = {}
+    changes: dict[str, dict[str, None]] = {}
     for cell in list_cells(paper, artefact):
-        changes |= dict.fromkeys(describe_changes(cell.settings, make_content(paper, cell, scale, 0)))
-    scaled = f"Scaled down: {'; '.join(changes)}." if changes else ""
+        for word, change in describe_changes(cell.settings, make_content(paper, cell, scale, 0)):
+            changes.setdefault(word, {})[change] = None
+    told = "; ".join(f"{word} {', '.join(some)}" for word, some in changes.items())
     note = getattr(artefact.shape, "note", "")
-    return " ".join(one for one in (f"{artefact.title}.", note, artefact.note, scaled) if one)
+    return " ".join(end(one) for one in (artefact.title, note, artefact.note, told and f"Scaled down: {told}") if one)
+
+
+def end(sentence: str) -> str:
+    """End a sentence with a full stop.
+
+    >>> end("Two runs"), end("Two runs.")
+    ('Two runs.', 'Two runs.')
+    """
+    return f"{sentence.rstrip('.')}."
 
 
 class RunFinder:
@@ -105,12 +115,13 @@ class RunFinder:
     def describe_missing(self) -> str:
         """Say how many runs of the artefact are not final."""
         keys = {key for cell in self.cells.values() for key in read_keys(self.paper, cell, self.scale)}
-        lines = []
-        absent = len(keys - set(self.runs))
         unfinished = sum(run.progress.state == "unfinished" for run in self.runs.values())
-        lines += [f"{absent} of {len(keys)} runs are missing"] if absent else []
-        lines += [f"{unfinished} of {len(keys)} runs are unfinished"] if unfinished else []
-        return "; ".join(lines)
+        counts = {"missing": len(keys - set(self.runs)), "unfinished": unfinished}
+        return "; ".join(
+            f"{count} of {len(keys)} runs {'is' if count == 1 else 'are'} {state}"
+            for state, count in counts.items()
+            if count
+        )
 
     def find_answer(self, panel: Panel) -> Answer | None:
         """Find the answer that compares the runs of a panel."""
@@ -143,15 +154,15 @@ def _draw(finder: RunFinder, layout: Layout, folder: Path, formats: Sequence[str
     artefact = finder.artefact
     drawing: Drawing = draw_layout(
         artefact.name,
-        artefact.title,
-        layout,
+        "",  # the caption begins with title and note
+        replace(layout, note=""),
         lambda panel, series: finder.find(series, panel),
         finder.find_answer,
         lacking=lambda panel, series: finder.explain_lack(series, panel),
     )
     kinds = list(dict.fromkeys(("svg", *formats)))
     files = save_drawing(drawing, folder, artefact.name, kinds)
-    text = f"{caption} {drawing.caption}".strip()
+    text = f"{caption} {end(capitalise(drawing.caption))}" if drawing.caption else caption
     html = inline_svg(files[0].read_text(encoding="utf-8"), artefact.name, text)
     return Made(artefact.name, artefact.title, tuple(map(str, files)), text, html)
 
@@ -162,7 +173,7 @@ def _tabulate(finder: RunFinder, grid: Grid, folder: Path, bold: str, caption: s
     table = make_grid(
         artefact.name,
         artefact.title,
-        grid,
+        replace(grid, note=""),  # the caption has it
         finder.find,
         printed=printed,
         beside=full,

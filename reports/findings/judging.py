@@ -81,7 +81,7 @@ def gather(artefact: str, scale: Scale, paths: Mapping[str, Path]) -> Evidence:
 def describe_scale(artefact: str, scale: Scale) -> str:
     """Say what is smaller than in the papers: the data set and network, and what the scale changed."""
     cell = next(list_cells(PAPER, PAPER.find(artefact)))
-    changes = describe_changes(cell.settings, make_content(PAPER, cell, scale, 0))
+    changes = [" ".join(one) for one in describe_changes(cell.settings, make_content(PAPER, cell, scale, 0))]
     base = (
         f"{cell.settings.get('data.name')}, {cell.settings.get('model.name')}, {cell.settings['rounds.count']} rounds"
     )

@@ -29,6 +29,7 @@ from reports.rows import Row
 
 PAGE = 7.2  # inches: the width of a page, which panels share
 NARROWEST, LOWEST = 1.9, 1.7  # inches of a panel, where many stand side by side
+EDGE = 0.06  # inches around a figure that was trimmed
 ALONE = 1.4  # times as wide where a panel has a row to itself
 SMALL: Any = {**STYLE, "font.size": 8, "lines.linewidth": 1.3, "lines.markersize": 4}
 BROKEN = (KeyError, IndexError, TypeError, ValueError)  # where another version of a study has written other variables
@@ -65,6 +66,7 @@ def draw_layout(
         _draw_bars(figure, places, found)
         draw_shared_legend(figure)
         draw_notes(figure, notes)
+        _trim(figure, places)
     return Drawing(figure, rows, join_caption([title, *_describe(found), layout.note]))
 
 
@@ -162,6 +164,16 @@ def _drop_repeated_labels(places: Sequence[Axes], across: int) -> None:
             axes.set_xlabel("")
         if number % across and names[left][1] == names[number][1]:
             axes.set_ylabel("")
+
+
+def _trim(figure: Canvas, places: Sequence[Axes]) -> None:
+    """Take away the empty room above and below panels whose axes share one scale: their shape follows from the data."""
+    if all(isinstance(axes, Axes3D) or axes.get_aspect() == "auto" or not axes.axison for axes in places):
+        return
+    figure.draw_without_rendering()
+    needed = figure.get_tightbbox().height + 2 * EDGE
+    if needed < figure.get_figheight():
+        figure.set_figheight(needed)
 
 
 def _draw_bars(figure: Canvas, places: Sequence[Axes], found: Sequence[Prepared]) -> None:

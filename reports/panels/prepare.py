@@ -13,7 +13,7 @@ from landscape.errors import choose
 from landscape.plotting.scales import Scale, share_scale
 from reports.artefact import Entry, Layout, Panel
 from reports.inputs.runs import Run
-from reports.palette import MARKERS, Look, assign_looks
+from reports.palette import MARKERS, Look, assign_looks, spread_looks
 from reports.panels.catalog import PANELS
 from reports.panels.kind import Array, Given, Kind, Shown
 from reports.variants import shade
@@ -83,7 +83,10 @@ def _name_line(kind: Kind, entry: Entry) -> str:
 def _choose_looks(
     layout: Layout, kinds: Sequence[Kind], runs: Sequence[Sequence[tuple[Run, ...]]]
 ) -> Mapping[str, Look]:
-    """The look of each name in legends: its method's; several of one method by shade, marker and kind of line."""
+    """The look of each name in legends: its method's; several of one method by shade, marker and kind of line.
+
+    Where all are of one method, its colour would tell nothing: each has a colour of its own then.
+    """
     methods: dict[str, str] = {}
     guessed: dict[str, str] = {}
     for panel, kind, some in zip(layout.panels, kinds, runs, strict=True):
@@ -94,6 +97,8 @@ def _choose_looks(
                 methods.setdefault(name, own[0].algorithm)
     methods = {name: methods.get(name, guess) for name, guess in guessed.items()}
     chosen = assign_looks(methods.values())
+    if len(chosen) == 1 and len(methods) > 1:
+        return spread_looks(list(methods))
     found = {}
     for method, look in chosen.items():
         names = [name for name, one in methods.items() if one == method]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from reports.artefact import Artefact, Entry, Grid, Layout, NotReproduced, Panel, Paper, Settings
 from reports.quantities.catalog import QUANTITIES
@@ -65,6 +66,7 @@ METHODS = (
 )
 METHOD_OF = {one.label: one for one in METHODS}
 BEST = QUANTITIES["best_personal_accuracy"]
+DRAWN = replace(BEST, label="accuracy of clients' own models (%)")  # beside an axis there is no room for more
 MEASURE = (
     "Every round each client's own latest model is tested on its own test data, and the mean over all clients counts; "
     "the best round is reported. The further tuning of classifiers after the last round is not part of it."
@@ -172,7 +174,7 @@ def _make_bars() -> Panel:
         tuple(series),
         "CIFAR100, Dir(0.3), CNN",
         column.settings,
-        {"quantity": BEST, "gain": True},
+        {"quantity": DRAWN, "gain": True},
         lambda one: set_radii(one, column),
     )
 
@@ -223,7 +225,7 @@ def _make_sweep(data: str, beta: float) -> Panel:
         for top in TOPS
         for larger in LARGER
     ]
-    options = {"x": "algorithm.rho_larger", "label": "rho_larger", "quantity": BEST, "spacing": "linear"}
+    options = {"x": "algorithm.rho_larger", "label": r"$\rho_{larger}$", "quantity": DRAWN, "spacing": "linear"}
     series = (*lines, METHOD_OF["MoFedSAM"])
     return Panel("sweep", series, f"{PRINTED[data]}, Dir({beta:g})", column.settings, options)
 

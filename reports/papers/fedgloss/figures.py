@@ -280,14 +280,14 @@ FIGURE19 = Artefact(
                 "sweep",
                 tuple(one for setup in TRIED for one in _list_radii(setup)),
                 "accuracy",
-                options={"x": "algorithm.rho_s", "label": "rho_s", "quantity": ONE_DECIMAL},
+                options={"x": "algorithm.rho_s", "label": r"$\rho_s$", "quantity": ONE_DECIMAL},
                 adjust=lambda one: tune(one, one),
             ),
             Panel(
                 "sweep",
                 _list_radii("cnn cifar100"),
                 "largest eigenvalue",
-                options={"x": "algorithm.rho_s", "label": "rho_s", "quantity": LAMBDA_1, "second": ONE_DECIMAL},
+                options={"x": "algorithm.rho_s", "label": r"$\rho_s$", "quantity": LAMBDA_1, "second": ONE_DECIMAL},
                 adjust=lambda one: tune(one, one),
             ),
         )

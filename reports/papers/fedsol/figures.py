@@ -202,8 +202,8 @@ FIGURES = (
                 draw_radii("(a)", {"fixed": "fixed", "adaptive": "adaptive"}),
                 Panel(
                     "layers",
-                    (make_series("FedSoL", "adaptive, 1", "adaptive", rho=1.0, radius="adaptive"),),
-                    "(b)",
+                    (make_series("FedSoL", "adaptive", rho=1.0, radius="adaptive"),),  # as that line of (a)
+                    "(b) ρ = 1",
                     options={"variable": "adaptive", "joined": True, "at": 200 / CIFAR10.rounds},
                 ),
             )

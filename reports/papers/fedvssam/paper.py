@@ -129,7 +129,7 @@ FIGURE1 = Artefact(
         Question(
             "plane",
             "incompatible",
-            {"models": "clients", "own": True, "splits": ["train"], "steps": 21, "margin": 0.5},
+            {"models": "clients", "own": True, "splits": ["train"], "steps": 21, "margin": 1.0},
             {"steps": 15, "limit": 400},
             {"limit": 2000},
         ),

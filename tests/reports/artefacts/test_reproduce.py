@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from reports import reproduction
-from reports.artefact import Artefact, Facts
+from reports.artefact import Artefact, Entry, Facts, Grid, Layout, Panel
 from reports.artefacts import experiments, plan
 from reports.artefacts.page import write_paper_page
 from reports.artefacts.parts import read_part
@@ -22,6 +22,7 @@ from reports.artefacts.stand_ins import Content
 from reports.artefacts.typesetting import RunFinder, make_artefact
 from reports.findings import sharing
 from reports.papers.catalog import PAPERS
+from reports.quantities.catalog import ACCURACY
 from tests.reports.artefacts.sample import PAPER
 from training.executors.pools import Placement
 
@@ -102,8 +103,7 @@ def test_a_paper_is_made_once_and_the_rest_is_said(tmp_path: Path) -> None:
     assert [one.name for one in outcome.made] == ["table1", "table2", "table3"]
     assert "sample/figure1: nothing to reproduce, a concept drawing" in text
     table = (tmp_path / "digits" / "sample" / "table1.md").read_text()
-    assert "Scaled down: data cifar10 → digits" in table
-    assert "data landmarks → synthetic" in table
+    assert "data cifar10 → digits, landmarks → synthetic; partition" in table
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     again, _ = run(tmp_path, "sample/table1", "sample/table2")
     assert "5 of 5 runs are there already" in again
@@ -121,8 +121,10 @@ def test_an_interruption_leaves_runs_that_are_measured(tmp_path: Path, monkeypat
         return trained[0]
 
     monkeypatch.setattr(experiments, "train_run", train_once)
+    console = Console(record=True, width=300, file=io.StringIO())
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "sample/table2")
+        reproduction.reproduce("sample/table2", "digits", tmp_path, console=console, workers=1)
+    assert "the same command goes on" in console.export_text()
     assert len(list(tmp_path.rglob("*.h5"))) == 1
     monkeypatch.setattr(experiments, "train_run", train)
     text, outcome = run(tmp_path, "sample/table2")
@@ -134,7 +136,8 @@ def test_an_interruption_leaves_runs_that_are_measured(tmp_path: Path, monkeypat
 
 @pytest.mark.usefixtures("quick")
 def test_what_is_missing_is_not_final(tmp_path: Path) -> None:
-    _, outcome = run(tmp_path, "sample/table1", typeset=True)
+    text, outcome = run(tmp_path, "sample/table1", typeset=True)
+    assert "table1.md (not final: 5 of 5 runs are missing)" in text
     (made,) = outcome.made
     assert made.missing == "5 of 5 runs are missing"
     assert "not run" in (tmp_path / "digits" / "sample" / "table1.md").read_text()
@@ -163,7 +166,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     text, outcome = run(tmp_path, "sample", dry_run=True)
     assert outcome.made == []
     assert "not made" in text
-    assert "n/a: a concept drawing" in text
+    assert "nothing to reproduce: a concept drawing" in text
     assert not list(tmp_path.iterdir())
 
 
@@ -199,3 +202,18 @@ def test_an_answer_with_other_settings_is_not_shown(tmp_path: Path) -> None:
 
 def find_paths(out: Path, artefact: Artefact) -> dict[str, Path]:
     return experiments.find_runs(plan.select_runs(PAPER, [artefact], SHORT), out / "digits")
+
+
+def test_captions_say_everything_once(tmp_path: Path) -> None:
+    """Title, notes and what was scaled down; a page shows them below the picture, or inside the table."""
+    rows = (Entry("FedAvg", {"algorithm": {"name": "fedavg"}}),)
+    figure = Artefact("figure2", "Curves", Layout((Panel("curves", rows),), note="A note"), note="Another")
+    table = Artefact("table9", "Numbers", Grid(rows, (Entry("x"),), ACCURACY, note="A note"), note="Another")
+    paper = replace(PAPER, artefacts=(figure, table))
+    for one in paper.artefacts:
+        made = make_artefact(paper, one, SHORT, {}, tmp_path, formats=["png"])
+        shown = write_paper_page(tmp_path, paper, SHORT).read_text()
+        assert made.caption.startswith(f"{one.title}. A note. Another. Scaled down: data cifar10 → digits;")
+        for said in ("A note.", "Another.", "Scaled down: "):
+            assert made.caption.count(said) == 1
+        assert shown.count("Another. Scaled down: ") == (2 if one is figure else 3)  # a picture is read out as well

@@ -95,8 +95,8 @@ def test_a_laptop_has_two_data_sets(data: str) -> None:
     recipe = validate({**content, "seed": 0})
     assert (recipe.data.name, recipe.model.name, recipe.rounds.count) == ("fashion_mnist", "lenet64", 150)
     changes = describe_changes({**PUBLISHED, "data.name": data}, content)
-    assert changes[0] == f"data {data} → fashion_mnist"
-    assert "rounds 10000 → 150" in changes
+    assert changes[0] == ("data", f"{data} → fashion_mnist")
+    assert ("rounds", "10000 → 150") in changes
 
 
 SCENES = {
@@ -117,7 +117,7 @@ def test_street_scenes_become_a_brain_with_its_own_domains(scale: str) -> None:
     def shrink(name: str, split: str) -> Recipe:
         given = {**SCENES, "data": {"name": name, "split": f"data/{name}/data/{split}"}}
         content = scale_settings(given, SCALES[scale], 0.01)
-        assert f"data {name} → brain" in describe_changes(given, content)
+        assert ("data", f"{name} → brain") in describe_changes(given, content)
         return validate({**content, "seed": 0})
 
     city, alike, unseen = shrink("cityscapes", "heterogeneous"), shrink("cityscapes", "uniform"), "heterogeneous/rainy"
@@ -148,7 +148,7 @@ def test_texts_become_speeches_and_people_clients_of_unequal_sizes(scale: str) -
     assert recipe.partition.name == "dirichlet_by_class"
     assert recipe.partition.clients == (50 if scale == "digits" else 1262)
     assert recipe.local.lr == pytest.approx(0.1 if scale == "digits" else 0.05)
-    assert "partition natural → dirichlet_by_class" in describe_changes(people, content)
+    assert ("partition", "natural → dirichlet_by_class") in describe_changes(people, content)
 
 
 def test_an_unknown_scale_is_refused() -> None:

@@ -8,6 +8,7 @@ from reports.artefact import Entry, Panel
 from reports.inputs.runs import Run
 from reports.palette import FIXED, OKABE_ITO
 from tests.reports.panels.made_up import diverge, draw, draw_panels, list_legend, make_run
+from tests.reports.results import plane
 
 SERIES: dict[str, list[Run]] = {
     "FedAvg": [make_run("a"), make_run("b", seed=1, scale=0.5)],
@@ -69,3 +70,21 @@ def test_unknown_kinds_and_options_are_refused_with_the_nearest_name() -> None:
 def test_a_kind_that_shows_one_series_refuses_two() -> None:
     with pytest.raises(ValueError, match="of kind heat: expected one series, got 2"):
         draw("heat", {"FedAvg": [], "FedSAM": []})
+
+
+def test_variants_of_one_method_have_colours_of_their_own() -> None:
+    series = {name: [make_run(name, "fedsol", scale=scale)] for name, scale in {"ρ = 0.5": 0.5, "ρ = 1": 1.0}.items()}
+    lines = {line.get_label(): line.get_color() for line in draw("curves", series).canvas.axes[0].get_lines()}
+    assert [lines[name] for name in series] == list(OKABE_ITO[:2])
+    among = {**series, "FedAvg": [make_run("a")]}  # beside another method they are shades of its colour
+    lines = {line.get_label(): line.get_color() for line in draw("curves", among).canvas.axes[0].get_lines()}
+    assert lines["ρ = 0.5"] == OKABE_ITO[FIXED.index("fedsol")]
+
+
+def test_flat_planes_leave_no_empty_room() -> None:
+    """A plane twice as wide as high, in two panels: the figure is hardly higher than what is drawn."""
+    answer = plane.stored(["a"], height=0.5)
+    panels = [Panel("plane", (Entry("FedAvg"),), title) for title in ("left", "right")]
+    drawn = draw_panels(panels, {"FedAvg": [make_run("a")]}, answer)
+    drawn.canvas.draw_without_rendering()
+    assert drawn.canvas.get_figheight() - drawn.canvas.get_tightbbox().height < 0.3

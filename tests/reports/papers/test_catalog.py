@@ -13,6 +13,7 @@ from reports.artefacts.plan import list_comparisons, plan_paper, read_keys, sele
 from reports.artefacts.scales import SCALES, Scale
 from reports.panels.catalog import PANELS
 from reports.papers.catalog import PAPERS
+from reports.quantities.quantity import Quantity
 from reports.tables.published import read_printed
 from training import config
 from training.settings import build
@@ -24,6 +25,7 @@ COUNTS = {  # tables and figures that each paper numbers
     "fedsam": (17, 16),
     "fedsol": (9, 10),
 }
+LONGEST = 45  # letters beside the axis of a panel
 MOST = {"clients": 100, "rounds": 70, "epochs": 5}  # of a run at scale digits
 
 papers = pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
@@ -190,3 +192,11 @@ def test_cells_that_differ_in_the_paper_have_different_runs_at_every_scale(paper
             if made := tuple(read_keys(paper, cell, scale)):
                 published = read_keys(paper, cell, SCALES["full"])
                 assert known.setdefault(made, published) == published, (artefact.name, cell.row, cell.column)
+
+
+@papers
+def test_labels_of_axes_are_no_longer_than_the_axes(paper: Paper) -> None:
+    for one in paper.artefacts:
+        for panel in one.shape.panels if isinstance(one.shape, Layout) else ():
+            for shown in (panel.options.get("quantity"), panel.options.get("second")):
+                assert not isinstance(shown, Quantity) or len(shown.label) <= LONGEST, (one.name, shown.label)

@@ -196,14 +196,23 @@ def shakespeare(root: Path) -> Dataset:
     return build("shakespeare", read_shakespeare(root), task="next_character")
 
 
-def speeches(*, vocabulary: Vocabulary = 5000, length: Length = 64) -> Dataset:
+def speeches(
+    *,
+    vocabulary: Vocabulary = 5000,
+    length: Length = 64,
+    fold: Annotated[int, Field(ge=0, le=4, description="fifth of the passages that is tested on")] = 0,
+) -> Dataset:
     """State-of-the-Union addresses, 1,280 + 320 passages by ten presidents: nothing to download."""
-    return build("speeches", read_speeches(vocabulary, length), task="text_classification")
+    return build("speeches", read_speeches(vocabulary, length, fold), task="text_classification")
 
 
-def plays(*, stride: Annotated[Count, Field(description="characters from one window to the next")] = 10) -> Dataset:
+def plays(
+    *,
+    stride: Annotated[Count, Field(description="characters from one window to the next")] = 10,
+    fold: Annotated[int, Field(ge=0, le=9, description="tenth of a role that is tested on, from the end")] = 0,
+) -> Dataset:
     """What 20 roles of Shakespeare say, 80 characters and the one that follows: nothing to download."""
-    return build("plays", read_plays(stride), task="next_character")
+    return build("plays", read_plays(stride, fold), task="next_character")
 
 
 def brain(
@@ -212,9 +221,10 @@ def brain(
         Literal["", "axial", "coronal", "sagittal"],
         Field(description="orientation that is left out of training; tests are then on seen and unseen ones"),
     ] = "",
+    fold: Annotated[int, Field(ge=0, le=3, description="quarter of the slices that is tested on")] = 0,
 ) -> Dataset:
     """Slices of an average brain, 108 + 36 of 1x64x64 with 4 classes of pixels: nothing to download."""
-    return build("brain", read_brain(unseen))
+    return build("brain", read_brain(unseen, fold))
 
 
 def huggingface(

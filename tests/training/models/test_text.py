@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from landscape import Objective
+from landscape import Objective, eigenpairs
 from training.models.networks import build
 
 
@@ -91,6 +91,8 @@ def test_hessian_against_a_dense_one(name: str) -> None:
     for _ in range(3):
         v = torch.randn(len(objective.theta), generator=random, dtype=torch.float64)
         torch.testing.assert_close(operator @ v, dense @ v, rtol=1e-9, atol=1e-11)
+    found = eigenpairs(operator, k=1, tol=1e-8)
+    assert float(found.values[0]) == pytest.approx(float(torch.linalg.eigvalsh(dense)[-1]), rel=1e-8)
     # finite differences see padding as gradients do: it is outside of theta
     step = 1e-5 * torch.randn(len(objective.theta), generator=random, dtype=torch.float64)
     change = objective.loss(objective.theta + step) - objective.loss(objective.theta - step)

@@ -23,6 +23,7 @@ FOLDER = Path(embedded.__file__).parent
 DIGITS_TEST = 360  # a fifth of the 1797 digits
 TEST_EVERY = 5  # a fifth of the speeches
 SLICES_TESTED = 4  # a quarter of the slices
+LINES_TESTED = 10  # a tenth of what a role says
 TISSUES = ("background", "other", "grey matter", "white matter")
 
 
@@ -41,11 +42,12 @@ def read_digits() -> tuple[Pair, Pair]:
     return (images[~test], labels[~test]), (images[test], labels[test])
 
 
-def read_speeches(vocabulary: int, length: int) -> Contents:
+def read_speeches(vocabulary: int, length: int, fold: int = 0) -> Contents:
     """Read passages of State-of-the-Union addresses; the classes are ten presidents, the users their addresses.
 
     vocabulary: the most frequent words of the training passages that are known, with padding and the unknown word.
     length: words of a passage; longer ones are cut off.
+    fold: which fifth is for testing, 0 to 4.
 
     Every fifth passage of a president is for testing.
     """
@@ -53,7 +55,7 @@ def read_speeches(vocabulary: int, length: int) -> Contents:
     names = tuple(sorted({name for name, _, _ in rows}))
     parts: list[tuple[list[str], list[int], list[str]]] = [([], [], []), ([], [], [])]
     for place, (name, year, passage) in enumerate(rows):
-        texts, labels, users = parts[place % TEST_EVERY == TEST_EVERY - 1]
+        texts, labels, users = parts[place % TEST_EVERY == TEST_EVERY - 1 - fold]
         texts.append(passage)
         labels.append(names.index(name))
         users.append(f"{name} {year}")
@@ -64,39 +66,45 @@ def read_speeches(vocabulary: int, length: int) -> Contents:
     return Contents(train, test, len(names), names, users=Groups.of(parts[0][2]), vocabulary=vocabulary)
 
 
-def read_plays(stride: int) -> Contents:
+def read_plays(stride: int, fold: int = 0) -> Contents:
     """Read windows of 80 characters of what roles of Shakespeare say, and the character that follows; by role.
 
     stride: characters from one window to the next; LEAF has 1.
+    fold: which tenth of a role is for testing, 0 to 9, counted from its end.
 
-    The last tenth of a role is for testing; windows that would hold characters of both parts are left out.
+    Windows that would hold characters of both parts are left out.
     """
     parts: list[tuple[list[NDArray[np.uint8]], list[NDArray[np.int64]], list[str]]] = [([], [], []), ([], [], [])]
     for role, text in _read_rows("plays.json.xz"):
         codes = encode_characters(text)
-        border = len(codes) - len(codes) // 10
-        for part, spoken in zip(parts, (codes[:border], codes[border:]), strict=True):
+        tenth = len(codes) // LINES_TESTED
+        end = len(codes) - fold * tenth
+        train, test = parts
+        for part, spoken in ((train, codes[: end - tenth]), (train, codes[end:]), (test, codes[end - tenth : end])):
+            if len(spoken) <= WINDOW:
+                continue
             windows = np.lib.stride_tricks.sliding_window_view(spoken, WINDOW + 1)[::stride]
             part[0].append(windows[:, :-1])
             part[1].append(windows[:, -1].astype(np.int64))
             part[2].extend([role] * len(windows))
-    (train, users), (test, test_users) = (
+    (spoken_train, users), (spoken_test, test_users) = (
         ((np.concatenate(inputs), np.concatenate(targets)), Groups.of(owners)) for inputs, targets, owners in parts
     )
-    return make_windows_contents(train, test, users, test_users)
+    return make_windows_contents(spoken_train, spoken_test, users, test_users)
 
 
-def read_brain(unseen: str = "") -> Contents:
+def read_brain(unseen: str = "", fold: int = 0) -> Contents:
     """Read slices of an average brain 1x64x64 with the tissue of every pixel; users are parts of an orientation.
 
     unseen: an orientation, axial, coronal or sagittal, that is left out of training; the test slices are then those
         of seen and of unseen orientations. Empty: none.
+    fold: which quarter of the slices is for testing, 0 to 3.
 
     Every fourth slice is for testing.
     """
     arrays = read_npz(FOLDER / "brain.npz")
     images, maps = torch.from_numpy(arrays["images"])[:, None], torch.from_numpy(arrays["maps"])
-    test = torch.arange(len(images)) % SLICES_TESTED == SLICES_TESTED - 1
+    test = torch.arange(len(images)) % SLICES_TESTED == SLICES_TESTED - 1 - fold
     users, chosen = arrays["users"], test.numpy()
     hidden = np.asarray([str(user).split()[0] == unseen for user in users])  # "axial 1"
     domains = Groups.of(["unseen" if one else "seen" for one in hidden[chosen]]) if unseen else None

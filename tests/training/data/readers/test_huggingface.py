@@ -131,7 +131,7 @@ def test_the_package_is_asked_for_folders_parquet_and_names(tmp_path, monkeypatc
 
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
-    """Twelve images that the real package has written: as a folder, as parquet files, and in its cache."""
+    """Twelve images that the real package has written: a folder, parquet files, and as it keeps what it fetched."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

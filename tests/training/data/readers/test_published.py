@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 
 from tests.training.data.readers import fakes
+from training import config
 from training.data.datasets import load
 from training.data.formats import texts
 from training.data.readers import street_scenes
@@ -180,6 +182,33 @@ def test_embedded_texts(name, task):
     assert data.train_inputs.dtype in (torch.uint8, torch.int16)
     assert len(data.class_names) == data.classes
     assert not set(map(tuple, data.train_inputs.tolist())) & set(map(tuple, data.test_inputs.tolist()))
+
+
+@pytest.mark.parametrize(("name", "folds"), [("brain", 4), ("speeches", 5)])
+def test_every_embedded_example_is_tested_on_in_one_fold(name, folds):
+    options = {"vocabulary": 100_000} if name == "speeches" else {}
+
+    def read(split, fold):
+        data = load(name, fold=fold, **options)
+        if name == "brain":
+            return Counter(one.numpy().tobytes() for one in getattr(data, f"{split}_inputs"))
+        return Counter(getattr(data, f"{split}_targets").tolist())  # words have other numbers in other folds
+
+    everything = read("train", 0) + read("test", 0)
+    assert sum((read("test", fold) for fold in range(folds)), Counter()) == everything
+    assert read("train", 1) + read("test", 1) == everything
+    with pytest.raises(ValueError, match=rf"fold must be at most {folds - 1}, got {folds}"):
+        config.validate({"data": {"name": name, "fold": folds}})
+
+
+def test_folds_of_plays_share_no_window():
+    last, before = load("plays"), load("plays", fold=1)
+    windows = {one.numpy().tobytes() for one in last.test_inputs}
+    assert not windows & {one.numpy().tobytes() for one in before.test_inputs}
+    assert not {one.numpy().tobytes() for one in before.train_inputs} & {
+        one.numpy().tobytes() for one in before.test_inputs
+    }
+    assert len(before.test_inputs) == len(last.test_inputs)
 
 
 def test_embedded_speeches_are_balanced_and_plays_are_in_order():

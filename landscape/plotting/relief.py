@@ -48,6 +48,8 @@ def make_reliefs(count: int, *, columns: int | None = None, size: float = 3.2) -
     rows, columns, width, height = fit_panels(rows, columns, size * columns + 1.2, 0.95 * size * rows + 0.2)
     with rc_context(STYLE):
         figure = PaperFigure(figsize=(width, height), layout="constrained")
+        if columns > 1 and width / columns < 2:  # the layout does not see how far labels of narrow reliefs reach
+            figure.get_layout_engine().set(w_pad=0.08)  # type: ignore[call-arg, union-attr]
         FigureCanvasAgg(figure)
         kind = {"projection": "3d", "computed_zorder": False}  # it would sort whole artists by their middles
         axes = figure.subplots(rows, columns, squeeze=False, subplot_kw=kind)

@@ -67,15 +67,16 @@ class PaperFigure(Figure):
 
 
 def make_canvas(
-    rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: float = HEIGHT
+    rows: int = 1, columns: int = 1, *, width: float = WIDTH, height: float = HEIGHT, narrowest: float = NARROWEST
 ) -> tuple[Figure, list[Axes]]:
     """Make a figure with axes in reading order, without pyplot: no window system, no state left behind.
 
     rows, columns: how many axes.
     width, height: of the whole figure, in inches.
+    narrowest: inches of a panel, where the width is given: with a colour bar of its own it needs more.
     """
     count = rows * columns
-    rows, columns, width, height = fit_panels(rows, columns, width, height)
+    rows, columns, width, height = fit_panels(rows, columns, width, height, narrowest)
     with rc_context(STYLE):
         figure = PaperFigure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
@@ -117,10 +118,12 @@ def find_width(name: str) -> float | None:
         return WIDTHS[choose("width", name, WIDTHS)]
 
 
-def fit_panels(rows: int, columns: int, width: float, height: float) -> tuple[int, int, float, float]:
+def fit_panels(
+    rows: int, columns: int, width: float, height: float, narrowest: float = NARROWEST
+) -> tuple[int, int, float, float]:
     """Fit panels into the width that `use_width` asks for: fewer side by side, each of its shape; else as they are.
 
-    rows, columns: how many panels. width, height: of the whole figure, in inches.
+    rows, columns: how many panels. width, height: of the whole figure, in inches. narrowest: of a panel, likewise.
 
     >>> with use_width(3.25):
     ...     fit_panels(1, 4, 12.0, 3.0)
@@ -129,7 +132,7 @@ def fit_panels(rows: int, columns: int, width: float, height: float) -> tuple[in
     asked = _width.get()
     if asked is None:
         return rows, columns, width, height
-    fitting = max(1, min(columns, int(asked / NARROWEST)))
+    fitting = max(1, min(columns, int(asked / narrowest)))
     down = rows if fitting == columns else math.ceil(rows * columns / fitting)
     shape = (height / rows) / (width / columns)
     return down, fitting, asked, down * max(shape, 0.6) * asked / fitting + BELOW
@@ -146,12 +149,21 @@ def shrink_letters(figure: Figure) -> None:
 
 
 def wrap_labels(figure: Figure) -> None:
-    """Break labels that are longer than their axis into two lines: in narrow panels they would run into each other."""
+    """Break titles and labels that are longer than their panel or axis: in narrow panels they would overlap.
+
+    In three dimensions, where two lines would overlap too, labels lose what stands in brackets, and a colour bar names
+    the height.
+    """
     with rc_context(STYLE):
         _thin_out(figure)
         figure.draw_without_rendering()
+        for legend in figure.legends:
+            if legend.get_window_extent().width > figure.bbox.width:
+                for text in legend.get_texts():
+                    text.set_text(break_line(text.get_text(), ", "))
         for axes in figure.axes:
             room = axes.get_window_extent()
+            _fit_text(axes.title, room.width)
             for axis, length in (
                 (axes.xaxis, room.width),
                 (axes.yaxis, room.height),
@@ -161,8 +173,31 @@ def wrap_labels(figure: Figure) -> None:
                 if label is None or not label.get_text():
                     continue
                 box = label.get_window_extent()
-                if max(box.width, box.height) > (SHARE * length if axes.name == "3d" else length):
-                    label.set_text(break_line(label.get_text()))
+                if axis is getattr(axes, "zaxis", None):
+                    label.set_text("" if any(one.name != "3d" for one in figure.axes) else label.get_text())
+                elif axes.name == "3d" and max(box.width, box.height) > SHARE * length:
+                    label.set_text(label.get_text().partition(" (")[0])
+                else:
+                    _fit_text(label, length)
+
+
+def _fit_text(text: Text, length: float) -> None:
+    """Break a text that is longer than its place; what is too long even so loses its brackets, or gets small letters.
+
+    length: of the place, in pixels.
+    """
+
+    def is_too_long() -> bool:
+        box = text.get_window_extent()
+        return bool(max(box.width, box.height) > length)
+
+    said = text.get_text()
+    if said and is_too_long():
+        text.set_text(break_line(said))
+        if is_too_long() and " (" in said:
+            text.set_text(said.partition(" (")[0])
+        elif is_too_long():
+            text.set_fontsize(min(text.get_fontsize(), LETTERS - 1))
 
 
 def _thin_out(figure: Figure) -> None:
@@ -179,17 +214,21 @@ def _thin_out(figure: Figure) -> None:
             axes.locator_params(axis="x", nbins=2)
 
 
-def break_line(text: str) -> str:
-    """Break a text before a bracket, or else at the space nearest to its middle.
+def break_line(text: str, before: str = " (") -> str:
+    """Break a text at the first of some signs, or else at the space nearest to its middle; never within a formula.
+
+    before: the signs; a space among them is where the text is broken.
 
     >>> break_line("direction 1 (filter-normalised)")
     'direction 1\\n(filter-normalised)'
+    >>> break_line("mean of $a - b$")
+    'mean of\\n$a - b$'
     """
-    spaces = [place for place, sign in enumerate(text) if sign == " "]
-    brackets = [place for place in spaces if text[place + 1 : place + 2] == "("]
+    spaces = [place for place, sign in enumerate(text) if sign == " " and text.count("$", 0, place) % 2 == 0]
     if "\n" in text or not spaces:
         return text
-    place = brackets[0] if brackets else min(spaces, key=lambda one: abs(one - len(text) / 2))
+    wanted = text.find(before) + before.index(" ")
+    place = wanted if before in text and wanted in spaces else min(spaces, key=lambda one: abs(one - len(text) / 2))
     return f"{text[:place]}\n{text[place + 1 :]}"
 
 

@@ -15,6 +15,7 @@ from reports.rows import Row
 from reports.variants import make_titles
 
 LOW = 0.6  # height to width: panels of lower planes lie one below the other, or names would not fit
+NARROWEST = 2.4  # inches of a panel with a colour bar of its own
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
@@ -40,7 +41,7 @@ def _draw_plane(run: Run, everything: Collection, plane: Plane, suffix: str) -> 
     ratio = float(np.ptp(plane.y) / np.ptp(plane.x))
     shape, width = ((len(panels), 1), 6.4) if ratio < LOW else ((1, len(panels)), 4.7 * len(panels))
     height = shape[0] * float(np.clip(ratio * (width / shape[1] - 1.5) + 0.8, 2.0, 6.0))
-    figure, axes = make_canvas(*shape, width=width, height=height)
+    figure, axes = make_canvas(*shape, width=width, height=height, narrowest=NARROWEST)
     owners = _find_owners(run, everything, plane)
     named = make_titles([one for one in everything.runs if one.name in owners], everything)
     names = _name_models(named, plane)

@@ -57,7 +57,9 @@ def lay_over(axes: Axes3D, base: Surface, nets: Sequence[Net], scale: Scale, nam
     keys += [
         Line2D([], [], color=net.color, label=add_minimum(f"{net.name} (net)", net.surface, scale)) for net in nets
     ]
-    shown = axes.legend(handles=keys, loc="upper left", fontsize=9, frameon=False)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    shown = figure.legend(handles=keys, loc="outside upper left", fontsize=9, frameon=False)
     for text, surface in zip(shown.get_texts(), [base, *(net.surface for net in nets)], strict=True):
         mark(text, [surface.run.name])
 

@@ -32,7 +32,7 @@ def test_one_drawing_for_each_method_against_the_baseline(three: Collection) -> 
     limits = {one.canvas.axes[0].get_zlim() for one in drawn}
     assert len(limits) == 1  # drawings can be compared with each other
     for one, method in zip(drawn, ("FedSAM", "FedGloSS"), strict=True):
-        legend = one.canvas.axes[0].get_legend()
+        (legend,) = one.canvas.legends
         assert [text.get_text() for text in legend.get_texts()] == ["FedAvg (solid)", f"{method} (net)"]
         assert legend.get_texts()[0].get_gid() == "runs:base"
         assert {row["run"] for row in one.rows} == {"base", one.suffix[1:]}

@@ -9,6 +9,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from landscape.kernels.derivatives import REPLACEMENTS, CheapSecondDerivatives
+from landscape.kernels.layers import find_used_rows
 
 
 class Attention(nn.Module):
@@ -33,6 +34,13 @@ class Reading(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.scaled_dot_product_attention(x[:, :2, :3], self.keys(x), self.values(x))
+
+
+class FirstToken(nn.Module):
+    """Forgets all tokens but the first."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0]
 
 
 SEEN = torch.tensor([[1, 0, 1, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 0, 0, 1]]).bool()
@@ -81,6 +89,10 @@ CASES = {
     "attention, masked": (Attention(attn_mask=SEEN), (3, 5, 6)),  # one row completely
     "attention, added to": (Attention(attn_mask=torch.linspace(-1, 1, 25, dtype=torch.float64).view(5, 5)), (3, 5, 6)),
     "attention, fixed queries": (Reading(), (3, 5, 6)),
+    "first of many tokens": (
+        nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 6), nn.LayerNorm(6), FirstToken(), nn.Linear(6, 3)),
+        (3, 5, 6),
+    ),
     "frozen last": (
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3).requires_grad_(False)),
         (3, 3, 8, 8),
@@ -146,6 +158,15 @@ def test_products_of_some_entries_only(model, shape):
                 assert one is None or not one.any()
             else:
                 torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_only_rows_of_zeros_are_left_out():
+    gradient = torch.zeros(9, 3)
+    gradient[4, 1], gradient[7, 2] = 1e-44, torch.nan
+    assert find_used_rows(gradient).index.tolist() == [4, 7]
+    gradient[::2, 2] = 1.0
+    assert find_used_rows(gradient).index is None  # more than half are left
+    assert find_used_rows(torch.ones(9, 3)).index is None
 
 
 def test_every_replacement_is_reached():

@@ -1,7 +1,12 @@
 """One thread per test process: two of them share the cores, and sums come out the same everywhere."""
 
+import multiprocessing
 import os
 import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
 
 # Before numpy and torch are loaded, whose libraries read it then; every process that a test starts inherits it. What
 # torch is told below holds for one thread of this process alone.
@@ -13,3 +18,19 @@ sys.dont_write_bytecode = False
 import torch  # noqa: E402 (see above)
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def forked_workers() -> Iterator[None]:
+    """Fork workers from a process that has imported everything: for tests of what they compute, not of how they start.
+
+    A worker that is started as users start it takes seconds to import torch; `tests/training/executors` starts those.
+    """
+    from tests.fuzz import commands
+    from training.executors import process_pool
+
+    commands.start_server()
+    context = multiprocessing.get_context("forkserver")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_pool, "multiprocessing", SimpleNamespace(get_context=lambda kind: context))
+        yield

@@ -19,6 +19,21 @@ import torch  # noqa: E402 (see above)
 
 torch.set_num_threads(1)
 
+# files whose single tests take longest: begun first, so that the workers of xdist end together
+LONGEST = ("test_docs.py", "device/test_testdevice.py", "training/test_slurm.py", "training/executors/test_ray.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.partition("::")[0].endswith(LONGEST))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_disk() -> Iterator[None]:
+    """Whether bytes have reached the disk is nothing that a test can see, and waiting for it is slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: os.fstat(handle) and None)  # a file that is not open is refused
+        yield
+
 
 @pytest.fixture(scope="module")
 def forked_workers() -> Iterator[None]:

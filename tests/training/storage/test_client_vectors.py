@@ -20,11 +20,6 @@ pytestmark = pytest.mark.usefixtures("forked_workers")
 STATEFUL = ["scaffold+sam", "feddyn", "fedsmoo", "fedala", "adabest", "fedwmsam"]
 
 
-@pytest.fixture(autouse=True)
-def _no_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 @pytest.mark.parametrize("algorithm", STATEFUL)
 def test_checkpoints_are_the_same_with_vectors_in_a_file(tmp_path, algorithm):
     given = recipe(algorithm={"name": algorithm})

@@ -1,5 +1,6 @@
 """One thread per test process: two of them share the cores, and sums come out the same everywhere."""
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -25,6 +26,11 @@ LONGEST = ("test_docs.py", "device/test_testdevice.py", "training/test_slurm.py"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.partition("::")[0].endswith(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: every garbage collection would look through all of it again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""One thread per test process: two of them share the cores, and sums come out the same everywhere."""
+"""What holds for all tests: one thread per process, as two share the cores and sums come out the same; no waiting."""
 
 import gc
 import multiprocessing

@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEVICE ?= cuda
+# each worker takes one half of the tests, so that few fixtures are made twice, and helps the other when it is done
+PYTEST := pytest -n 2 --dist worksteal
 # what `make lowest` runs: training to the bit, files, settings, answers, figures, page, tables, eigenvalues, the command
 LOWEST := tests/golden tests/training/storage tests/training/test_config.py tests/training/test_settings.py \
     tests/training/data/test_partition.py tests/analysis/test_study.py \
@@ -34,17 +36,17 @@ findings: .venv/ready   ## rebuild docs/findings from the answers in it
 	$(BIN)/landscape reproduce findings --scale small --out docs/findings --typeset
 
 test: .venv/ready   ## run every test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m $(PYTEST)
 
 lowest: .venv-lowest/ready  ## run a part of the tests with the oldest versions that pyproject.toml allows
-	.venv-lowest/bin/python -m pytest -n 2 $(LOWEST)
+	.venv-lowest/bin/python -m $(PYTEST) $(LOWEST)
 
 truth: .venv/ready  ## check stated errors on thousands of random problems; some ten minutes
-	$(BIN)/python -m pytest -n 2 -m truth
+	$(BIN)/python -m $(PYTEST) -m truth
 
 fuzz: .venv/ready   ## give every reader 10,000 hostile files of its kind, and run directories a hard time
 	$(BIN)/python -m tests.fuzz
-	FUZZ=10000 LANDSCAPE_FUZZ=1 $(BIN)/python -m pytest -n 2 tests/fuzz
+	FUZZ=10000 LANDSCAPE_FUZZ=1 $(BIN)/python -m $(PYTEST) tests/fuzz
 
 lint: .venv/ready   ## check format, style and types
 	$(BIN)/ruff format --check .

@@ -26,6 +26,8 @@ from training.executors.pools import Placement
 from training.executors.process_pool import ProcessPool
 from training.executors.ray_pool import Cluster, RayPool
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 QUESTIONS: dict[str, dict[str, Any]] = {  # a chain of pieces, and a piece for each client
     "curvature": {"rounds": "all", "limit": 100},
     "local_global": {"rounds": "last", "limit": 100},

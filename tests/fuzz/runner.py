@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HANGS = 30.0  # seconds after which an input is given up; reading one takes milliseconds
+STARTS = 300.0  # seconds after which a process is given up that imports everything and trains a run, before it is ready
 FINE = ("same", "other", "refused")
 PIECE = 1000  # inputs handed out at once
 
@@ -89,7 +90,7 @@ class Child:
         place = task.first
         while place < task.last:
             self._begin(task, place)
-            line, why = self._line()
+            line, why = self._line(STARTS)
             if line is None:
                 raise RuntimeError(f"the directory for {task.format} could not be made: {why[1]}")
             while place < task.last:
@@ -121,13 +122,13 @@ class Child:
         self._process.stdin.write(json.dumps([task.format, task.seed, first, task.last]).encode() + b"\n")
         self._process.stdin.flush()
 
-    def _line(self) -> tuple[bytes | None, tuple[str, str]]:
+    def _line(self, patience: float = HANGS) -> tuple[bytes | None, tuple[str, str]]:
         """The next answer; or none, and why."""
         assert self._process is not None
         assert self._process.stdout is not None
         while b"\n" not in self._rest:
-            if not select.select([self._process.stdout], [], [], HANGS)[0]:
-                return None, ("hang", f"no answer for {HANGS:.0f} s")
+            if not select.select([self._process.stdout], [], [], patience)[0]:
+                return None, ("hang", f"no answer for {patience:.0f} s")
             read = os.read(self._process.stdout.fileno(), 1 << 16)
             if not read:
                 code = self._process.wait()

@@ -81,7 +81,7 @@ def test_a_process_that_dies_is_one_inputs_fault(monkeypatch: pytest.MonkeyPatch
     answers += [(b"ready", ("", "")), (b'[2, "refused", "", "read"]', ("", ""))]
     begun: list[int] = []
     monkeypatch.setattr(child, "_begin", lambda task, first: begun.append(first))
-    monkeypatch.setattr(child, "_line", lambda: answers.pop(0))
+    monkeypatch.setattr(child, "_line", lambda patience=0.0: answers.pop(0))
     monkeypatch.setattr(child, "_kill", lambda: None)
     found = list(child.run(Task("toml", 0, 0, 3)))
     child.close()

@@ -22,6 +22,8 @@ from training.recording import QUANTITIES, list_quantities
 from training.rules.context import ClientContext
 from training.storage import metrics
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 
 def cosine(a: Tensor, b: Tensor) -> float:
     return float(a @ b / (a.norm() * b.norm())) if float(a.norm() * b.norm()) else math.nan

@@ -28,6 +28,8 @@ from training.personal.client_evaluation import draw_test_examples
 from training.storage import metrics
 from training.storage.metrics import Record
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 ASKED = {"personal": True, "clients": True, "draw": 12}
 
 

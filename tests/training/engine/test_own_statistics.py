@@ -24,6 +24,8 @@ from training.executors.stacked import Stacked
 from training.storage import checkpoint, metrics, run_directory
 from training.tasks.segmentation import compute_ious
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 SIZES = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot learn
 OWN = {"participants": 3, "statistics": "own"}
 

@@ -19,6 +19,8 @@ from training.executors.stacked import Stacked
 from training.rules.corrections import Plain
 from training.testing import check_executors
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 EVEN = (6, 7, 10, 8, 11)  # no batch of one example, of which BatchNorm cannot learn
 
 

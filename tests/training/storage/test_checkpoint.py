@@ -98,18 +98,10 @@ def stop_after(round):
     return watch
 
 
-@pytest.fixture(autouse=True)
-def _no_disk(monkeypatch):
-    """Whether bytes have reached the disk is nothing that a kill can show, and waiting for it is slow."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """An uninterrupted run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        return run(tmp_path_factory.mktemp("finished"))[0]
+    return run(tmp_path_factory.mktemp("finished"))[0]
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,9 @@ from training.executors.processes import Processes
 from training.storage import checkpoint, client_vectors, run_directory
 from training.storage.client_vectors import ClientVectors, Shelf
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 STATEFUL = ["scaffold+sam", "feddyn", "fedsmoo", "fedala", "adabest", "fedwmsam"]
-
-
-@pytest.fixture(autouse=True)
-def _no_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @pytest.mark.parametrize("algorithm", STATEFUL)

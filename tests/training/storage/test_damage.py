@@ -36,16 +36,9 @@ RECIPE = config.validate(
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        return train(RECIPE, tmp_path_factory.mktemp("finished"), backend="serial")
+    return train(RECIPE, tmp_path_factory.mktemp("finished"), backend="serial")
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from training.executors.serial import Serial
 from training.executors.stacked import Stacked
 from training.storage import checkpoint, run_directory
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 METHODS = ("fedavg", "fedsam", "fedgloss", "fedntd", "moon", "fedbabu", "fedsol")
 TASKS = ("maps", "sentences")
 

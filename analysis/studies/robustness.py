@@ -86,7 +86,7 @@ def examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor, Tens
     """Images and labels, and their numbers among all of the split."""
     inputs, labels, chosen = subject.draw_examples(settings.split, None, settings.limit, settings.seed, "robustness")
     if inputs.ndim != 4:
-        raise ValueError(f"{subject.name}: corruptions need images of shape (N, C, H, W), got {tuple(inputs.shape)}")
+        raise ValueError(f"{subject.name}: robustness is about images; inputs here have shape {tuple(inputs.shape)}")
     return inputs.cpu(), labels, chosen
 
 

@@ -29,7 +29,7 @@ KINDS = {  # as the study calls them, and as captions do
     "run-run": "between two runs",
 }
 PANEL, DRAWING = 6, len(OKABE_ITO)  # most lines in one panel, and colours for a drawing
-LABELS = {"loss": "loss", "error": "error (fraction of examples)"}
+LABELS = {"loss": "loss", "error": "error (fraction of {counted})"}
 CAP = 2.0  # highest value shown, times the highest between the models: beyond them the loss may rise far
 WIDEST = 48  # letters in a line of a title
 SMALL = 0.005  # of the height of a panel: barriers that would not be seen are not written
@@ -106,7 +106,9 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
             for model in (0, 1):
                 panel.axvline(model, color="0.7", linewidth=0.8)
             title = KINDS[kind] if len(runs) > 1 else fill(f"{words[runs[0].name]}, {KINDS[kind]}", WIDEST)
-            label_axes(panel, "from the first model (0) to the second (1)", LABELS[field], title)
+            counted = "pixels" if runs[0].score == "miou" else "examples"
+            label = LABELS[field].format(counted=counted)
+            label_axes(panel, "from the first model (0) to the second (1)", label, title)
             panel.xaxis.set_major_locator(MultipleLocator(0.5))
             top = _set_limit(panel, some, field, shades)
             _draw_barriers(panel, some, field, shades, top)

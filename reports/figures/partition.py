@@ -48,19 +48,22 @@ def _draw_one(runs: Sequence[Run], suffix: str) -> Drawing:
     places = range(0, clients, -(-clients // 15))
     axes.set_xticks(places, [str(chosen[place]) for place in places])
     shown = range(0, classes, -(-classes // 20))
-    axes.set_yticks(shown, list_class_names(runs[0].data, shown, runs[0].class_names))
-    label_axes(axes, "client", "class")
+    kind = runs[0].dealt_by
+    names = list_class_names(runs[0].data, shown, runs[0].class_names) if kind == "class" else list(map(str, shown))
+    axes.set_yticks(shown, names)
+    label_axes(axes, "client", kind)
     _draw_sizes(figure, counts, cell)
+    plural = "classes" if kind == "class" else "users"
     seeds = sorted({run.seed for run in runs})
     remarks = [
         f"{int(every.sum())} training examples of {len(every)} clients",
         f"{clients} of them are shown, evenly spaced" if len(every) > SHOWN else "",
         f"{every.sum(axis=1).min()} to {every.sum(axis=1).max()} examples a client",
-        f"{np.mean(np.count_nonzero(every, axis=1)):.3g} classes a client on average",
+        f"{np.mean(np.count_nonzero(every, axis=1)):.3g} {plural} a client on average",
         f"seed {', '.join(map(str, seeds))}",
     ]
     return Drawing(
-        figure, _list_rows(counts, chosen), join_caption([runs[0].data, runs[0].heterogeneity, *remarks]), suffix
+        figure, _list_rows(counts, chosen, kind), join_caption([runs[0].data, runs[0].heterogeneity, *remarks]), suffix
     )
 
 
@@ -87,9 +90,9 @@ def _draw_sizes(figure: Canvas, counts: NDArray[np.int64], cell: float) -> None:
     )
 
 
-def _list_rows(counts: NDArray[np.int64], clients: NDArray[np.int64]) -> list[Row]:
+def _list_rows(counts: NDArray[np.int64], clients: NDArray[np.int64], kind: str) -> list[Row]:
     return [
-        {"client": int(clients[place]), "class": name, "examples": int(count)}
+        {"client": int(clients[place]), kind: name, "examples": int(count)}
         for (place, name), count in np.ndenumerate(counts)
         if count
     ]

@@ -79,6 +79,11 @@ class Run:
         return find_score(self.metrics)
 
     @property
+    def dealt_by(self) -> str:
+        """What `class_counts` counts: the class of an example, or its user where only its pixels have classes."""
+        return "user" if self.score == "miou" else "class"
+
+    @property
     def heterogeneity(self) -> str:
         """How the data were distributed over clients: the printed name of the partition, and its skew."""
         partition = find_table(self.settings, "partition")

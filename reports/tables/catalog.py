@@ -278,7 +278,7 @@ def _find_last_pairs(run: Run) -> dict[int, tuple[float, float]]:
 
 def _name_client(run: Run, client: int) -> str:
     """Name a client as papers do: with its class, where it holds a single one."""
-    if run.class_counts is not None and client < len(run.class_counts):
+    if run.class_counts is not None and run.dealt_by == "class" and client < len(run.class_counts):
         counts = run.class_counts[client]
         if counts.max() >= OWNED * counts.sum():
             return f"{client} ({name_class(run.data, int(counts.argmax()), run.class_names)})"

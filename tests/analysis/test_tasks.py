@@ -116,7 +116,7 @@ STUDIES = {
 REFUSED = {
     ("maps", "features"): "features are shown by the class of an example; segmentation has none",
     ("maps", "personal"): "segmentation has no class of an example",
-    ("sentences", "robustness"): "corruptions need images",
+    ("sentences", "robustness"): "robustness is about images",
 }
 
 

@@ -16,22 +16,23 @@ from training.console.tables import show_settings
 from training.data.partition import Partition
 from training.storage.atomic_files import replace_file
 
+PLURALS = {"class": "classes", "user": "users"}  # what examples are dealt by: users where only pixels have classes
 MOST_CLIENTS = 200  # more columns than this cannot be distinguished
 MOST_NUMBERS = 15  # up to this many rows and columns there is room for the numbers themselves
 
 
-def draw_partition(split: Partition, path: Path) -> Path:
+def draw_partition(split: Partition, path: Path, kind: str = "class") -> Path:
     """Draw a partition as a PNG file and return its path; if writing fails, the old file stays.
 
-    split: the partition. path: the file.
+    split: the partition. path: the file. kind: what examples were dealt by, one of PLURALS.
     """
     with replace_file(path) as temporary:
-        make_figure(split).savefig(temporary, dpi=120, format="png")
+        make_figure(split, kind).savefig(temporary, dpi=120, format="png")
     return path
 
 
-def make_figure(split: Partition) -> Figure:
-    """Make a heat map of examples, classes up and clients across, with the clients' sizes on top."""
+def make_figure(split: Partition, kind: str = "class") -> Figure:
+    """Make a heat map of examples, classes or users up and clients across, with the clients' sizes on top."""
     drawn = np.unique(np.linspace(0, len(split.indices) - 1, min(len(split.indices), MOST_CLIENTS)).astype(int))
     counts, sizes = split.histogram[drawn].T, split.sizes[drawn]
     classes, clients = counts.shape
@@ -47,9 +48,9 @@ def make_figure(split: Partition) -> Figure:
     image = map_.imshow(np.ma.masked_equal(counts, 0), aspect="auto", origin="lower", cmap=palette, norm=scale)
     if max(classes, clients) <= MOST_NUMBERS:
         _write_numbers(map_, counts)
-    map_.set(xlabel="client", ylabel="class", xlim=(-0.5, clients - 0.5))
+    map_.set(xlabel="client", ylabel=kind, xlim=(-0.5, clients - 0.5))
     _whole_ticks(map_, drawn)
-    figure.colorbar(image, ax=map_, label="examples of the class", pad=0.01)
+    figure.colorbar(image, ax=map_, label=f"examples of the {kind}", pad=0.01)
     everyone = len(split.indices)
     left_out = f", {clients} of them shown" if clients < everyone else ""
     figure.suptitle(f"{describe_partition(split)}: {everyone} client{'s' if everyone > 1 else ''}{left_out}")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from training import recipe_tables
 from training.console.messages import printable
-from training.console.partition_picture import describe_partition, draw_partition
+from training.console.partition_picture import PLURALS, describe_partition, draw_partition
 from training.console.tables import add_notes, make_table, print_line, show_settings
 from training.data import partition
 from training.data.partition import Partition
@@ -173,9 +173,10 @@ def show(run: Path, console: Console) -> None:
     found = find_scores(run, recipe.evaluation.last)
     if found:
         console.print(_results(found), "")
-    console.print(_partition(split), "")
+    kind = "user" if found and name_metric(found) == "mIoU" else "class"  # what examples were dealt by
+    console.print(_partition(split, kind), "")
     try:
-        print_line(console, f"picture: {draw_partition(split, run / 'partition.png')}")
+        print_line(console, f"picture: {draw_partition(split, run / 'partition.png', kind)}")
     except OSError as error:  # a run in a read-only directory can still be shown
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
         print_line(console, f"no picture, {run / 'partition.png'} cannot be written: {reason.strerror}")
@@ -315,10 +316,11 @@ def _results(found: Sequence[Score]) -> Table:
     return table
 
 
-def _partition(split: Partition) -> RenderableType:
+def _partition(split: Partition, kind: str) -> RenderableType:
+    """What clients hold, by class, or by user where only pixels have classes."""
     clients, classes = split.histogram.shape
     if max(clients, classes) <= MOST_ROWS:
-        table = make_table("client", "examples", *(f"class {c}" if c == 0 else str(c) for c in range(classes)))
+        table = make_table("client", "examples", *(f"{kind} {c}" if c == 0 else str(c) for c in range(classes)))
         for column in table.columns[1:]:
             column.justify = "right"
         for client, row in enumerate(split.histogram):
@@ -327,10 +329,11 @@ def _partition(split: Partition) -> RenderableType:
     table = make_table("per client", "least", "median", "mean", "most")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, values in (("examples", split.sizes), ("classes", split.classes_per_client)):
+    plural = PLURALS[kind]
+    for name, values in (("examples", split.sizes), (plural, split.classes_per_client)):
         numbers = (values.min(), np.median(values), values.mean(), values.max())
         table.add_row(name, *(f"{number:.4g}" for number in numbers))
     common = sorted(Counter(split.classes_per_client.tolist()).items())
     if len(common) > 10:
         return table
-    return add_notes(table, f"clients by classes: {', '.join(f'{count} with {number}' for number, count in common)}")
+    return add_notes(table, f"clients by {plural}: {', '.join(f'{count} with {number}' for number, count in common)}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reports.figures.partition import FIGURE, SHOWN
-from reports.inputs.runs import read_runs
+from reports.inputs.runs import Collection, Run, read_runs
 from tests.reports.conftest import make_run
 from training.data.dealing import ClientIndices
 from training.data.partition import Partition, partition, save
@@ -34,6 +34,16 @@ def test_areas_are_counts(tmp_path: Path) -> None:
         {"client": 1, "class": 2, "examples": 2},
     ]
     assert "7 training examples of 2 clients; 3 to 4 examples a client; 1.5 classes a client" in drawn.caption
+
+
+def test_where_pixels_have_classes_examples_are_counted_by_user() -> None:
+    counts = np.array([[1, 0], [0, 2]])
+    run = Run(Path("run"), {}, [{"round": 1, "miou": 0.3}], class_counts=counts, class_names=("grey", "white"))
+    found = Collection([run], {}, [])
+    (drawn,) = FIGURE.draw(found.runs, found)
+    assert drawn.canvas.axes[0].get_ylabel() == "user"
+    assert drawn.rows[-1] == {"client": 1, "user": 1, "examples": 2}
+    assert "1 users a client" in drawn.caption
 
 
 def test_it_agrees_with_the_partition_that_training_deals(tmp_path: Path) -> None:

@@ -44,6 +44,18 @@ def test_released_splits(tmp_path, data):
     assert parts(partition("file", LABELS, 3, seed=9, known=Known(keys=KEYS), path=str(path))) == parts(made)
 
 
+def test_wrong_numbers_of_samples_are_not_believed_and_a_missing_image_is_named(tmp_path):
+    """FedGloSS's split of alpha 5 states sizes that it does not have; all of CIFAR-10's leave out one image."""
+    path = write(tmp_path / "federated_train_alpha_5.00.json", {"0": [0, 3], "1": [1, 2, 5, 6, 7]}, "users_data")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "num_samples": [4, 4]}))
+    with pytest.raises(ValueError, match=r"example 4 belongs to no client \(allow_unused\)"):
+        partition("file", LABELS, 2, seed=0, known=Known(keys=KEYS), path=str(path))
+    made = partition("file", LABELS, 2, seed=0, known=Known(keys=KEYS), path=str(path), allow_unused=True)
+    assert made.sizes.tolist() == [2, 5]
+    assert made.histogram.tolist() == [[2, 0, 0], [1, 2, 2]]
+
+
 def test_paths_are_relative_to_the_data_or_to_the_working_directory(tmp_path, monkeypatch):
     write(tmp_path / "data" / "split.json", {"0": [*range(8)]})
     made = partition("file", LABELS, 1, seed=0, known=Known(keys=KEYS, root=tmp_path / "data"), path="split.json")

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from training.data.formats.files import list_some
@@ -178,6 +178,7 @@ def _open(path: Path) -> Image.Image:
         raise
     except Exception as error:  # decoders fail in many ways: OSError, SyntaxError, struct.error, ...
         reason = " ".join(str(error).replace(str(path), "it").split())[:200] or type(error).__name__
+        reason = "no known format" if isinstance(error, UnidentifiedImageError) else reason
         raise ValueError(f"{path} cannot be decoded as an image ({reason}). Get it again") from None
     return image
 

@@ -70,6 +70,17 @@ class Plan:
         return self.path.with_name(f".{self.path.stem}-{self.digest[:16]}")
 
 
+class NameTakenError(ValueError):
+    """The name given to a question is that of another one.
+
+    path: the answer of that one.
+    """
+
+    def __init__(self, path: Path):
+        super().__init__(f"{path}: '{path.stem}' already names a question with other settings; choose another --name")
+        self.path = path
+
+
 def plan(study: Study, settings: object, subjects: Sequence[Subject], out: Path, name: str = "") -> Plan:
     """Plan a question; nothing is written. A damaged file will be moved aside, an outdated answer replaced.
 
@@ -100,7 +111,7 @@ def _find_file(study: Study, settings: object, folder: Path, name: str, digest: 
     if found.digest == digest or _are_same(found.settings, settings_of.values(settings)):
         return path, found.digest == digest, ""
     if name:
-        raise ValueError(f"{path}: '{name}' already names a question with other settings; choose another --name")
+        raise NameTakenError(path)
     return path.with_name(f"{path.stem}-{digest[:8]}.h5"), False, ""
 
 

@@ -208,11 +208,24 @@ def _answer(
 ) -> None:
     from analysis import command, runner
 
+    make = partial(
+        command.make_plans, subjects, [question.study], {question.study: settings}, console=console, name=name
+    )
     with command.hold_folders(subjects, [question.study], None):
-        for plan in command.make_plans(
-            subjects, [question.study], {question.study: settings}, console=console, name=name
-        ):
+        try:
+            plans = make()
+        except runner.NameTakenError as taken:  # an earlier version asked something else under this name
+            _put_aside(taken.path)
+            plans = make()
+        for plan in plans:
             runner.carry_out(plan, say=lambda line: None)
+
+
+def _put_aside(path: Path) -> None:
+    """Give an answer that is no longer asked for a name of its own."""
+    from analysis import store
+
+    path.rename(path.with_name(f"{path.stem}-{store.read(path).digest[:8]}.h5"))
 
 
 class _one_thread:  # noqa: N801 (a context manager)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from analysis import store
 from reports import reproduction
-from reports.artefact import Artefact, Entry, Facts, Grid, Layout, Panel
+from reports.artefact import Artefact, Entry, Facts, Grid, Layout, Panel, Question
 from reports.artefacts import experiments, plan
 from reports.artefacts.page import write_paper_page
 from reports.artefacts.parts import read_part
@@ -198,6 +199,20 @@ def test_an_answer_with_other_settings_is_not_shown(tmp_path: Path) -> None:
     same = RunFinder(PAPER, table2, SHORT, find_paths(tmp_path, table2))
     assert [bool(one.answer("curvature")) for one in finder.runs.values()] == [False, False]
     assert [bool(one.answer("curvature")) for one in same.runs.values()] == [True, True]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_question_that_has_changed_is_answered_again(tmp_path: Path) -> None:
+    """What an earlier version measured under its name is put aside, not lost."""
+    run(tmp_path, "sample/table3")
+    path = next((tmp_path / "digits" / "runs").iterdir())
+    for top in (1, 2):
+        question = Question("curvature", "lambda", {"rounds": "last", "top": top, "limit": 20})
+        assert experiments.answer_questions(path, [(question, question.settings)], None) == []
+    answers = {file.name: store.read(file) for file in (path / "analysis" / "curvature").glob("*.h5")}
+    assert answers["lambda.h5"].settings["top"] == 2
+    (old,) = set(answers) - {"lambda.h5"}
+    assert answers[old].settings["top"] == 1
 
 
 def find_paths(out: Path, artefact: Artefact) -> dict[str, Path]:

@@ -18,7 +18,7 @@ from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run, read_runs
 
 PREFERRED = {"overlay": "fedgloss", "plane": "fedavg"}  # figure -> part of the suffix of the drawing that is shown
-DPI = 110  # sharp at the width of a page, and small enough to lie in the repository
+DPI = 150  # sharp also on screens of twice the usual resolution, and small enough to lie in the repository
 COLOURS = 128  # of a picture: a quarter of the bytes, and the eye sees no difference
 
 

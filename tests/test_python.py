@@ -7,6 +7,7 @@ import json
 import shutil
 import tomllib
 
+import h5py
 import matplotlib
 import pandas as pd
 import pytest
@@ -95,6 +96,9 @@ def test_runs_are_loaded_one_by_one_or_by_their_settings(run, other, folder):
         training.load_run(folder)
     with pytest.raises(ValueError, match="expected settings such as"):
         training.load_runs(folder, "fedsam")
+    with pytest.raises(ValueError, match="no run has a setting 'algoritm'; did you mean 'algorithm'"):
+        training.load_runs(folder, "algoritm=fedsam")
+    assert training.load_runs(folder, "xyz=1") == []
 
 
 def test_a_sweep_is_refused_where_one_run_comes_back(folder):
@@ -125,6 +129,31 @@ def test_a_study_is_a_dataset_and_its_file_opens_with_xarray(run, curvature):
     xr.testing.assert_identical(analysis.open_answer(path), opened)
     with pytest.raises(ValueError, match="study with an answer: unknown 'curvatur'; did you mean 'curvature'"):
         analysis.open_answer(run, "curvatur")
+
+
+def test_what_studies_would_take_is_a_table(run, curvature, tmp_path):
+    found = analysis.estimate(run, "curvature", rounds="all", top=2)
+    assert found[["study", "of", "seconds"]].values.tolist() == [["curvature", run.name, 0.0]]  # it is there already
+    left = analysis.estimate(run, "curvature", rounds="last", top=1).iloc[0]
+    assert (left["pieces"], left["done"], left["advice"]) == (1, 0, "")
+    assert left["seconds"] > 0
+    assert "rounds-last-top1" not in analysis.list_answers(run)["curvature"]
+    with pytest.raises(ValueError, match="settings belong to one study, and 2 are asked for"):
+        analysis.estimate(run, ["curvature", "training"], top=1)
+    with pytest.raises(ValueError, match="backend: unknown 'proceses'; did you mean 'processes'"):
+        analysis.analyze(run, "curvature", backend="proceses")
+
+
+def test_a_surface_of_another_program_becomes_an_answer(tmp_path):
+    with h5py.File(tmp_path / "his.h5", "w") as file:
+        for name, values in (("xcoordinates", [-1.0, 1.0]), ("ycoordinates", [-1.0, 1.0])):
+            file[name] = values
+        file["train_loss"] = [[1.0, 2.0], [3.0, 4.0]]
+    found = reports.import_surface(str(tmp_path / "his.h5"), str(tmp_path / "ours.h5"))
+    assert "loss" in found
+    xr.testing.assert_identical(analysis.open_answer(tmp_path / "ours.h5")["loss"], found["loss"])
+    with pytest.raises(ValueError, match="exists already"):
+        reports.import_surface(tmp_path / "his.h5", tmp_path / "ours.h5")
 
 
 def test_several_runs_are_joined(run, other):
@@ -167,6 +196,9 @@ def test_runs_side_by_side(run, other, command):
     code, out = command("compare", run.path, other.path)
     assert code == 0
     assert "algorithm.rho" in out
+    assert "test accuracy (%)" in out
+    with pytest.raises(ValueError, match="needs two runs or more, got 1"):
+        reports.compare(run)
     code, out = command("compare", run.path, other.path, "--json")
     assert json.loads(out)["settings"]["algorithm.rho"][other.name] == 0.1
 
@@ -252,6 +284,7 @@ def test_a_new_recipe_holds_every_setting_at_its_default(tmp_path, command):
     assert "learning rate" in text
     assert command("new", "recipe")[0] == 0
     assert (tmp_path / "recipe.toml").read_text() == text
+    assert command("new", "study", "own.py")[1] == "own.py\nnext: its first lines say how to measure runs with it\n"
     with pytest.raises(ValueError, match="exists already"):
         command("new", "recipe")
     schema = make_schema()

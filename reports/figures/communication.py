@@ -20,6 +20,7 @@ from reports.rows import Row
 from reports.variants import Variant, describe_seeds, find_variants
 
 MEGA = 1e6
+COUNTED = "first evaluated round in which the server's model, or its SWA average, is as good as the target"
 PANELS = (("rounds", "rounds until then"), ("megabytes", "megabytes sent until then"))
 
 
@@ -41,25 +42,27 @@ class Cost:
 
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
-    """Draw accuracy over bytes, then rounds and bytes until each target."""
+    """Draw accuracy over bytes, then rounds and bytes until each target, if any run reached one."""
     measured = [run for run in runs if run.measured("training") is not None]
     wanted = list_targets(measured)
     if not measured:
         return []
-    figure, (left, *others) = make_canvas(1, 3, width=11.0, height=3.8)
     found = find_variants(measured, everything)
+    reached = any(np.isfinite(_find_cost(one, target, "rounds").mean) for one in found for target in wanted)
+    panels = PANELS if reached else ()
+    figure, (left, *others) = make_canvas(1, 1 + len(panels), width=11.0 if panels else 4.5, height=3.8)
     rows: list[Row] = []
     score = name_score(measured)
     for variant in found:
         rows += draw_mean_line(left, variant, _find_score_by_bytes, score, x="megabytes")
     label_axes(left, "megabytes sent, down and up", f"test {score} (%)")
-    for axes, (name, words) in zip(others, PANELS, strict=True):
+    for axes, (name, words) in zip(others, panels, strict=True):
         rows += _draw_costs(axes, found, wanted, name)
         label_axes(axes, f"target {score} (%)", words)
     draw_shared_legend(figure)
     said = [measured[0].data, measured[0].heterogeneity, describe_seeds(found) or f"seed {measured[0].seed}"]
-    counted = "first evaluated round in which the server's model, or its SWA average, is as good as the target"
-    return [Drawing(figure, rows, join_caption([*said, counted, "crosses at the top: never within the run"]))]
+    said += [COUNTED, "crosses at the top: never within the run"] if panels else [f"no run reached a target {score}"]
+    return [Drawing(figure, rows, join_caption(said))]
 
 
 def _find_score_by_bytes(run: Run) -> Series:
@@ -86,7 +89,7 @@ def _draw_costs(axes: Axes, found: Sequence[Variant], wanted: Sequence[float], n
     axes.axhline(top / 1.06, color="0.7", linewidth=0.8)
     axes.text(0.01, top, "never", transform=axes.get_yaxis_transform(), va="center", fontsize=8, color="0.4")
     axes.set_ylim(0, 1.06 * top)
-    axes.set_xlim(-0.75, len(wanted) - 0.5)
+    axes.set_xlim(-1.2, len(wanted) - 0.5)  # "never" has its place left of the first target
     axes.set_xticks(range(len(wanted)), [f"{100 * target:g}" for target in wanted])
     axes.grid(False, axis="x")
     return [

@@ -65,3 +65,15 @@ def _later() -> Answer:
     later.data["rounds_to_target"].loc["server"] = [3.0, np.nan, np.nan]
     later.data["bytes_to_target"].loc["server"] = [12e6, np.nan, np.nan]
     return later
+
+
+def test_targets_that_nobody_reached_have_no_panels(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "fedavg", studies=())
+    answer = training.stored()
+    for name in ("rounds_to_target", "bytes_to_target"):
+        answer.data[name][:] = np.nan
+    write_answer(run, answer)
+    found = read_runs([run])
+    (drawn,) = FIGURE.draw(found.runs, found)
+    assert len(drawn.canvas.axes) == 1
+    assert drawn.caption.endswith("no run reached a target accuracy")

@@ -77,7 +77,9 @@ class NameTakenError(ValueError):
     """
 
     def __init__(self, path: Path):
-        super().__init__(f"{path}: '{path.stem}' already names a question with other settings; choose another --name")
+        super().__init__(
+            f"{path}: '{path.stem}' already names an answer with other settings or about other runs; choose another --name"
+        )
         self.path = path
 
 
@@ -92,27 +94,42 @@ def plan(study: Study, settings: object, subjects: Sequence[Subject], out: Path,
     inputs = [subject.inputs(study.rounds(subject, settings)) for subject in subjects]
     inputs += find_source(study)
     digest = store.compute_digest(study.name, settings_of.values(settings), inputs)
-    path, kept, damage = _find_file(study, settings, out / study.name, name, digest)
+    path, kept, damage = _find_file(study, settings, out / study.name, name, digest, inputs)
     pieces = [] if kept else sort_pieces(study.pieces(subjects if study.together else subjects[0], settings))
     return Plan(study, settings, subjects, path, pieces, digest, inputs, kept, damage)
 
 
-def _find_file(study: Study, settings: object, folder: Path, name: str, digest: str) -> tuple[Path, bool, str]:
-    """Find the file of a question, whether it holds the answer, and what is wrong with it."""
-    path = folder / f"{name or name_question(study, settings)}.h5"
-    if not path.exists():
-        return path, False, ""
-    try:
-        found = store.read(path)
-    except DamagedError as error:
-        return path, False, str(error)
-    # a setting that a later version adds has a default that changes nothing: answers from before it are kept
-    found = replace(found, settings={**settings_of.values(study.settings()), **found.settings})
-    if found.digest == digest or _are_same(found.settings, settings_of.values(settings)):
-        return path, found.digest == digest, ""
-    if name:
-        raise NameTakenError(path)
-    return path.with_name(f"{path.stem}-{digest[:8]}.h5"), False, ""
+def _find_file(
+    study: Study, settings: object, folder: Path, name: str, digest: str, inputs: object
+) -> tuple[Path, bool, str]:
+    """Find the file of a question, whether it holds the answer, and what is wrong with it.
+
+    Answers with other settings and answers about other runs are never replaced: the file then gets a longer name.
+    """
+    stem, runs = name or name_question(study, settings), _list_runs(inputs)
+    path = folder / f"{stem}.h5"
+    for suffix in ("", f"-{hashlib.sha256(json.dumps(runs).encode()).hexdigest()[:8]}", f"-{digest[:8]}"):
+        path = folder / f"{stem}{suffix}.h5"
+        if not path.exists():
+            return path, False, ""
+        try:
+            found = store.read(path)
+        except DamagedError as error:
+            return path, False, str(error)
+        # a setting that a later version adds has a default that changes nothing: answers from before it are kept
+        found = replace(found, settings={**settings_of.values(study.settings()), **found.settings})
+        same_runs = _list_runs(found.provenance.get("inputs")) == runs
+        if found.digest == digest or (same_runs and _are_same(found.settings, settings_of.values(settings))):
+            return path, found.digest == digest, ""
+        if name:
+            raise NameTakenError(path)
+    return path, False, ""
+
+
+def _list_runs(inputs: object) -> list[object]:
+    """List the recipes of the runs that an answer is about; a user's own model has none."""
+    entries = inputs if isinstance(inputs, list) else []
+    return [one["run"] for one in entries if isinstance(one, dict) and "run" in one]
 
 
 def _are_same(stored: Mapping[str, object], given: Mapping[str, object]) -> bool:

@@ -116,7 +116,9 @@ def test_a_question_can_be_named(run: Run, tmp_path: Path) -> None:
     runner.carry_out(runner.plan(study, Settings(factor=3.0), [run], tmp_path, "triple"))
     assert read_values(tmp_path, "triple") == [0, 6, 12]
     assert runner.plan(study, Settings(factor=3.0), [run], tmp_path, "triple").kept
-    with pytest.raises(ValueError, match="'triple' already names a question with other settings; choose another"):
+    with pytest.raises(
+        ValueError, match="'triple' already names an answer with other settings or about other runs; choose another"
+    ):
         runner.plan(study, Settings(factor=4.0), [run], tmp_path, "triple")
 
 
@@ -125,10 +127,24 @@ def test_an_outdated_answer_to_the_same_question_is_replaced(
 ) -> None:
     counted = Counted()
     go(counted, run, tmp_path)
-    monkeypatch.setattr(Run, "inputs", lambda self, rounds: {"checkpoints": "trained further"})
+    monkeypatch.setattr(
+        Run, "inputs", lambda self, rounds: {"run": self.recipe.digest, "checkpoints": "trained further"}
+    )
     assert not go(counted, run, tmp_path).kept
     assert len(counted.asked) == 6
     assert [path.name for path in (tmp_path / "counted").iterdir()] == ["default.h5"]
+
+
+def test_answers_about_other_runs_are_never_replaced(runs: list[Run], tmp_path: Path) -> None:
+    counted = Counted()
+    first, second = (go(counted, run, tmp_path).path for run in runs)
+    assert first.name == "default.h5"
+    assert second != first
+    assert go(counted, runs[0], tmp_path).kept
+    assert go(counted, runs[1], tmp_path).kept
+    runner.carry_out(runner.plan(counted.study, Settings(), runs[:1], tmp_path, "mine"))
+    with pytest.raises(ValueError, match="or about other runs"):
+        runner.plan(counted.study, Settings(), runs[1:], tmp_path, "mine")
 
 
 def test_a_long_question_gets_a_short_name_of_its_own(run: Run, tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ class NameTakenError(ValueError):
 
     def __init__(self, path: Path):
         super().__init__(
-            f"{path}: '{path.stem}' already names an answer with other settings or about other runs; choose another --name"
+            f"{path}: '{path.stem}' already names an answer with other settings or about other runs; "
+            "choose another --name"
         )
         self.path = path
 

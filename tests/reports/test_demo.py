@@ -14,6 +14,8 @@ from reports.catalog import FIGURES
 SMALL = ("rounds.count=4", "checkpoints.every=2", "sweep.partition.alpha=[0.0]", 'sweep.algorithm=[{name="fedavg"}]')
 STUDIES = {
     **demo.STUDIES,
+    "forgetting": {"clients": 2, "limit": 50},
+    "personal": {"clients": 3},
     "features": {"count": 60},
     "robustness": {"corruptions": ("brightness",), "severities": (1,), "limit": 50},
     "curvature": {"top": 5, "density": 1, "limit": 100},
@@ -21,6 +23,8 @@ STUDIES = {
     "sharpness": {"kinds": ("sam",), "clients": 1, "limit": 50},
     "local_global": {"rounds": "all", "clients": 1, "limit": 20},
     "incompatibility": {"steps": 0, "batches": 2, "limit": 30},
+    "drift": {"limit": 50},
+    "sensitivity": {"clients": 2, "limit": 50},
     "plane": {"steps": 3, "limit": 50},
     "interpolation": {"steps": 3, "low": 0.0, "high": 1.0, "clients": 2, "limit": 50},
 }

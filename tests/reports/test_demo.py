@@ -14,13 +14,17 @@ from reports.catalog import FIGURES
 SMALL = ("rounds.count=4", "checkpoints.every=2", "sweep.partition.alpha=[0.0]", 'sweep.algorithm=[{name="fedavg"}]')
 STUDIES = {
     **demo.STUDIES,
+    "forgetting": {"clients": 2, "limit": 50},
+    "personal": {"clients": 3},
     "features": {"count": 60},
     "robustness": {"corruptions": ("brightness",), "severities": (1,), "limit": 50},
     "curvature": {"top": 5, "density": 1, "limit": 100},
     "surface": {"steps": 3, "limit": 50},
     "sharpness": {"kinds": ("sam",), "clients": 1, "limit": 50},
-    "local_global": {"rounds": "all", "clients": 1, "limit": 20},
+    "local_global": {"rounds": "all", "clients": 1, "limit": 20, "tol": 0.1},
     "incompatibility": {"steps": 0, "batches": 2, "limit": 30},
+    "drift": {"limit": 50},
+    "sensitivity": {"clients": 2, "limit": 50},
     "plane": {"steps": 3, "limit": 50},
     "interpolation": {"steps": 3, "low": 0.0, "high": 1.0, "clients": 2, "limit": 50},
 }
@@ -71,7 +75,7 @@ def test_the_quick_demo_ends_with_a_page_of_what_it_measured(tmp_path: Path, mon
         "training": {},
         "curvature": {**demo.QUICK_STUDIES["curvature"], "top": 1, "limit": 30},
         "surface": {**demo.QUICK_STUDIES["surface"], "steps": 3, "limit": 30},
-        "local_global": {**demo.QUICK_STUDIES["local_global"], "clients": 1, "limit": 20},
+        "local_global": {**demo.QUICK_STUDIES["local_global"], "clients": 1, "limit": 20, "tol": 0.1},
     }
     assert set(small) == set(demo.QUICK_STUDIES)
     monkeypatch.setattr(demo, "QUICK", (*demo.QUICK, "rounds.count=2"))

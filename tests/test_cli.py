@@ -75,3 +75,10 @@ def test_plain_lines_where_there_is_no_terminal(capsys):
         for done in range(1, 4):
             report(done, 3)
     assert capsys.readouterr().out.startswith("work: 3 done in ")
+
+
+def test_the_workers_of_a_reproduction_may_share_a_gpu(command, monkeypatch):
+    asked = {}
+    monkeypatch.setattr("reports.reproduction.reproduce", lambda *names, **options: asked.update(options))
+    assert command("reproduce", "fedgloss/table3", "--backend", "ray", "--gpus", "0.25") == (0, "")
+    assert (asked["backend"], asked["cluster"].gpus) == ("ray", 0.25)

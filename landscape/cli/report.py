@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from landscape.cli.app import Address, Device, Track, app, make_console
+from landscape.cli.app import Address, Device, Gpus, Track, app, make_console
 from landscape.cli.completion import complete_artefact, complete_figure, complete_run, complete_width, offer
 
 RunsOrNone = Annotated[
@@ -135,6 +135,7 @@ def reproduce(
         ),
     ] = "processes",
     address: Address = "",
+    gpus: Gpus = 0.0,
     kind: Formats = None,
     bold: Bold = "clear",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would take.")] = False,
@@ -156,7 +157,7 @@ def reproduce(
         workers=workers,
         device=device,
         backend="ray" if address else backend,
-        cluster=make_cluster(address, 0.0),
+        cluster=make_cluster(address, gpus),
         formats=kind or USUAL,
         bold=bold,
         dry_run=dry_run,

@@ -86,7 +86,7 @@ def scale_settings(settings: Settings, scale: Scale, usual_lr: float) -> Content
 
 def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     """Take embedded data, a small network, fewer clients and rounds."""
-    found, swept = find_stand_in(content), _find_swept_rate(content, usual_lr)
+    found, (rate, usual) = find_stand_in(content), _find_rates(content, usual_lr)
     if found is None:
         _replace_images(content)
     else:
@@ -97,16 +97,16 @@ def _shrink_to_digits(content: Content, usual_lr: float) -> Content:
     local["batch_size"] = min(local.get("batch_size", 64), 16 if found is None else found.batch)
     local["epochs"] = _shrink_epochs(local)
     lr = DIGITS_LR if found is None else found.lr
-    wanted = lr * (1 - local.get("momentum", 0.0)) * swept
+    wanted = lr * (1 - local.get("momentum", 0.0)) * rate / usual  # another order would change digests in the last bit
     _shorten(content, max(round(8 * math.log10(rounds.get("count", 10))), 10), wanted)
     return content
 
 
-def _find_swept_rate(content: Content, usual_lr: float) -> float:
-    """Find the rate relative to the paper's usual one, where a figure sweeps it."""
+def _find_rates(content: Content, usual_lr: float) -> tuple[float, float]:
+    """Find the published rate of a run and the usual one of its paper, which differ where a figure sweeps it."""
     if content.get("data", {}).get("name") in OWN_RATES:
-        return 1.0
-    return float(content.get("local", {}).get("lr", usual_lr)) / usual_lr
+        return 1.0, 1.0
+    return float(content.get("local", {}).get("lr", usual_lr)), usual_lr
 
 
 def _replace_images(content: Content) -> None:
@@ -164,7 +164,8 @@ def _choose_digits_model(model: Content, usual: Content) -> Content:
 
 def _shrink_to_laptop(content: Content, usual_lr: float) -> Content:
     data, rounds, local = (content.setdefault(table, {}) for table in ("data", "rounds", "local"))
-    found, swept = find_stand_in(content), _find_swept_rate(content, usual_lr)
+    found, (rate, usual) = find_stand_in(content), _find_rates(content, usual_lr)
+    swept = rate / usual
     if found is not None:
         replace_data(content, "small", found)
         if content["partition"]["name"] not in ("natural", "iid"):

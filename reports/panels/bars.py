@@ -127,6 +127,7 @@ def _write_numbers(
 ) -> None:
     """The number above each bar; where gains are asked for, the difference to the first bar of the group."""
     turned = 90 if len(found) > MANY else 0
+    above = 6 if turned else 3  # points; nearer to an upright number the cap of an error bar looks like a minus sign
     first: dict[str, float] = {}
     for number, row in found.items():
         one = shown[number]
@@ -139,11 +140,14 @@ def _write_numbers(
             said = format(float(row["gain"]), "+" + digits).replace("-", "\N{MINUS SIGN}")
         first.setdefault(one.group or one.name, mean)
         text = axes.annotate(
-            said, (places[number], mean + spread), (0, 3), textcoords="offset points", ha="center", fontsize=7
+            said, (places[number], mean + spread), (0, above), textcoords="offset points", ha="center", fontsize=7
         )
         text.set_rotation(turned)
         mark(text, one.names)
     axes.margins(y=0.22 if turned else 0.1)
+    if all(float(row["mean"]) >= 0 for row in found.values()):  # room for numbers is needed above, not below
+        lowest = min((float(row["mean"]) - np.nan_to_num(float(row["spread"])) for row in found.values()), default=0.0)
+        axes.set_ylim(bottom=1.1 * min(lowest, 0.0))
 
 
 def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str]:

@@ -36,7 +36,7 @@ findings: .venv/ready   ## rebuild docs/findings from the answers in it
 	$(BIN)/landscape reproduce findings --scale small --out docs/findings --typeset
 
 test: .venv/ready   ## run every test
-	$(BIN)/python -m $(PYTEST)
+	$(BIN)/python -m $(PYTEST) --durations=60 --durations-min=3
 
 lowest: .venv-lowest/ready  ## run a part of the tests with the oldest versions that pyproject.toml allows
 	.venv-lowest/bin/python -m $(PYTEST) $(LOWEST)

@@ -8,6 +8,7 @@ import itertools
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 
 import matplotlib
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from analysis.catalog import STUDIES
 from landscape import cli
 from reports.catalog import FIGURES
+from training import config
 from training.methods.catalog import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
@@ -62,6 +64,8 @@ def test_code_of_a_page_runs_from_top_to_bottom(page, folder):
     for language, code in read_blocks(page):
         if language == "python":
             exec(compile(code, page.name, "exec"), names)
+        elif language == "toml":
+            config.validate(tomllib.loads(code))  # a recipe, or tables of one
     for command in read_commands(page):
         if not command.startswith("make"):
             run(command)
@@ -84,7 +88,7 @@ def test_make_lines_name_real_targets(command):
 
 @pytest.mark.parametrize("page", [README, *GUIDE], ids=lambda page: page.stem)
 def test_only_known_languages_so_that_no_block_escapes(page):
-    assert {language for language, _ in read_blocks(page)} <= {"python", "sh"}
+    assert {language for language, _ in read_blocks(page)} <= {"python", "sh", "toml"}
 
 
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]

@@ -104,7 +104,8 @@ def test_a_paper_is_made_once_and_the_rest_is_said(tmp_path: Path) -> None:
     assert [one.name for one in outcome.made] == ["table1", "table2", "table3"]
     assert "sample/figure1: nothing to reproduce, a concept drawing" in text
     table = (tmp_path / "digits" / "sample" / "table1.md").read_text()
-    assert "data cifar10 → digits, landmarks → synthetic; partition" in table
+    assert "data cifar10 → digits, landmarks → synthetic; model" in table
+    assert "; partition natural → " in table
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     again, _ = run(tmp_path, "sample/table1", "sample/table2")
     assert "5 of 5 runs are there already" in again

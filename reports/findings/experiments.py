@@ -219,7 +219,7 @@ PAPER = Paper(
     },
     seeds=(0, 1, 2, 3, 4),
     artefacts=(METHODS_GRID, CURVES, SHARPNESS, CIFAR, BASIN, ADMM, ABLATION, SELECTION, PERSONALISED),
-    most_seeds={"digits": 5, "small": 2},
+    most_seeds={"digits": 5, "small": 3},
     made_for="small",
     at_digits={"rounds.count": 60, "checkpoints.every": 20},  # methods differ only once they have learned
 )

@@ -133,11 +133,15 @@ def _list_notes(one: Prepared, rows: Sequence[Row], panels: int) -> dict[str, Ar
     where = f" [{one.panel.title}]" if panels > 1 and one.panel.title else ""
     drawn = {(row.get("group"), row["series"]) for row in rows}
     found: dict[str, Artist] = {}
+    absent: dict[str, list[str]] = {}  # reason -> series, which share a line: there may be many
     for shown in one.shown:
-        there = one.kind.together or (shown.group, shown.name) in drawn or (None, shown.name) in drawn
-        said = describe_progress(shown.runs) or ("" if there else shown.lacks or "not measured")
+        said = describe_progress(shown.runs)
         if said:
             found[f"{_name(shown)}: {said}{where}"] = _make_key(shown)
+        elif not (one.kind.together or (shown.group, shown.name) in drawn or (None, shown.name) in drawn):
+            absent.setdefault(shown.lacks or "not measured", []).append(_name(shown))
+    for reason, names in absent.items():
+        found[f"{', '.join(names)}: {reason}{where}"] = Line2D([], [], linestyle="none")
     return found
 
 

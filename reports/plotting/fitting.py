@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Literal
 
 import numpy as np
@@ -18,6 +20,7 @@ from reports.plotting.heat import mark_empty
 WIDE = 10.0  # largest over smallest number from which an axis is logarithmic
 LONG = 300.0  # from which only powers of ten are written beside it
 LETTER, HANDLE = 0.062, 0.5  # inches: of a small letter, and of what stands before a name in a legend
+LINE = 0.17  # inches: of a line in a legend
 Where = Literal["outside lower center", "outside upper center"]  # of legends
 TINY = 1e-3  # below, plain numbers are mostly zeros
 
@@ -83,16 +86,21 @@ def draw_shared_legend(figure: Figure, columns: int = 4) -> None:
 
 
 def draw_notes(figure: Figure, notes: Mapping[str, Artist]) -> None:
-    """Draw a legend above all panels with what must be known before they are read.
+    """Draw a legend above all panels with what must be known before they are read; the figure grows by its height.
 
-    notes: lines, and what stands before them.
+    notes: lines, and what stands before them. Lines that are wider than the figure are folded.
     """
     if notes:
-        _place_legend(figure, notes, "outside upper center", 2)
+        widest = int((figure.get_figwidth() - HANDLE) / LETTER)
+        folded = {fill(line, widest, subsequent_indent="  "): key for line, key in notes.items()}
+        columns = _place_legend(figure, folded, "outside upper center", 2)
+        lines = sum(line.count("\n") + 1 for line in folded)
+        figure.set_figheight(figure.get_figheight() + LINE * math.ceil(lines / columns))
 
 
-def _place_legend(figure: Figure, named: Mapping[str, Artist], where: Where, columns: int) -> None:
-    """As many columns as fit, `columns` at most."""
+def _place_legend(figure: Figure, named: Mapping[str, Artist], where: Where, columns: int) -> int:
+    """As many columns as fit, `columns` at most; returns how many."""
     longest = LETTER * max(map(len, named)) + HANDLE
     columns = max(1, min(columns, int(figure.get_figwidth() / longest)))
     figure.legend(list(named.values()), list(named), loc=where, ncols=columns, frameon=False, fontsize=8)
+    return columns

@@ -49,6 +49,20 @@ def test_notes_name_what_is_not_final_and_in_which_panel() -> None:
     ]
 
 
+def test_series_that_were_not_run_share_one_note_that_fits_the_figure() -> None:
+    names = [f"Method {number}" for number in range(20)]
+    panels = [make_panel("FedAvg", *names, title="left"), make_panel("FedAvg", title="right")]
+    full = draw_panels([make_panel("FedAvg", title=title) for title in ("left", "right")], SERIES).canvas
+    drawn = draw_panels(panels, {**SERIES, **{name: [] for name in names}}).canvas
+    (note,) = [text for text in drawn.legends[-1].get_texts() if "not run" in text.get_text()]
+    assert " ".join(note.get_text().split()) == f"{', '.join(names)}: not run [left]"
+    drawn.draw_without_rendering()
+    full.draw_without_rendering()
+    assert note.get_window_extent().x1 <= drawn.bbox.x1
+    heights = [figure.axes[0].get_window_extent().height for figure in (full, drawn)]
+    assert heights[1] > 0.9 * heights[0]  # the figure grew: its panels keep their height
+
+
 def test_labels_that_panels_share_are_written_once() -> None:
     drawn = draw_panels([make_panel("FedAvg") for _ in range(4)], SERIES)
     assert [bool(axes.get_xlabel()) for axes in drawn.canvas.axes] == [False, False, True, True]

@@ -3,8 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEVICE ?= cuda
-# each worker takes one half of the tests, so that few fixtures are made twice, and helps the other when it is done
-PYTEST := pytest -n 2 --dist worksteal
+# each worker takes one part of the tests, so that few fixtures are made twice, and helps another when it is done; there is
+# one more than the two cores of CI, because a quarter of the time of a test is spent waiting for processes
+PYTEST := pytest -n 3 --dist worksteal
 # what `make lowest` runs: training to the bit, files, settings, answers, figures, page, tables, eigenvalues, the command
 LOWEST := tests/golden tests/training/storage tests/training/test_config.py tests/training/test_settings.py \
     tests/training/data/test_partition.py tests/analysis/test_study.py \

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from tests.fuzz import commands
 from tests.fuzz.commands import Done
 from training import config
 
+LONG = "LANDSCAPE_FUZZ" in os.environ  # `make fuzz` sets it
 METHODS = {"fedavg": '[algorithm]\nname = "fedavg"\n[swa]\nstart = 0.4\ncycle = 1\n', "feddyn": "", "scaffold": ""}
 RECIPE = """
 {algorithm}

@@ -13,7 +13,7 @@ from tests.fuzz.cases import Bench, Case, Reader
 from tests.fuzz.formats import FORMATS
 from tests.fuzz.runner import Child, Tally, Task, fuzz
 
-INPUTS = 150  # of every format
+INPUTS = 75  # of every format
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.fuzz import commands
-from tests.fuzz.directory import METHODS, TRAIN, Directory
+from tests.fuzz.directory import LONG, METHODS, TRAIN, Directory
 
-LONG = "LANDSCAPE_FUZZ" in os.environ  # `make fuzz` sets it
 PROFILE = settings(
-    max_examples=40 if LONG else 10,
+    max_examples=40 if LONG else 6,
     stateful_step_count=25 if LONG else 10,
     deadline=None,
     derandomize=not LONG,

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fuzz import commands
-from tests.fuzz.directory import TRAIN, Directory, hashes, reference
+from tests.fuzz.directory import LONG, TRAIN, Directory, hashes, reference
 
 RUN = "RUN"  # stands for the run directory
 ANALYZE = ("analyze", RUN, "--study", "training")
 CURVATURE = ("analyze", RUN, "--study", "curvature", "--set", "top=1")
 PERSONAL = ("personal", RUN, "--strategy", "global")
 CHECK, REPORT = ("check", RUN), ("report", RUN, "--format", "svg")
-TIMES = 3  # every pair is started so often: who is first is up to the system
+TIMES = 3 if LONG else 1  # every pair is started so often: who is first is up to the system
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def assert_intact(directory: Directory) -> None:
     assert not directory.leftovers()
 
 
-@pytest.mark.parametrize("_", range(TIMES))
+@pytest.mark.parametrize("_", range(3))
 def test_train_and_train(directory: Directory, _: int):
     done = together(directory, TRAIN, TRAIN)
     codes = sorted(one.code for one in done)

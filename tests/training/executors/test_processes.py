@@ -332,16 +332,20 @@ class Killer(threading.Thread):
         super().__init__()
         self.executor, self.over, self.kills = executor, threading.Event(), 0
         self.starts = self.left = ATTEMPTS - 1  # workers that may still be killed while starting, and in this round
+        self.used, self.lock = 0, threading.Lock()
 
     def begin_round(self, record: object) -> None:
-        self.left = ATTEMPTS - 1
+        with self.lock:  # an idle worker killed after one round dies, for the executor, over a client of the next one
+            self.left, self.used = ATTEMPTS - 1 - self.used, 0
 
     def run(self) -> None:
         draw = random.Random(0)
         while not self.over.wait(draw.uniform(0, 0.5)):
-            for worker in draw.sample(list(self.executor.pool.workers), 1):
+            worker = draw.choice(list(self.executor.pool.workers))
+            with self.lock:
                 if self.left and (worker.ready or self.starts):
                     self.left -= 1
+                    self.used += 1
                     self.starts -= not worker.ready
                     self.kills += 1
                     worker.process.kill()

@@ -31,8 +31,8 @@ LEAN = 1.25  # times the memory of the leanest peer
 MANY, PASSES = 50_000, 4  # images, and how often lambda_1 may pass over all of them beyond what a subset costs
 SHARE = 20  # of which the subset has one
 LONG, LOOKS = 30, 3  # seconds from which on one look must do, and looks at anything shorter
-# It finds pair after pair, so it loses more the more are wanted: where it takes so many times as long as the fastest peer,
-# it is not tried for more pairs, which would take most of an hour.
+# It finds one pair after another, so it loses more the more are wanted: where it takes so many times as long as the
+# fastest peer, it is not tried for more pairs, which would take most of an hour.
 DEFLATING, SLOW = "PyHessian", 2.0
 COLUMNS = [
     "",

@@ -257,7 +257,7 @@ def _summarise(trainer: LocalTrainer, client: int, w: Tensor, statistics: Tensor
     if trainer.method.local_loss is None:
         return {}
     with put_at_rest(trainer, w, statistics) as network:
-        return trainer.method.local_loss.summarise(network, *trainer.read_examples(client))
+        return trainer.method.local_loss.summarise(network, *trainer.read_examples(trainer.client_indices[client]))
 
 
 @contextmanager

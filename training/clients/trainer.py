@@ -16,7 +16,7 @@ from landscape.rng import numpy_generator, torch_generator
 from landscape.runtime.device import CPU, require_dtype
 from landscape.runtime.replica import Replica
 from training.config import Recipe
-from training.data.augment import augment, check_augment, mixup
+from training.data.augment import augment, check_augment, list_changes, mixup
 from training.data.dataset import Dataset, normalise, place
 from training.data.dealing import ClientIndices, Ints
 from training.methods.method import Method
@@ -62,6 +62,11 @@ class LocalTrainer:
         return torch.cat([torch.empty(0, dtype=torch.bool), *parts]).to(self.device)
 
     @cached_property
+    def augments(self) -> bool:
+        """Whether training examples are changed at random."""
+        return bool(list_changes(self.recipe.augment))
+
+    @cached_property
     def placed(self) -> Dataset:
         """The data set with its tensors on the device, moved there once."""
         return place(self.dataset, self.device)
@@ -82,12 +87,13 @@ class LocalTrainer:
     def draw_batches(self, client: int, round: int) -> Iterator[Ints]:
         """Draw the examples of each local step of a client in a round: a new keyed order for every epoch."""
         own, size, epoch, taken = self.client_indices[client], self.batch_size, 0, 0
+        steps = self.count_steps(client)
         while True:
             order = numpy_generator(self.recipe.seed, "order", round, client, epoch).permutation(own)
             for start in range(0, size * self.count_batches(len(order)), size):
                 yield order[start : start + size]
                 taken += 1
-                if taken == self.count_steps(client):
+                if taken == steps:
                     return
             epoch += 1
 
@@ -97,6 +103,8 @@ class LocalTrainer:
         chosen: indices of the examples.
         client, round, step: the key of the augmentation, so that both gradients of SAM use the same inputs.
         """
+        if not self.augments:
+            return self.read_examples(chosen)
         generator = torch_generator(self.recipe.seed, "augment", round, client, step)
         inputs, targets = self._read(chosen)
         inputs, targets = augment(
@@ -105,9 +113,12 @@ class LocalTrainer:
         inputs, targets = mixup(inputs, targets, generator, self.recipe.augment, classes=self.dataset.classes)
         return self._arrange(inputs), targets
 
-    def read_examples(self, client: int) -> tuple[Tensor, Tensor]:
-        """Read normalised inputs and targets of a client's training examples, not augmented."""
-        inputs, targets = self._read(self.client_indices[client])
+    def read_examples(self, chosen: Ints) -> tuple[Tensor, Tensor]:
+        """Read normalised inputs and targets of training examples, not augmented.
+
+        chosen: indices of the examples.
+        """
+        inputs, targets = self._read(chosen)
         return self._arrange(normalise(inputs, self.dataset, self.dtype)), targets
 
     def _read(self, chosen: Ints) -> tuple[Tensor, Tensor]:

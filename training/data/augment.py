@@ -108,13 +108,18 @@ def cut_out(images: Tensor, centres: Tensor, side: int) -> Tensor:
     return images.masked_fill(square, 0)
 
 
+def list_changes(settings: Augment) -> list[str]:
+    """List the settings that change images; none if they are left as they are."""
+    return [key for key, value in settings.model_dump(exclude={"border"}).items() if value]
+
+
 def check_augment(settings: Augment, task: Task) -> None:
     """Raise ValueError for a setting that means nothing for the inputs or targets of a task.
 
     settings: the recipe's.
     task: of the data set.
     """
-    on = [key for key, value in settings.model_dump(exclude={"border"}).items() if value]
+    on = list_changes(settings)
     if on and task.inputs == "tokens":
         raise ValueError(f"augment.{on[0]} changes images, but {task.name} has token sequences; leave it out")
     if settings.mixup and task.targets == "map":

@@ -172,7 +172,7 @@ def ask_neighbours(
         model = subject.find_model(client), subject.statistics
         if epochs:
             model = train_client(trainer, client, *model, round=subject.state.round, lr=rate)
-        own, labels = trainer.read_examples(client)
+        own, labels = trainer.read_examples(trainer.client_indices[client])
         tested, trained = (run_model(trainer, *model, images, features=True) for images in (inputs, own))
         assert tested.features is not None
         assert trained.features is not None

@@ -57,8 +57,8 @@ lint: .venv/ready   ## check format, style and types
 hooks: .venv/ready  ## run the checks of `make lint` before every commit
 	$(BIN)/pre-commit install
 
-bench: .venv/ready  ## measure against other tools, which get a virtual environment of their own; "bench eigen": one group
-	$(BIN)/python -m tests.benchmarks $(filter $(GROUPS),$(MAKECMDGOALS))
+bench: .venv/ready  ## measure against other tools, in environments of their own; "bench eigen NETWORK=ViT": a part
+	$(BIN)/python -m tests.benchmarks $(filter $(GROUPS),$(MAKECMDGOALS)) $(if $(NETWORK),--network "$(NETWORK)")
 
 GROUPS := eigen surface training studies
 .PHONY: $(GROUPS)

@@ -1,4 +1,4 @@
-"""python -m tests.benchmarks [GROUP ...] [--quick]: measure, print, and write results.md."""
+"""python -m tests.benchmarks [GROUP ...] [--quick] [--network NAME ...]: measure, print, and write results.md."""
 
 from __future__ import annotations
 
@@ -27,13 +27,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"{', '.join(GROUPS)}; all unless named")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to check the harness; writes no results")
+    parser.add_argument(
+        "--network",
+        action="append",
+        choices=eigen.NETWORKS,
+        help="of the group eigen; may be given again; all unless named",
+    )
     options = parser.parse_args()
     unknown = [name for name in options.groups if name not in GROUPS]
     if unknown:
         parser.error(f"unknown group {', '.join(unknown)}; choose from {', '.join(GROUPS)}")
     prepare_peers()
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
-        session = Session(Path(folder), options.quick, time.monotonic())
+        networks = tuple(options.network or eigen.NETWORKS)
+        session = Session(Path(folder), options.quick, time.monotonic(), networks)
         session = session.on("LeNet64", IMAGES)
         console = Console(width=150)
         for name in options.groups or GROUPS:

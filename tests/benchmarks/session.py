@@ -19,6 +19,7 @@ class Session:
     folder: Path
     quick: bool
     started: float
+    networks: tuple[str, ...] = ()  # those that the group eigen measures
 
     def say(self, line: str) -> None:
         print(f"[{time.monotonic() - self.started:6.0f} s] {line}", flush=True)

@@ -18,7 +18,7 @@ from reports.artefacts.sizes import size_method, size_network
 from reports.artefacts.stand_ins import Content
 from training.console.tables import FittingTable, add_notes, make_table
 
-STEP = 4e-3  # seconds of a local step beside its arithmetic
+STEP = 1e-3  # seconds of a local step beside its arithmetic; of clients that are stacked a few share them
 RATE = 6e10  # floating-point operations a second of one core in training, measured with LeNet64
 CORES = 2  # of the machine that hours are told for
 NOTE = "time: of training on two cores, estimated; disk: of checkpoints; measuring comes on top"

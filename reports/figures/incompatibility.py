@@ -47,7 +47,7 @@ def _describe(runs: Sequence[Run], variants: Sequence[Variant]) -> list[str]:
     """How it was measured: radius, search direction and clients."""
     sizes = sorted({data.sizes["client"] for run in runs if (data := run.measured(STUDY)) is not None})
     return [
-        "R_k = F_k(w + ρ v_k / ||v_k||) − F_k(w) on training data, v_k the method's own search direction",
+        "Rₖ = Fₖ(w + ρ vₖ / ‖vₖ‖) − Fₖ(w) on training data, vₖ the method's own search direction",
         f"ρ = {_describe_radii(variants)}",
         f"{' or '.join(map(str, sizes))} clients",
         "variance without the noise of sub-samples",

@@ -30,7 +30,7 @@ from training.storage import toml
 
 FOLDER = "generated"
 PICTURES = Path(__file__).parents[2] / "reports" / "gallery"  # of the demo, by the names of figures
-WIDE = 1.6  # times as wide as high: the labels of such a picture are too small on a phone
+WIDE = 1300  # pixels: the labels of a picture of that width are too small on a phone
 PARTS = (  # of a method's formulas, and when they are computed
     ("sent", "Before local training"),
     ("step", "Every local step"),
@@ -212,9 +212,8 @@ def write_picture(title: str, path: Path) -> str:
 
     title: read out in place of the picture. path: of the PNG file, in the folder of pictures.
     """
-    width, height = Image.open(path).size
     address = f"../../reports/gallery/{path.name}"
-    if width < WIDE * height:
+    if Image.open(path).width < WIDE:
         return f"![{title}]({address})"
     return f"```{{figure}} {address}\n:alt: {title}\n:figclass: wide\n```"
 

@@ -54,5 +54,5 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "run_stale_examples": os.environ.get("LANDSCAPE_EXAMPLES") != "changed",  # whoever writes docs need not wait
     "reset_modules": ("matplotlib",),
-    "image_scrapers": ("matplotlib", "building.pictures.save_reports"),
+    "image_scrapers": ("building.pictures.save_reports", "matplotlib"),  # the second closes figures of pyplot
 }

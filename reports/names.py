@@ -53,6 +53,20 @@ PARTITIONS = {  # partition as recipes write it -> as figures print it, before i
     "pathological": "pathological",
     "shards": "shards",
 }
+DATA = {  # data set as recipes write it -> as papers print it; others keep their names
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "cityscapes": "Cityscapes",
+    "fashion_mnist": "Fashion-MNIST",
+    "idda": "IDDA",
+    "landmarks": "Landmarks",
+    "mnist": "MNIST",
+    "shakespeare": "Shakespeare",
+    "svhn": "SVHN",
+    "tiny_imagenet": "Tiny ImageNet",
+    "tissuemnist": "TissueMNIST",
+}
+STRATEGIES = {"finetune": "fine-tuned", "knn": "kNN"}  # of personalisation, as recipes write them -> as figures do
 SYMBOLS = {  # last part of a setting -> as figures print it
     "alpha": "α",
     "beta": "β",
@@ -126,6 +140,17 @@ def name_method(name: str) -> str:
     return " + ".join([METHODS.get(parts[0], parts[0]), *(RULES.get(part, part) for part in parts[1:])])
 
 
+def name_data(name: str) -> str:
+    """Return the printed name of a data set; a name that is not known stays as it is.
+
+    name: as recipes write it.
+
+    >>> name_data("fashion_mnist"), name_data("digits")
+    ('Fashion-MNIST', 'digits')
+    """
+    return DATA.get(name, name)
+
+
 def name_partition(name: str, skew: tuple[str, float] | None = None) -> str:
     """Return the printed name of a partition with its skew.
 
@@ -154,6 +179,18 @@ def name_setting(key: str) -> str:
     """
     last = key.rpartition(".")[2]
     return SETTINGS.get(key, SYMBOLS.get(last, last.replace("_", " ")))
+
+
+def name_strategy(name: str) -> str:
+    """Return the printed name of a strategy of personalisation; a name that is not known stays as it is.
+
+    name: as recipes write it, perhaps with options in brackets.
+
+    >>> name_strategy("finetune (epochs = 5)"), name_strategy("knn"), name_strategy("global model")
+    ('fine-tuned (epochs = 5)', 'kNN', 'global model')
+    """
+    word, blank, options = name.partition(" ")
+    return f"{STRATEGIES.get(word, word)}{blank}{options}"
 
 
 def name_class(data: str, number: int, given: Sequence[str] = ()) -> str:

@@ -182,7 +182,7 @@ def train_and_measure(
         cost = estimate(runs)
         takes = f"about {cost.time} of training on two cores, {cost.disk}"
         many = f"{len(artefacts)} artefact{'s' if len(artefacts) > 1 else ''}"
-        print_line(console, f"{paper.name}: {len(runs)} runs for {many}, {takes}")
+        print_line(console, f"{paper.name}: {len(runs)} run{'s' if len(runs) > 1 else ''} for {many}, {takes}")
     paths, problems = experiments.make_runs(
         runs, folder, scale, console=console, data_root=data_root, placement=placement, device=device
     )

@@ -9,7 +9,9 @@ import sys
 from html import unescape
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
+from matplotlib.figure import Figure
 
 import analysis
 import landscape
@@ -55,6 +57,21 @@ def test_the_site_builds_without_warnings_and_runs_every_example(tmp_path):
         shown = read(tmp_path, f"generated/api_{package.__name__}")
         for name in set(package.__all__) - {"results", "directions"}:
             assert f'id="{package.__name__}.{name}"' in shown, name
+
+
+def test_a_picture_of_an_example_is_shown_once(tmp_path, monkeypatch):
+    """Pyplot's scraper closes its figures, whose names live on: the other scraper must not take them for its own."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from building.pictures import save_reports
+
+    of_pyplot, alone = plt.figure(), Figure()
+    images = iter(tmp_path / f"{number}.png" for number in range(4))
+    variables = {"example_globals": {"one": of_pyplot, "other": alone}, "image_path_iterator": images}
+    shown = save_reports(None, variables, {"src_dir": str(tmp_path)})
+    plt.close(of_pyplot)
+    save_reports(None, variables, {"src_dir": str(tmp_path)})
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["0.png"]
+    assert "0.png" in shown
 
 
 def test_an_example_becomes_a_notebook_that_runs_and_shows_tables_and_a_picture(tmp_path):

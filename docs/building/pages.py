@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from sphinx.application import Sphinx
 
 from analysis.catalog import STUDIES
@@ -29,6 +30,7 @@ from training.storage import toml
 
 FOLDER = "generated"
 PICTURES = Path(__file__).parents[2] / "reports" / "gallery"  # of the demo, by the names of figures
+WIDE = 1300  # pixels: the labels of a picture of that width are too small on a phone
 PARTS = (  # of a method's formulas, and when they are computed
     ("sent", "Before local training"),
     ("step", "Every local step"),
@@ -181,10 +183,8 @@ def write_figures() -> str:
                 needs = ", ".join(f"[{name}](studies.md#{name}-study)" for name in figure.needs) or "the run's metrics"
                 parts += [f"({figure.name})=\n\n### {_plain(figure.title)}", _plain(figure.reading)]
                 if (PICTURES / f"{figure.name}.png").exists():
-                    parts.append(f"![{figure.title}](../../reports/gallery/{figure.name}.png)")
-                parts.append(
-                    f"`{figure.name}` · from {needs}" + (f" · wants {_plain(figure.wants)}" if figure.wants else "")
-                )
+                    parts.append(write_picture(figure.title, PICTURES / f"{figure.name}.png"))
+                parts.append(f"`{figure.name}` · from {needs}" + _write_wants(figure.wants))
     return "\n\n".join(parts)
 
 
@@ -205,6 +205,24 @@ def write_recipe_settings() -> str:
                 write_table(("setting", "default", "what it is"), rows),
             ]
     return "\n\n".join([*parts, "### At the top", write_table(("setting", "default", "what it is"), plain)])
+
+
+def write_picture(title: str, path: Path) -> str:
+    """Write a picture of several panels so that it scrolls on a phone, any other so that it shrinks.
+
+    title: read out in place of the picture. path: of the PNG file, in the folder of pictures.
+    """
+    address = f"../../reports/gallery/{path.name}"
+    if Image.open(path).width < WIDE:
+        return f"![{title}]({address})"
+    return f"```{{figure}} {address}\n:alt: {title}\n:figclass: wide\n```"
+
+
+def _write_wants(wants: str) -> str:
+    """Say what a figure needs beyond the defaults of its studies: an option, or words."""
+    if not wants:
+        return ""
+    return f" · needs {quote(wants) if wants.startswith('--') else _plain(wants)}"
 
 
 RECIPES = """A recipe is a TOML file with the settings of a run. Write only what differs from the defaults; a stored run

@@ -18,8 +18,10 @@ def save_reports(block: Any, variables: dict[str, Any], settings: dict[str, Any]
     found = [one for one in variables["example_globals"].values() if isinstance(one, Figure)]
     paths = []
     for figure in dict.fromkeys(found):
-        if figure.canvas.manager is None and not getattr(figure, "shown", False):
+        if not getattr(figure, "shown", False):
             figure.shown = True  # type: ignore[attr-defined]  # a name lives on in later blocks
+            if figure.canvas.manager is not None:  # pyplot knows of it, and its own scraper saves and closes it
+                continue
             paths.append(next(variables["image_path_iterator"]))
             figure.savefig(paths[-1], dpi=DPI)
     return figure_rst(paths, settings["src_dir"])

@@ -24,7 +24,7 @@ fedsam = training.train("digits_fedsam", folder, settings=changes, backend="seri
 # %%
 # A run describes itself.
 
-fedsam  # noqa: B018
+fedsam
 
 # %%
 # Its metrics are a table of pandas.
@@ -42,4 +42,4 @@ answer[["local_eigenvalue", "global_eigenvalue"]].mean(["round", "client", "rank
 # sharpness is about.
 
 figure = reports.figure("local_global", [fedavg, fedsam])
-figure  # noqa: B018
+figure

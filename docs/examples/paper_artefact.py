@@ -24,8 +24,10 @@ for path in sorted((folder / "digits" / "fedgloss").iterdir()):
 # Beside the picture lie its numbers and a page for the paper. The caption says what was scaled down.
 
 picture = next((folder / "digits" / "fedgloss").glob("figure2*.png"))
-figure, axes = plt.subplots(figsize=(8, 4))
-axes.imshow(plt.imread(picture))
+pixels = plt.imread(picture)
+figure = plt.figure(figsize=(12, 12 * pixels.shape[0] / pixels.shape[1]))
+axes = figure.add_axes((0, 0, 1, 1))  # the picture has margins of its own
+axes.imshow(pixels)
 axes.axis("off")
 plt.show()
 assert not made.problems

@@ -58,13 +58,13 @@ def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "")
 
 
 def describe_name(name: str) -> str:
-    """Write the name of an artefact as papers do.
+    """Write the name of an artefact as papers do; empty where it is not a numbered table or figure.
 
-    >>> describe_name("table3"), describe_name("figure12")
-    ('Table 3', 'Figure 12')
+    >>> describe_name("table3"), describe_name("figure12"), describe_name("methods"), describe_name("cifar10")
+    ('Table 3', 'Figure 12', '', '')
     """
     word = name.rstrip("0123456789")
-    return f"{word.capitalize()} {name.removeprefix(word)}"
+    return f"{word.capitalize()} {name.removeprefix(word)}" if word in ("table", "figure") else ""
 
 
 def _measure(html: str) -> int:

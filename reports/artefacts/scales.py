@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from landscape.errors import choose
 from reports.artefact import Settings
 from reports.artefacts.stand_ins import MOST_CLIENTS, Content, find_stand_in, replace_data, replace_people
+from reports.names import name_data
 from training.storage import toml
 
 CLASSES = {"cifar100": 100, "tiny_imagenet": 200, "landmarks": 2028}  # of data sets with other than ten
@@ -25,7 +26,7 @@ WATCHED = {  # settings whose changes captions tell
     "rounds.participants": "participants",
     "rounds.count": "rounds",
     "local.epochs": "local epochs",
-    "local.lr": "rate",
+    "local.lr": "learning rate",
 }
 OWN_RATES = ("cityscapes", "idda", "landmarks")  # whose published rates are not the usual one of their papers
 DIGITS_LR = 0.1  # the embedded digits learn well with it, without momentum
@@ -227,18 +228,23 @@ SCALES: dict[str, Scale] = {
     for scale in (
         Scale(
             "digits",
-            "embedded digits, speeches and brain, a synthetic set of 20 classes, minutes",
+            "digits, speeches and a brain that ship with the package, and synthetic images; takes minutes",
             2,
             _shrink_to_digits,
         ),
-        Scale("small", "Fashion-MNIST, CIFAR-10, embedded speeches and brain, 150 rounds, hours", 1, _shrink_to_laptop),
+        Scale(
+            "small",
+            "Fashion-MNIST, CIFAR-10, speeches and a brain that ship with the package; 150 rounds, takes hours",
+            1,
+            _shrink_to_laptop,
+        ),
         Scale("full", "as published", None, lambda content, usual_lr: content),
     )
 }
 
 
 def describe_changes(settings: Settings, content: Content) -> list[tuple[str, str]]:
-    """Say what a scale changed in published settings: ("data", "cifar10 → digits"), ("rounds", "10000 → 32").
+    """Say what a scale changed in published settings: ("data", "CIFAR-10 → digits"), ("rounds", "10000 → 32").
 
     content: the nested settings of the run.
     """
@@ -254,4 +260,4 @@ def describe_changes(settings: Settings, content: Content) -> list[tuple[str, st
 
 
 def _format(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else name_data(str(value))

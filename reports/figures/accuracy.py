@@ -33,6 +33,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     said = [f"{run.data}, {run.heterogeneity}" for run in runs[:1]]
     if any("swa" in run.settings for run in runs):
         said.append("of the SWA model once there is one")
+    said.append("training loss: of the steps of local training, each on its own client's data")
     return [Drawing(figure, rows, join_caption([*said, band]))]
 
 

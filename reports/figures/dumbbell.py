@@ -46,6 +46,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     remarks = [
         f"round {', '.join(map(str, rounds))}",
         "largest eigenvalue of the training loss, bars: residuals",
+        "clients in the order of their sharpness on everyone's data, in the mean over panels",
         describe_shown(ordered, measured),
         *describe_measurement(find_answers(ordered, "local_global")),
     ]

@@ -33,7 +33,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     draw_legend(axes)
     stored = find_answers(measured, "curvature")
     remarks = [
-        "bars: residuals ||Hv - λv||",
+        "bars: residuals ‖Hv − λv‖",
         "open markers: not converged",
         describe_models(measured),
         *describe_measurement(stored),
@@ -59,6 +59,7 @@ def describe_models(runs: Sequence[Run]) -> str:
     """Describe the loss and the model whose Hessian was measured."""
     settings = [stored.settings for stored in find_answers(runs, "curvature")]
     splits, models = ({str(one.get(key, usual)) for one in settings} for key, usual in (("split", ""), ("model", "")))
+    splits = {"training" if split == "train" else split for split in splits}
     return f"{' and '.join(sorted(splits))} loss of the global model ({' and '.join(sorted(models))})".replace(
         " ()", ""
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from landscape.plotting.style import join_caption
 from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
@@ -47,13 +49,21 @@ def _describe(runs: Sequence[Run], variants: Sequence[Variant]) -> list[str]:
     """How it was measured: radius, search direction and clients."""
     sizes = sorted({data.sizes["client"] for run in runs if (data := run.measured(STUDY)) is not None})
     return [
-        "R_k = F_k(w + ρ v_k / ||v_k||) − F_k(w) on training data, v_k the method's own search direction",
+        "Rₖ = Fₖ(w + ρ vₖ / ‖vₖ‖) − Fₖ(w) on training data, vₖ the method's own search direction",
         f"ρ = {_describe_radii(variants)}",
         f"{' or '.join(map(str, sizes))} clients",
         "variance without the noise of sub-samples",
+        "a gap in δ_ε: the clients' duals of that round were not kept" if any(map(_has_gap, runs)) else "",
         *describe_measurement(find_answers(runs, STUDY)),
         describe_seeds(variants),
     ]
+
+
+def _has_gap(run: Run) -> bool:
+    """Whether the error of the server's perturbation is known in some rounds only."""
+    data = run.measured(STUDY)
+    known = np.isfinite(data["delta_epsilon"].values) if data is not None and "delta_epsilon" in data else np.zeros(0)
+    return bool(known.any() and not known.all())
 
 
 def _describe_radii(variants: Sequence[Variant]) -> str:

@@ -32,6 +32,7 @@ PANEL, DRAWING = 6, len(OKABE_ITO)  # most lines in one panel, and colours for a
 LABELS = {"loss": "loss", "error": "error (fraction of {counted})"}
 CAP = 2.0  # highest value shown, times the highest between the models: beyond them the loss may rise far
 WIDEST = 48  # letters in a line of a title
+LETTERS = 0.1  # height of a label, of the height of a panel
 SMALL = 0.005  # of the height of a panel: barriers that would not be seen are not written
 
 
@@ -119,7 +120,7 @@ def _draw_lines(lines: Sequence[Line], runs: Sequence[Run], words: Mapping[str, 
     draw_shared_legend(figure, 3)
     counts = [f"{len(some)} of {sum(one.kind == kind for one in lines)} {kind}" for kind, some in groups.items()]
     less = ", highest barriers first" if sum(map(len, groups.values())) < len(lines) else ""
-    said = ["solid: train, dashed: test", f"lines shown: {', '.join(counts)}{less}", *_describe(lines)]
+    said = ["solid: training data, dashed: test data", f"lines shown: {', '.join(counts)}{less}", *_describe(lines)]
     return Drawing(figure, rows, join_caption([*describe_setting(runs), *said]), suffix)
 
 
@@ -169,14 +170,28 @@ def _draw_barriers(axes: Axes, lines: Sequence[Line], field: str, colours: Seque
         if not np.isfinite(height) or height <= SMALL * top:
             continue
         peak = float(np.interp(where, *get_curve(line.data, field, str(first["split"].item()))))
-        place = peak
-        while any(abs(where - other) < 0.3 and abs(place - at) < 0.07 * top for other, at in taken):
-            place += 0.02 * top  # labels do not cover each other
+        place = _find_free(where, peak, peak - height, taken, top)
         taken.append((where, place))
         bar = axes.vlines(where, peak - height, peak, color=color, linewidth=3, alpha=0.4)
         text = axes.annotate(f"{height:.2g}", (where, place), (0, 4), textcoords="offset points", color=color)
         text.set(ha="center", fontsize=8, path_effects=[withStroke(linewidth=2, foreground="white")])
         mark([bar, text], line.runs)
+
+
+def _find_free(where: float, peak: float, foot: float, taken: Sequence[tuple[float, float]], top: float) -> float:
+    """Find a height for a label that covers no other and stays in the panel: above the bar, else below it.
+
+    where, peak, foot: place and ends of the bar. taken: where labels are. top: of the axis.
+    """
+    highest = (1 - LETTERS) * top
+    above = np.arange(peak, highest, 0.02 * top)
+    below = np.arange(min(foot - LETTERS * top, highest), 0.0, -0.02 * top)
+    free = (
+        float(place)
+        for place in (*above, *below)
+        if not any(abs(where - other) < 0.3 and abs(place - at) < LETTERS * top for other, at in taken)
+    )
+    return next(free, min(peak, highest))
 
 
 def _describe(lines: Sequence[Line]) -> list[str]:

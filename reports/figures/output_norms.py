@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import xarray as xr
@@ -14,16 +15,19 @@ from reports.plotting.measured import describe_measurement, find_answers
 from reports.rows import Row
 from reports.variants import choose_shown, describe_shown, make_titles
 
+MOST = 4  # panels in a row
+
 
 def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     """Draw a map of clients and rounds for every run of a data set, all partitions in the same colours."""
     measured = [run for run in runs if _find(run) is not None]
-    shown = choose_shown(measured, everything)
+    shown = _sort_by_partition(choose_shown(measured, everything))
     pairs = [(run, norms) for run in shown if (norms := _find(run)) is not None]
     limits = find_span(norms for _, norms in pairs)
     if limits is None:
         return []
-    figure, panels = make_panels(len(pairs), columns=3, width=3.3, height=2.9)
+    columns = min(max(Counter(run.heterogeneity for run, _ in pairs).values()), MOST)  # a row for each partition
+    figure, panels = make_panels(len(pairs), columns=columns, width=2.6, height=2.9)
     rows: list[Row] = []
     named = _name_panels(shown, everything)
     for axes, (run, norms) in zip(panels, pairs, strict=True):
@@ -34,6 +38,12 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         rows += _list_rows(run, norms)
     draw_colour_bar(figure, image, panels, r"mean of $||f_\theta(x)||_2$ over a client's data")
     return [Drawing(figure, rows, join_caption(_describe(shown, measured)))]
+
+
+def _sort_by_partition(runs: Sequence[Run]) -> list[Run]:
+    """Put the runs of a partition together, partitions and runs in the order given."""
+    partitions = list(dict.fromkeys(run.heterogeneity for run in runs))
+    return sorted(runs, key=lambda run: partitions.index(run.heterogeneity))
 
 
 def _name_panels(runs: Sequence[Run], everything: Collection) -> dict[str, str]:
@@ -67,10 +77,11 @@ def _describe(shown: Sequence[Run], runs: Sequence[Run]) -> list[str]:
         for key, usual in (("client_split", "train"), ("model", "final"))
     )
     seeds = sorted({run.seed for run in shown})
+    named = " or ".join("training" if split == "train" else split for split in splits)
     return [
         shown[0].data,
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
-        f"f(x): outputs (logits) of the {' or '.join(models)} global model on each client's {' or '.join(splits)} data",
+        f"f(x): outputs (logits) of the {' or '.join(models)} global model on each client's {named} data",
         describe_shown(shown, runs),
         *describe_measurement(stored),
     ]

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from landscape.plotting.style import join_caption, label_axes, mark
 from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
+from reports.names import name_strategy
 from reports.palette import Look
 from reports.plotting.fitting import select_finite
 from reports.plotting.heat import make_panels, mark_empty
@@ -47,7 +48,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         axes.set_xticks(range(len(columns)), [named[run.name] for run, _ in columns], rotation=30, ha="right")
         axes.set_xlim(-0.6, len(columns) - 0.4)
         axes.grid(False, axis="x")
-        label_axes(axes, "method", "accuracy on a client's test data (%)", strategy)
+        label_axes(axes, "method", "accuracy on a client's test data (%)", name_strategy(strategy))
     low = min(100 * select_finite(list_numbers(rows, "accuracy")), default=0.0)
     for axes in panels:
         axes.set_ylim(max(low - 8, -4), 104)

@@ -87,7 +87,7 @@ def _describe(run: Run, plane: Plane) -> list[str]:
         run.heterogeneity,
         f"{run.method}, round {plane.models[0].round}, seed {run.seed}",
         f"n = {counts}",
-        f"norm layers {data['batchnorm'].item()}",
+        f"BatchNorm {data['batchnorm'].item()}",
         "levels in equal steps of the logarithm above the minimum",
         f"star: the global model, projected, {off:.2g} away from the plane" if off is not None else "",
     ]

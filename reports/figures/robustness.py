@@ -50,7 +50,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     )
     count = f"{int(first.attrs['total'])} {stored[0].settings.get('split', 'test')} images"
     skipped = first.attrs.get("left_out", "")
-    lacking = f"not for such images: {skipped}" if skipped else ""
+    lacking = f"does not apply to these images: {skipped}" if skipped else ""
     remarks = [count, lacking, f"severities {severities}", f"bars: {doubt}", "dashed: accuracy on clean images"]
     return [Drawing(figure, rows, join_caption([*describe_setting(measured), *remarks, *describe_measurement(stored)]))]
 

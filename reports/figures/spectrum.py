@@ -45,7 +45,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     fit_axis(axes, "y", np.abs(list_numbers(rows, "eigenvalue")))
     draw_shared_legend(figure, 2)
     rounds = sorted({row["round"] for row in rows})
-    remarks = [f"round {', '.join(map(str, rounds))}", "bars: residuals ||Hv - λv||", "open markers: not converged"]
+    remarks = [f"round {', '.join(map(str, rounds))}", "bars: residuals ‖Hv − λv‖", "open markers: not converged"]
     measurement = [describe_models(measured), *describe_measurement(find_answers(measured, "curvature"))]
     return [Drawing(figure, rows, join_caption([*describe_setting(measured), *remarks, *measurement]))]
 

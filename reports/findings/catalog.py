@@ -114,7 +114,7 @@ def judge_naive(evidence: Evidence) -> Verdict:
     own = evidence.measure(("FedGloSS", HETEROGENEOUS), numbers.find_accuracy)
     naive = evidence.measure(("NaiveFedGloSS", HETEROGENEOUS), numbers.find_accuracy)
     margins = [2.0 - (naive[seed] - own[seed]) for seed in sorted(set(own) & set(naive))]
-    return judge_differences(margins, "points", "2 points minus what NaiveFedGloSS is better by")
+    return judge_differences(margins, "points", "2 points minus the lead of NaiveFedGloSS")
 
 
 def judge_incompatibility(evidence: Evidence) -> Verdict:

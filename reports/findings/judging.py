@@ -21,6 +21,7 @@ from reports.findings.catalog import FINDINGS
 from reports.findings.experiments import PAPER
 from reports.findings.finding import Evidence, Finding, Outcome, Place, Verdict
 from reports.inputs.runs import Run
+from reports.names import name_data, name_method
 from training.storage.atomic_files import write_atomically
 
 # the experiments of a data set: name of a finding's experiment -> artefact of the findings; the first is `methods`
@@ -82,10 +83,9 @@ def describe_scale(artefact: str, scale: Scale) -> str:
     """Say what is smaller than in the papers: the data set and network, and what the scale changed."""
     cell = next(list_cells(PAPER, PAPER.find(artefact)))
     changes = [" ".join(one) for one in describe_changes(cell.settings, make_content(PAPER, cell, scale, 0))]
-    base = (
-        f"{cell.settings.get('data.name')}, {cell.settings.get('model.name')}, {cell.settings['rounds.count']} rounds"
-    )
-    return f"{base}; {'; '.join(changes)}" if changes else base
+    data = name_data(str(cell.settings.get("data.name")))
+    base = f"{data}, {cell.settings.get('model.name')}, {cell.settings['rounds.count']} rounds"
+    return f"{base}; scaled down: {'; '.join(changes)}" if changes else base
 
 
 def write_findings(judged: list[Judged], folder: Path) -> list[Path]:
@@ -109,10 +109,14 @@ def describe_effect(verdict: Verdict) -> str:
     """
     if not math.isfinite(verdict.effect):
         return "not measured"
-    write = _write_factor if verdict.ratio else "{:+.3g}".format
+    write = _write_factor if verdict.ratio else _write_signed
     interval = f" [{write(verdict.low)}, {write(verdict.high)}]" if math.isfinite(verdict.low) else ""
     seeds = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
     return f"{write(verdict.effect)}{interval} {'in ' if verdict.ratio else ''}{verdict.unit}, {seeds}"
+
+
+def _write_signed(value: float) -> str:
+    return f"{value:+.3g}".replace("-", "−")
 
 
 def _write_factor(logarithm: float) -> str:
@@ -138,7 +142,7 @@ def to_markdown(judged: list[Judged]) -> str:
             f"**{own[data].outcome}** {describe_effect(own[data])} ({own[data].detail})" if data in own else "—"
             for data in datas
         ]
-        lines.append(f"| {finding.claim} | {finding.paper}, {finding.where} | {' | '.join(cells)} |")
+        lines.append(f"| {finding.claim} | {name_method(finding.paper)}, {finding.where} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
@@ -147,12 +151,12 @@ def to_html(judged: list[Judged]) -> str:
     parts = [f'<section id="findings"><h2>What holds</h2><p class="note">{READING}</p>']
     usual = {data: find_usual_scale(judged, data) for data in dict.fromkeys(one.data for one in judged)}
     for data, counts in count_outcomes(judged).items():
-        parts.append(f"<p><b>{escape(data)}</b>: {counts}. <small>Made with {escape(usual[data])}.</small></p>")
+        parts.append(f"<p><b>{escape(data)}</b>: {counts}. <small>Experiment: {escape(usual[data])}.</small></p>")
     for name, finding in FINDINGS.items():
         own = [one for one in judged if one.finding.name == name]
         if own:
             lines = "".join(_write_line(one, usual[one.data]) for one in own)
-            source = escape(f"{finding.paper}, {finding.where}")
+            source = escape(f"{name_method(finding.paper)}, {finding.where}")
             parts.append(
                 f'<div class="finding"><h4>{escape(finding.claim)} <small>({source})</small></h4>{lines}</div>'
             )
@@ -167,7 +171,7 @@ def find_usual_scale(judged: list[Judged], data: str) -> str:
 def _write_line(one: Judged, usual: str) -> str:
     verdict = one.verdict
     outcome = f'<b class="{verdict.outcome}">{verdict.outcome}</b>'
-    about = escape(verdict.detail if one.scaled == usual else f"{verdict.detail}; made with {one.scaled}")
+    about = escape(verdict.detail if one.scaled == usual else f"{verdict.detail}; experiment: {one.scaled}")
     return f"<p>{escape(one.data)}: {outcome}, {escape(describe_effect(verdict))} <small>{about}</small></p>"
 
 

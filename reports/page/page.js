@@ -203,7 +203,7 @@
         });
         chips.append(item);
       }
-      const back = Object.assign(document.createElement("button"), { type: "button", textContent: "Turn back" });
+      const back = Object.assign(document.createElement("button"), { type: "button", textContent: "Reset view" });
       back.addEventListener("click", () => this.turnBack());
       chips.append(back);
     }

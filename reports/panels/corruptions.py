@@ -88,7 +88,7 @@ def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str
         f"severity {options.severity}" if options.severity is not None else "mean over severities",
         "error bars: standard deviation over seeds" if any(len(one.counted) > 1 for one in shown) else "",
         "open bars: unfinished" if any(one.unfinished for one in shown) else "",
-        f"not for such images: {', '.join(sorted(skipped))}" if skipped else "",
+        f"does not apply to these images: {', '.join(sorted(skipped))}" if skipped else "",
         *dict.fromkeys(map(tell_origin, stored)),
     ]
 

@@ -17,6 +17,7 @@ GREY = re.compile(r"#([0-9a-f]{2})\1\1(?![0-9a-f])", re.IGNORECASE)
 NUMBER = re.compile(r"(-?\d+\.\d{2})\d+")
 FONTS = re.compile(r"(font(?:-family)?:[^;]*?)'DejaVu Sans'[^;\"]*")
 AXES = ("matplotlib.axis", "axis3d", "pane3d")  # a group that holds one of these is a system of axes
+SPACE = ("axis3d", "pane3d")  # of 3-D axes, whose text stands on the page; what they show is a group without a frame
 FRAME = ("matplotlib.axis", "axis3d", "pane3d", "grid3d", "patch", "legend")  # of it; all else shows data
 MAPS = ("QuadMesh", "QuadContourSet", "TriContourSet", "PolyQuadMesh")
 SHADES = 12  # a group with so many different fills is a map too, whatever it is called
@@ -64,10 +65,10 @@ def _fix_colours(axes: Element) -> None:
     """Where axes hold an image or a map, everything drawn inside them keeps its colours in the dark."""
     if not any(_is_map(child) for child in axes):
         return
-    box = _box(axes)
+    box, space = _box(axes), any(child.get("id", "").startswith(SPACE) for child in axes)
     for child in axes:
         text = next(child.iter("text"), None)
-        outside = text is not None and box is not None and not _inside(child, box)
+        outside = text is not None and (space or box is None or not _inside(child, box))
         if not child.get("id", "").startswith(FRAME) and not outside:
             child.set("class", "fixed")
 

@@ -16,6 +16,7 @@ from reports.inputs.personal import Personal
 from reports.inputs.runs import Run
 from reports.inputs.subsets import find_subset
 from reports.inputs.summary import ERROR
+from reports.names import name_strategy
 from reports.quantities.curves import (
     PERSONAL,
     count_planned,
@@ -123,7 +124,7 @@ def make_personal(strategy: str | None, *, spread: str = "clients", decimals: in
     told = "".join(f", {key} {value}" for key, value in options.items())
     return Quantity(
         f"personal_{strategy or 'global'}{told}",
-        f"accuracy on clients' own data, {strategy or 'global model'}{told} (%)",
+        f"accuracy on clients' own data, {name_strategy(strategy or 'global model')}{told} (%)",
         lambda run, _: _summarise_clients(run, strategy, options, np.mean),
         "higher",
         decimals,

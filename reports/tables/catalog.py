@@ -12,7 +12,7 @@ import numpy as np
 from reports.inputs.progress import DAGGER, select_counted
 from reports.inputs.reading import attempt
 from reports.inputs.runs import Collection, Run, name_score
-from reports.names import name_class
+from reports.names import name_class, name_strategy
 from reports.quantities.measures import (
     MEASURES,
     count_bytes_per_round,
@@ -169,7 +169,7 @@ def make_personal(everything: Collection) -> Table | None:
             return []
         return [
             _average_clients(None, "global model", section),
-            *(_average_clients(name, name, section) for name in strategies),
+            *(_average_clients(name, name_strategy(name), section) for name in strategies),
         ]
 
     columns, lines = tabulate_methods(everything, columns_of)

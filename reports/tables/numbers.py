@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,11 +11,14 @@ from reports.inputs.progress import CROSS
 from reports.inputs.runs import Collection, Run, label_score
 from reports.quantities.measures import MEASURES
 from reports.tables.cells import make_column, write_footnotes
-from reports.tables.table import Cell, Column, Line, Table, format_numbers
+from reports.tables.table import Cell, Column, Line, Table, count_decimals, format_numbers
 from reports.variants import find_variants
 
 # by name in MEASURES; a local model is not better for being flat on its own data, so that is not compared
 WANTED = {"accuracy": "higher", "lambda_1": "lower", "local": "", "everyone": "lower", "incompatibility": "lower"}
+SMALL = 1e-3  # below it a number is written with a power of ten
+POWER = re.compile(r"e([+-]\d+)")
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def make_key_numbers(title: str, runs: Sequence[Run], everything: Collection, *, bold: str = "clear") -> Table | None:
@@ -46,6 +50,12 @@ def make_key_numbers(title: str, runs: Sequence[Run], everything: Collection, *,
 
 
 def format_short(cell: Cell, column: Column) -> str:
-    """Format a cell with three significant digits, because incompatibilities go down to millionths."""
-    kind = ".3g" if column.decimals is None else f".{column.decimals}f"
-    return format_numbers(cell, column, kind, ".2g" if column.decimals is None else kind)
+    """Format a cell with three significant digits, small numbers with a power of ten: incompatibilities are tiny."""
+    if column.decimals is None and 0 < abs(cell.mean) < SMALL:
+        return POWER.sub(_write_power, format_numbers(cell, column, ".2e", ".1e"))
+    kind = f".{count_decimals(cell, column)}f"
+    return format_numbers(cell, column, kind, kind)
+
+
+def _write_power(found: re.Match[str]) -> str:
+    return f"×10{str(int(found[1])).translate(RAISED)}"

@@ -12,7 +12,7 @@ CLEAR = 2.0  # standard errors by which the best must differ from the others: 95
 GUESSING = 0.1  # share of chance level by which an accuracy must exceed it where no error is known
 BOLD = {  # what is set bold, as notes say it
     "clear": f"Bold: better than all others by more than {CLEAR:g} standard errors of the difference; underlined: "
-    "second best by as much; without errors (several seeds, or a subset) nothing is set off.",
+    "second best by as much. Nothing is marked without standard errors, which need several seeds or a subset.",
     "plain": "Bold: best, underlined: second best, whatever their errors.",
 }
 

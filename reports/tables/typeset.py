@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Sequence
 from html import escape
 from itertools import groupby
@@ -20,6 +21,8 @@ from reports.tables.table import Cell, Column, PrintedCell, Table, format_cell, 
 PARTS = ("", " spread", " seeds", " standard error", " examples", " note")  # of a cell, in CSV
 BESIDE = (" printed", " printed spread", " difference in standard errors")
 SUFFIXES = {"latex": "tex", "markdown": "md", "csv": "csv"}  # of files
+NO_BREAK = "\N{NO-BREAK SPACE}"
+HELD = re.compile(r" ± |\(n = [^)]*\)")  # parts of a cell that are not broken over lines
 GREEK = ("alpha", "beta", "gamma", "delta", "varepsilon", "rho", "lambda", "eta", "mu")
 TEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -120,9 +123,12 @@ def to_markdown(table: Table) -> str:
 
 
 def to_html(table: Table) -> str:
-    """Typeset a table for the page, which styles it; rows and columns name the runs they show."""
-    rows = _format_cells(table, escape, ("<b>{}</b>", "<u>{}</u>"))
-    text = ["<table>", f"<caption>{escape(table.note)}</caption>" if table.note else "", "<thead>"]
+    """Typeset a table for the page, which styles it; rows and columns name the runs they show.
+
+    The table scrolls where a page is too narrow for it; its notes stand below, and do not scroll with it.
+    """
+    rows = _format_cells(table, _escape_html, ("<b>{}</b>", "<u>{}</u>"))
+    text = ['<div class="scroll">', f'<table aria-label="{escape(table.title)}">', "<thead>"]
     spans = _find_spans(table.columns)
     if any(group for group, _ in spans):
         heads = "".join(f'<th colspan="{count}" scope="colgroup">{escape(group)}</th>' for group, count in spans)
@@ -141,12 +147,13 @@ def to_html(table: Table) -> str:
         columns = zip(table.columns, cells, strict=True)
         row = "".join(f'<td class="number"{_tag_runs(column.runs)}>{cell}</td>' for column, cell in columns)
         text.append(f'<tr{_tag_runs(line.runs)}><th scope="row">{escape(line.label)}</th>{row}</tr>')
-    text.append("</tbody>")
-    if table.footnotes:
-        across = 1 + len(table.columns)
-        below = "".join(f'<tr><td colspan="{across}">{escape(one)}</td></tr>' for one in table.footnotes)
-        text.append(f"<tfoot>{below}</tfoot>")
-    return "\n".join(one for one in [*text, "</table>"] if one)
+    notes = [f'<p class="note">{escape(one)}</p>' for one in (*table.footnotes, table.note) if one]
+    return "\n".join([*text, "</tbody>", "</table>", "</div>", *notes])
+
+
+def _escape_html(text: str) -> str:
+    """Escape a text for HTML; a number and its error, or what stands in its brackets, are not broken over lines."""
+    return escape(HELD.sub(lambda found: found[0].replace(" ", NO_BREAK), text))
 
 
 def _tag_runs(names: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ def test_cells_are_crossed_marked_and_never_bold(mixed: Collection) -> None:
     assert r"& $\times$ \\" in latex
     assert r"60.0$\dagger$" in latex
     assert r"\footnotesize $\times$ diverged" in latex
-    assert "<tfoot>" in typeset(table, "html")
+    assert '<p class="note">† unfinished' in typeset(table, "html")
     assert "† unfinished" in typeset(table, "markdown")
     assert ",diverged" in typeset(table, "csv")
     assert ",unfinished" in typeset(table, "csv")

@@ -93,7 +93,7 @@ def describe(shown: Sequence[Shown], options: Options, given: Given) -> list[str
         f"barrier of the {line.data['split'].values[0]} loss above the chord, {shown[0].name} to {shown[1].name}: "
         f"{line.barrier:.2g}",
         f"n = {', '.join(f'{int(count)} {split}' for split, count in counts)}",
-        f"norm layers {line.data['batchnorm'].item()}",
+        f"BatchNorm {line.data['batchnorm'].item()}",
         f"what is higher than {high:g} times the highest value between the models is not shown" if cut else "",
     ]
 

@@ -239,7 +239,7 @@ def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None)
         f"{what}, n = {counts}" if counts else what,
         f"{first.answer.settings.get('model', 'server')} model of round {rounds}",
         ABOUT.get(str(first.about.get("axes")), "").format(seed=first.about.get("seed")),
-        f"norm layers {first.about.get('batchnorm', 'frozen')}",
+        f"BatchNorm {first.about.get('batchnorm', 'frozen')}",
         f"seed {seeds}",
         scale.describe() if scale is not None else "",
         _compare_minima(surfaces) if scale is not None and scale.log else "",

@@ -104,7 +104,7 @@ def test_a_paper_is_made_once_and_the_rest_is_said(tmp_path: Path) -> None:
     assert [one.name for one in outcome.made] == ["table1", "table2", "table3"]
     assert "sample/figure1: nothing to reproduce, a concept drawing" in text
     table = (tmp_path / "digits" / "sample" / "table1.md").read_text()
-    assert "data cifar10 → digits, landmarks → synthetic; model" in table
+    assert "data CIFAR-10 → digits, Landmarks → synthetic; model" in table
     assert "; partition natural → " in table
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     again, _ = run(tmp_path, "sample/table1", "sample/table2")
@@ -229,7 +229,7 @@ def test_captions_say_everything_once(tmp_path: Path) -> None:
     for one in paper.artefacts:
         made = make_artefact(paper, one, SHORT, {}, tmp_path, formats=["png"])
         shown = write_paper_page(tmp_path, paper, SHORT).read_text()
-        assert made.caption.startswith(f"{one.title}. A note. Another. Scaled down: data cifar10 → digits;")
+        assert made.caption.startswith(f"{one.title}. A note. Another. Scaled down: data CIFAR-10 → digits;")
         for said in ("A note.", "Another.", "Scaled down: "):
             assert made.caption.count(said) == 1
         assert shown.count("Another. Scaled down: ") == (2 if one is figure else 3)  # a picture is read out as well

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from reports.artefacts.scales import SCALES, describe_changes, find_scale, scale_settings
+from reports.names import name_data
 from training.config import Recipe, validate
 
 PUBLISHED = {
@@ -95,7 +96,7 @@ def test_a_laptop_has_two_data_sets(data: str) -> None:
     recipe = validate({**content, "seed": 0})
     assert (recipe.data.name, recipe.model.name, recipe.rounds.count) == ("fashion_mnist", "lenet64", 150)
     changes = describe_changes({**PUBLISHED, "data.name": data}, content)
-    assert changes[0] == ("data", f"{data} → fashion_mnist")
+    assert changes[0] == ("data", f"{name_data(data)} → Fashion-MNIST")
     assert ("rounds", "10000 → 150") in changes
 
 
@@ -117,7 +118,7 @@ def test_street_scenes_become_a_brain_with_its_own_domains(scale: str) -> None:
     def shrink(name: str, split: str) -> Recipe:
         given = {**SCENES, "data": {"name": name, "split": f"data/{name}/data/{split}"}}
         content = scale_settings(given, SCALES[scale], 0.01)
-        assert ("data", f"{name} → brain") in describe_changes(given, content)
+        assert ("data", f"{name_data(name)} → brain") in describe_changes(given, content)
         return validate({**content, "seed": 0})
 
     city, alike, unseen = shrink("cityscapes", "heterogeneous"), shrink("cityscapes", "uniform"), "heterogeneous/rainy"

@@ -22,7 +22,7 @@ def test_every_run_is_a_line_of_its_own_with_residuals(tmp_path: Path) -> None:
         np.testing.assert_allclose(bars.lines[0].get_ydata(), scale * curvature.VALUES[:, 0])
         np.testing.assert_allclose(bars.lines[2][0].get_segments()[2][:, 1], scale * np.array([29.7, 30.3]))
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["FedAvg", "FedASAM + SWA"]
-    assert "train loss of the global model (server)" in drawn.caption
+    assert "training loss of the global model (server)" in drawn.caption
     assert "all examples" in drawn.caption
     assert "seeds 0, 1" in drawn.caption
     assert [row["lambda_1"] for row in drawn.rows[:3]] == [1.0, 40.0, 30.0]

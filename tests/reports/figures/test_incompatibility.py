@@ -39,6 +39,7 @@ def test_a_gap_in_the_duals_is_a_gap_in_the_line(tmp_path: Path) -> None:
     (line,) = drawn.canvas.axes[3].get_lines()
     np.testing.assert_allclose(line.get_ydata(), 3 * incompatibility.GAP)
     assert drawn.canvas.axes[3].get_title() == "error of the server's perturbation"
+    assert "a gap in δ_ε" in drawn.caption
 
 
 def test_radii_that_differ_are_told_and_a_negative_variance_is_shown(tmp_path: Path) -> None:

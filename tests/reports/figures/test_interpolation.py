@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.store import Answer
-from reports.figures.interpolation import DRAWING, FIGURE
+from reports.figures.interpolation import DRAWING, FIGURE, _find_free
 from reports.inputs.runs import Collection, read_runs
 from tests.reports.conftest import make_run
 from tests.reports.results import interpolation
@@ -76,6 +76,16 @@ def test_the_barrier_is_a_bar_from_the_chord_to_the_curve(tmp_path: Path) -> Non
     assert [text.get_text() for text in loss.texts] == ["0.25"]
     assert not error.texts  # its barrier is unknown
     assert loss.get_ylim() == (0.0, pytest.approx(6.3))  # up to twice the highest between the models, and some air
+
+
+def test_numbers_of_barriers_stay_in_the_panel_and_cover_no_other() -> None:
+    taken: list[tuple[float, float]] = []
+    for _ in range(3):  # the same bar, which ends at the top of the panel
+        taken.append((0.5, _find_free(0.5, 1.0, 0.8, taken, 1.0)))
+    heights = sorted(place for _, place in taken)
+    assert all(0.0 < place <= 0.9 for place in heights)
+    assert min(np.diff(heights)) >= 0.1 - 1e-9
+    assert _find_free(0.5, 0.4, 0.1, [], 1.0) == 0.4  # right above its bar where nothing is in the way
 
 
 def test_of_many_lines_the_highest_barriers_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:

@@ -31,6 +31,6 @@ def test_cells_are_norms_of_outputs_by_client_and_round(tmp_path: Path) -> None:
     ]
     assert (first.get_xlabel(), first.get_ylabel()) == ("communication round", "client")
     assert r"||f_\theta(x)||" in bar.get_ylabel()
-    assert "outputs (logits) of the server global model on each client's train data" in drawn.caption
+    assert "outputs (logits) of the server global model on each client's training data" in drawn.caption
     (row,) = (row for row in drawn.rows if (row["run"], row["round"], row["client"]) == ("alpha0.0", 5, 0))
     assert row["output_norm"] == 6.0

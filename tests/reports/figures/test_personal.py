@@ -21,7 +21,7 @@ def test_dots_are_clients_and_the_line_is_their_mean(tmp_path: Path) -> None:
     write_answer(run, personal.stored())
     found = read_runs([run])
     (drawn,) = FIGURE.draw(found.runs, found)
-    assert [axes.get_title() for axes in drawn.canvas.axes] == ["global model", "finetune", "knn"]
+    assert [axes.get_title() for axes in drawn.canvas.axes] == ["global model", "fine-tuned", "kNN"]
     for axes, values in zip(drawn.canvas.axes, ([40, 60], [80, 100], [50, 90]), strict=True):
         dots, mean = [line for line in axes.get_lines() if line.get_gid() and len(line.get_xdata()) == 2]
         np.testing.assert_allclose(dots.get_ydata(), values)  # the client without test examples is left out

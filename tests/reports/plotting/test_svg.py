@@ -7,7 +7,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+import numpy as np
 import pytest
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 from reports.figure_type import save
 from reports.inputs.runs import Collection
@@ -76,3 +79,18 @@ def test_greys_follow_the_page_but_not_inside_a_map(text: str) -> None:
     assert said["inside"]
     assert not said["above"]
     assert not said["x"]
+
+
+def test_the_title_of_a_surface_follows_the_page(tmp_path: Path) -> None:
+    """The background of 3-D axes reaches behind their title, which would be black on black in the dark."""
+    figure = Figure()
+    axes = figure.add_subplot(projection="3d")
+    x, y = np.meshgrid(np.linspace(-1, 1, 9), np.linspace(-1, 1, 9))
+    axes.plot_surface(x, y, x + 2 * y, cmap="viridis")
+    axes.set_title("title", y=0.9)
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(tmp_path / "surface.svg")
+    root = ElementTree.fromstring(inline_svg((tmp_path / "surface.svg").read_text(), "p", "x"))
+    fixed = [group for group in root.iter("g") if group.get("class") == "fixed"]
+    assert any(len(list(group.iter())) > 50 for group in fixed)  # the surface
+    assert not any(element.text == "title" for group in fixed for element in group.iter("text"))

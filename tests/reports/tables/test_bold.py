@@ -12,6 +12,7 @@ from reports.inputs.runs import Collection, read_runs
 from reports.plotting.measured import describe_measurement, find_answers
 from reports.quantities.measures import MEASURES
 from reports.tables.catalog import make_tables
+from reports.tables.numbers import format_short
 from reports.tables.table import Cell, Column, Line, format_cell, rank_cells
 from reports.tables.table import Table as Typeset
 from tests.reports.conftest import make_run
@@ -113,3 +114,10 @@ def test_flatness_of_a_model_that_guesses_is_not_the_best(tmp_path: Path) -> Non
     assert sharp.lines[1].cells[0].mean < sharp.lines[0].cells[0].mean
     assert rank_cells(sharp) == {}
     assert MEASURES["accuracy"].find(found.runs[2]) == pytest.approx(found.runs[2].chance)
+
+
+@pytest.mark.parametrize(
+    ("mean", "text"), [(26.0, "26.0"), (3.0, "3.00"), (0.00455, "0.00455"), (0.000108, "1.08×10⁻⁴"), (0.0, "0.00")]
+)
+def test_key_numbers_have_three_digits_also_where_these_are_zeros(mean: float, text: str) -> None:
+    assert format_short(Cell(mean), Column("x")) == text

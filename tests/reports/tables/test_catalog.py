@@ -178,6 +178,15 @@ def test_html_is_balanced_escaped_and_says_which_runs_a_row_shows() -> None:
     assert "50 % of <it>." in read.texts
 
 
+def test_notes_of_a_wide_table_do_not_scroll_with_it() -> None:
+    """On a phone a caption as wide as its table would be cut off."""
+    scroller, closed, below = render(example(), "html").rpartition("</div>")
+    assert closed
+    assert scroller.startswith('<div class="scroll">')
+    assert "50 % of &lt;it&gt;." in below
+    assert "<table" not in below
+
+
 def test_final_accuracy_by_method_and_partition(compared: Collection) -> None:
     table = TABLES["accuracy"](compared)
     assert table is not None
@@ -246,7 +255,7 @@ def test_sharpness_of_the_global_model(compared: Collection) -> None:
 def test_personalised_accuracy(compared: Collection) -> None:
     table = TABLES["personal"](compared)
     assert table is not None
-    assert [column.title for column in table.columns[:3]] == ["global model (%)", "finetune (%)", "knn (%)"]
+    assert [column.title for column in table.columns[:3]] == ["global model (%)", "fine-tuned (%)", "kNN (%)"]
     assert [cell.mean for cell in table.lines[0].cells[:3]] == pytest.approx([37.5, 67.5, 52.5])
 
 

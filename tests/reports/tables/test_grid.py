@@ -18,7 +18,7 @@ from reports.tables.cells import NEVER
 from reports.tables.grid import Find, make_grid
 from reports.tables.published import Printed
 from reports.tables.table import Cell, Table, format_cell, format_printed, rank_cells
-from reports.tables.typeset import RENDERERS, render
+from reports.tables.typeset import NO_BREAK, RENDERERS, render
 from tests.reports.made_up import make_up
 
 ONE = replace(ACCURACY, decimals=1)
@@ -197,7 +197,7 @@ def test_printed_numbers_stand_beside_ours() -> None:
     for kind in RENDERERS:
         text = render(made, kind)
         assert "62.0" in text, kind
-    assert "60.0 ± 2.8 [62.0 ± 3.0; -0.8]" in render(made, "html")
+    assert "60.0 ± 2.8 [62.0 ± 3.0; -0.8]" in render(made, "html").replace(NO_BREAK, " ")
     heading, first, *_ = render(made, "csv").splitlines()
     assert heading.endswith("x printed,x printed spread,x difference in standard errors")
     assert float(first.split(",")[-1]) == pytest.approx(-2 / math.sqrt(7))

@@ -270,9 +270,9 @@ def open_subjects(
         raise ValueError(f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing")
     from analysis.own_models import open_model
 
-    options: Json = {"out": out or Path(), "data_root": data_root}
-    own = open_model(model, weights, data, **options, limits=limits)
-    own.opening = Opening(open_model, (model, weights, data), tuple(options.items()), limits)
+    opening = Opening(partial(open_model, model, weights, data, out=out or Path(), data_root=data_root), limits)
+    own = opening.function(limits=limits)
+    own.opening = opening
     return [own]
 
 

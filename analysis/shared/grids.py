@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -15,6 +15,7 @@ from analysis.shared.model_points import FORWARD
 from analysis.study import Floats, Piece, variable
 from landscape import Objective
 from landscape.geometry.surface import sample, vector
+from landscape.results import Line
 
 AT_ONCE = 1_000_000  # examples evaluated in one block
 FIELDS = {
@@ -67,9 +68,17 @@ def measure_rows(
         torch.add(origin, first, alpha=float(x[i]), out=flat).add_(second, alpha=float(y[j]))
 
     found = sample(objective, np.arange(len(x) * len(y), dtype=np.float64), write)
-    missing = np.full(len(x) * len(y), np.nan)
+    return describe_points(found, dims, (len(x), len(y)))
+
+
+def describe_points(found: Line, dims: str | Sequence[str], shape: tuple[int, ...]) -> dict[str, xr.Variable]:
+    """Variables of what was found at some points: FIELDS, NaN where it is not known.
+
+    dims, shape: names and lengths of the axes.
+    """
     arrays = {name: getattr(found, name) for name in FIELDS}
+    missing = np.full(len(found.x), np.nan)
     return {
-        name: variable(dims, (missing if one is None else one).reshape(len(x), len(y)), FIELDS[name])
+        name: variable(dims, (missing if one is None else one).reshape(shape), FIELDS[name])
         for name, one in arrays.items()
     }

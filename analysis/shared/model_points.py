@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from analysis.study import Piece, variable
 from analysis.subjects import Run, Subject
-from landscape import Layout, Objective, directions
+from landscape import Layout, directions
 from landscape.runtime.device import to_float64
 from training.storage.atomic_files import DamagedError
 
@@ -79,20 +78,20 @@ def tell_origin(
     }
 
 
-def load_participants(subject: Subject, round: int) -> dict[int, Tensor]:
-    """The models of a round's participants by client; empty where a run kept none."""
+def load_participants(subject: Subject, round: int, most: int | None = None) -> dict[int, Tensor]:
+    """The models of a round's participants by client, `most` of them at most; empty where a run kept none."""
     try:
         found = subject.local_points(round)
     except DamagedError:
         raise
     except ValueError:
         return {}
-    return {client: found[client] for client in sorted(found)}
+    return {client: found[client] for client in sorted(found)[:most]}
 
 
-def list_participants(subject: Subject, rounds: Sequence[int]) -> dict[int, list[int]]:
-    """The participants of each of these rounds that kept local models; an error if none of them did."""
-    found = {round: list(kept) for round in rounds if (kept := load_participants(subject, round))}
+def list_participants(subject: Subject, rounds: Sequence[int], most: int | None = None) -> dict[int, list[int]]:
+    """The participants of each of these rounds that kept local models, `most` of each; an error if none did."""
+    found = {round: list(kept) for round in rounds if (kept := load_participants(subject, round, most))}
     if not found:
         subject.local_points(rounds[-1])  # says what is missing
     return found
@@ -124,30 +123,6 @@ def match_rounds(subjects: Sequence[Subject], rounds: str) -> list[tuple[ModelPo
         found = "; ".join(f"{name}: {some}" for name, some in zip(name_runs(subjects), selected, strict=True))
         raise ValueError(f'runs have different rounds ({found}): write those they share, or rounds = "last"')
     return [tuple(ModelPoint(run, round) for run, round in enumerate(some)) for some in zip(*selected, strict=True)]
-
-
-def count_evaluated(subject: Subject, policy: str, split: str, limit: int | None, client: int | None = None) -> int:
-    """How many examples one evaluation of `make_objective` takes."""
-    statistics = subject.count("train", limit=limit) if policy == "recomputed" else 0
-    return subject.count(split, client, limit) + statistics
-
-
-def make_objective(
-    subject: Subject, policy: str, split: str, limit: int | None, client: int | None = None
-) -> Objective:
-    """The loss on everyone's data, or on a client's, under a treatment of norm layers.
-
-    A recomputed objective takes vectors of weights only; its statistics always come from the training data.
-    policy: "recomputed", or the subject's own.
-    """
-    if policy != "recomputed":
-        return subject.objective(split, client, limit)
-    other = copy.copy(subject)
-    other.policy = "recomputed"
-    train = other.objective("train", limit=limit)
-    if split == "train" and client is None:
-        return train
-    return other.objective(split, client, limit).with_statistics_from(train)
 
 
 def load_model(subject: Subject, piece: Piece) -> Tensor:

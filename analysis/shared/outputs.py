@@ -23,17 +23,7 @@ def compute_outputs(subject: Subject, theta: Tensor, inputs: Tensor) -> outputs.
 
     The outputs are on the CPU.
     """
-    model, policy, how = subject.model, subject.policy, subject.limits
-    return outputs.compute_outputs(
-        model,
-        theta,
-        inputs,
-        batchnorm=policy,
-        dtype=how.dtype,
-        chunk_size=how.chunk_size,
-        workers=how.workers,
-        device=subject.device,
-    )
+    return outputs.compute_outputs(subject.model, theta, inputs, **subject.computing)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def measure_tracking(subject: Subject, settings: Settings, theta: Tensor, direct
     direction = direction.to(theta.device)
     objective = subject.objective("train")
     places = numpy_generator(settings.seed, "iid").integers(objective.count, size=(IID_BATCHES, IID_SIZE))
-    batches = (objective.on(*subject.read_examples("train", batch)) for batch in torch.from_numpy(places))
+    batches = (objective.on(*subject.examples("train", None, batch)) for batch in torch.from_numpy(places))
     gradients = torch.stack([to_float64(batch.gradient(theta))[: len(direction)] for batch in batches])
     mean = gradients.mean(dim=0)
     noise = float((gradients - mean).square().sum()) / (IID_BATCHES * (IID_BATCHES - 1))

@@ -179,6 +179,10 @@ class Subject(ABC):
         statistics = self.count("train", limit=limit) if self.policy == "recomputed" else 0
         return self.count(split, client, limit) + statistics
 
+    def count_seen(self, split: str, limit: int | None) -> dict[str, int]:
+        """Count the examples of everyone that are seen with a limit, and all that there are, for attributes."""
+        return {"examples": self.count(split, limit=limit), "population": self.count(split)}
+
     def count_all(self, split: str, client: int | None = None) -> int:
         """Count all examples, without reading them if possible."""
         return len(self.examples(split, client)[1])

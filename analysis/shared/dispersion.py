@@ -125,6 +125,19 @@ def compare_batches(
     }
 
 
+def describe_friends(answer: xr.Dataset) -> dict[str, xr.Variable]:
+    """How often clients, and mini-batches of a client, are friendly adversaries of each other.
+
+    answer: of the study `incompatibility`.
+    """
+    rates = [compute_friendly_rate(rises) for rises in answer["other_rise"].values]
+    found = {"friendly_clients": variable("round", rates, f"{FRIENDLY} client's")}
+    if "client_friendly_batches" in answer:
+        mean = answer["client_friendly_batches"].mean("client")
+        found["friendly_batches"] = variable("round", mean, f"mean over clients: {FRIENDLY} batch's")
+    return found
+
+
 def compute_friendly_rate(rises: Floats) -> float:
     """The share of ordered pairs (b, c) where b's perturbation, row b, raises the loss of b and lowers that of c."""
     count = len(rises)

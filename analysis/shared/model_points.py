@@ -165,9 +165,14 @@ def cosine(a: Tensor, b: Tensor) -> float:
     return directions.cosine(a, b) if defined else math.nan
 
 
+def norm(a: Tensor) -> float:
+    """||a|| in float64."""
+    return float(to_float64(a).norm())
+
+
 def distance(a: Tensor, b: Tensor) -> float:
     """||a - b|| in float64."""
-    return float((to_float64(a) - to_float64(b)).norm())
+    return norm(to_float64(a) - to_float64(b))
 
 
 def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:

@@ -17,11 +17,11 @@ import torch
 import xarray as xr
 from pydantic import Field
 
+from analysis.shared.model_points import norm
 from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
 from landscape import Operator, eigenpairs, power_iteration, spectral_density, trace
 from landscape.objectives.subsample_errors import quotient_errors
-from landscape.runtime.device import to_float64
 from training.settings import Whole, settings
 
 PUBLISHED_STEPS = 20  # of power iteration for each eigenvalue: FedGloSS, appendix D.3; FedSAM, appendix C.4
@@ -96,16 +96,14 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
         "verified": variable((), pairs.verified, "whether a missed larger eigenvalue is improbable (1 in 1000)"),
         "products": scalar(pairs.products, "Hessian products spent"),
         "loss": scalar(loss, data),
-        "gradient_norm": scalar(float(to_float64(gradient).norm()), "norm of the gradient"),
-        "norm": scalar(float(to_float64(theta[: gradient.numel()]).norm()), "norm of the weights"),
+        "gradient_norm": scalar(norm(gradient), "norm of the gradient"),
+        "norm": scalar(norm(theta[: gradient.numel()]), "norm of the weights"),
         "_vectors": variable(("_pair", "_parameter"), pairs.vectors.cpu().numpy(), "eigenvectors"),
     }
     found |= _measure_more(operator, settings, density=piece.round in list_density_rounds(subject, settings))
-    about = {
-        "examples": subject.count(settings.split, limit=settings.limit),
-        "population": subject.count(settings.split),
-    }
-    return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1)}, about)
+    return xr.Dataset(
+        found, {"rank": np.arange(1, settings.top + 1)}, subject.count_seen(settings.split, settings.limit)
+    )
 
 
 def _measure_more(operator: Operator, settings: Settings, *, density: bool) -> dict[str, xr.Variable]:

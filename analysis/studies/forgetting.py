@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import load_participants
+from analysis.shared.model_points import load_model, load_participants
 from analysis.shared.outputs import judge
 from analysis.study import Clients, Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, variable
 from analysis.subjects import Subject
 from training.settings import settings
 
 Ints = NDArray[np.int64]
-FEATURES, LOGITS = "mean L2 norm of what enters the classifier", "mean L2 norm of the logits"
+NORMS = (("feature_norm", "mean L2 norm of what enters the classifier"), ("output_norm", "mean L2 norm of the logits"))
 FORMULA = "max over earlier rounds (from 1) of accuracy, minus accuracy"
 
 
@@ -70,17 +70,6 @@ def name_predictions(subject: Subject) -> str:
     return "examples" if subject.task.targets == "label" else "pixels"
 
 
-def read_all_examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Inputs and labels of everyone's data."""
-    inputs, labels, _ = subject.draw_examples(settings.split, None, settings.limit, settings.seed, "forgetting")
-    return inputs, labels
-
-
-def load_local_models(subject: Subject, settings: Settings, round: int) -> dict[int, Tensor]:
-    """Models of the round's participants; empty if the checkpoint has none."""
-    return dict(list(load_participants(subject, round).items())[: settings.clients]) if settings.local else {}
-
-
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the global model of each round, and one for each participant's model."""
     rounds = subject.select_with(settings.rounds, settings.model)
@@ -89,17 +78,17 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     planned = []
     for round in rounds:
         planned.append(Piece(round, passes=(count + sum(sizes.values())) / 3))  # a third of a gradient each
-        for client in load_local_models(subject, settings, round):
+        for client in load_participants(subject, round, settings.clients) if settings.local else ():
             planned.append(Piece(round, client, passes=(count + subject.count("train", client)) / 3))
     return planned
 
 
 def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """Counts of one model; of a global model also the norms of its features and outputs."""
-    inputs, labels = read_all_examples(subject, settings)
+    inputs, labels, _ = subject.draw_examples(settings.split, None, settings.limit, settings.seed, "forgetting")
     classes = np.arange(subject.classes)
     if piece.client is not None:
-        theta = load_local_models(subject, settings, piece.round)[piece.client]
+        theta = load_model(subject, piece)
         return xr.Dataset(_measure_local(subject, settings, theta, piece.client, inputs, labels), {"class": classes})
     theta = subject.point(piece.round, settings.model)
     found, clients = _measure_global(subject, theta, inputs, labels), subject.clients[: settings.clients]
@@ -114,18 +103,16 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
 def _measure_global(subject: Subject, theta: Tensor, inputs: Tensor, labels: Tensor) -> dict[str, xr.Variable]:
     """The global model on everyone's data, class by class."""
     judged, unit = judge(subject, theta, inputs, labels), name_predictions(subject)
-    right, total = np.diag(judged.confusion), judged.confusion.sum(axis=1)
+    confusion = judged.confusion
+    right, total = np.diag(confusion), confusion.sum(axis=1)
     norms = [average_groups(one, labels, subject.classes) for one in judged.norms or ()]
-    names = (("feature_norm", FEATURES), ("output_norm", LOGITS))
     found = {
-        "confusion": variable(
-            ("class", "predicted"), judged.confusion, f"{unit} of a class that are taken for another"
-        ),
+        "confusion": variable(("class", "predicted"), confusion, f"{unit} of a class that are taken for another"),
         "correct": variable("class", right, f"{unit} of each class that are right"),
         "accuracy": variable("class", divide(right, total), "accuracy on each class, a fraction"),
         "accuracy_all": variable((), divide(right.sum(), total.sum()), "accuracy on all of them"),
     }
-    return found | {name: variable("class", own, about) for (name, about), own in zip(names, norms, strict=False)}
+    return found | {name: variable("class", own, about) for (name, about), own in zip(NORMS, norms, strict=False)}
 
 
 def _measure_clients(
@@ -148,8 +135,8 @@ def _measure_clients(
         "client_total": variable("client", total, data),
         "client_accuracy": variable("client", accuracy, "accuracy of the global model on each client, a fraction"),
     }
-    names = (("client_feature_norm", FEATURES), ("client_output_norm", LOGITS))
-    return found | {name: variable("client", own, about) for (name, about), own in zip(names, norms, strict=False)}
+    named = zip(NORMS, norms, strict=False)
+    return found | {f"client_{name}": variable("client", own, about) for (name, about), own in named}
 
 
 def _measure_local(

@@ -19,20 +19,14 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.dispersion import (
-    FRIENDLY,
-    ClientSample,
-    compare_batches,
-    compute_friendly_rate,
-    describe_dispersions,
-)
-from analysis.shared.model_points import cosine, distance
+from analysis.shared.dispersion import ClientSample, compare_batches, describe_dispersions, describe_friends
+from analysis.shared.model_points import cosine, distance, norm
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
 from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape import Objective, sharpness
 from landscape.losses.batches import join
-from landscape.objectives.subsample_errors import rise_error
+from landscape.objectives.subsample_errors import gradient_error, rise_error
 from landscape.rng import numpy_generator
 from landscape.runtime.device import to_float64
 from training.settings import Count, Positive, Whole, settings
@@ -120,7 +114,7 @@ def _measure_everyone(subject: Subject, settings: Settings, round: int) -> xr.Da
         "client_loss": variable("client", list(losses.values()), "F_k(w)"),
         "examples": variable("client", examples, "examples seen"),
         "radius": scalar(search.radius, "rho"),
-        "gradient_norm": scalar(float(total.norm()), "||g||"),
+        "gradient_norm": scalar(norm(total), "||g||"),
         "global_rise": scalar(rise, "L(w + e) - L(w), e the perturbation of everyone's gradient"),
         "_gradient": variable("_parameter", gradient.cpu().numpy(), "g"),
     }
@@ -179,7 +173,7 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
         "rise": scalar(rises[list(shares).index(client)], "R_k = F_k(w + e_k) - F_k(w), e_k = rho v_k / ||v_k||"),
         "rise_error": scalar(rise_error(shuffled, theta, e, parts), SUBSET),
         "client_global_rise": scalar(rises @ np.asarray(list(shares.values())), "L(w + e_k) - L(w)"),
-        "client_gradient_norm": scalar(float(to_float64(own).norm()), "||g_k||"),
+        "client_gradient_norm": scalar(norm(own), "||g_k||"),
         "gradient_cosine": scalar(cosine(own, shared), "cosine of g_k and g"),
         "client_heterogeneity": scalar(distance(own, shared) ** 2, "||g_k - g||^2"),
         "perturbation_distance": scalar(distance(e, common), "||e_k - e||, e the perturbation of everyone's gradient"),
@@ -195,7 +189,7 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
         size = min(_batch_size(subject, settings), shuffled.count)
         whole_ones = shuffled.split(size)[: shuffled.count // size]
         found |= compare_batches(whole_ones[: settings.batches], theta, own, search)
-        error = estimate_gradient_error(float(found["client_batch_variance"].values), size, shuffled)
+        error = gradient_error(shuffled, float(found["client_batch_variance"].values), size)
         found["gradient_error"] = scalar(error, "standard error of g_k, where a subset of the data was seen")
     return xr.Dataset(found, {"other": variable("other", list(shares), MEMBER)})
 
@@ -205,21 +199,6 @@ def _shuffle(objective: Objective, seed: int, client: int) -> Objective:
     inputs, targets = join(objective.chunks)
     order = numpy_generator(seed, "batches", client).permutation(len(inputs))
     return objective.on(inputs[order], targets[order], population=objective.population)
-
-
-def estimate_gradient_error(variance: float, size: int, objective: Objective) -> float:
-    """Standard error of a sub-sample's gradient, from the variance of batches drawn from it without replacement.
-
-    variance: of the gradients of batches.
-    size: of a batch.
-    objective: on the sub-sample.
-    """
-    n, N = objective.count, objective.population
-    if N is None:
-        return 0.0
-    if n <= size:
-        return math.nan
-    return math.sqrt(variance * size * (n - 1) / ((n - size) * n) * (1 - n / N))
 
 
 def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
@@ -232,16 +211,12 @@ def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Datas
         for name, values in answer.data_vars.items()
         if values.dims == ("round", "client")
     }
-    friendly = [compute_friendly_rate(some) for some in answer["other_rise"].values]
     found = {
         "share": variable("client", shares, "p_k, its share of the examples of E"),
         "loss": variable("round", by_client["client_loss"] @ shares, "L(w)"),
-        "friendly_clients": variable("round", friendly, f"{FRIENDLY} client's"),
+        **describe_friends(answer),
         **describe_dispersions(by_client, ClientSample(shares, own, everyone)),
     }
-    if settings.batches:
-        rates = answer["client_friendly_batches"].mean("client")
-        found["friendly_batches"] = variable("round", rates, f"mean over clients: {FRIENDLY} batch's")
     mixed = find_search(subject, int(answer["round"][-1]), settings.radius).direction is not None
     about = {"search": "(1 - a) d + a g" if mixed else "g", "clients": len(clients), "all_clients": len(everyone)}
     return answer.assign(found).assign_attrs(about)

@@ -85,7 +85,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     seen = sum(sizes[client] for client in subject.clients[: settings.clients])
     planned = []
     for round in subject.select(settings.rounds):
-        for client in list(load_participants(subject, round))[: settings.clients]:
+        for client in load_participants(subject, round, settings.clients):
             count = sizes[client] + everyone * settings.everyone
             planned.append(Piece(round, client, passes=settings.cost * count, vectors=10))
         planned.append(Piece(round, passes=settings.cost * (seen + everyone), vectors=10))
@@ -106,33 +106,17 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     }
     if piece.client is None and clients:
         coords["client"] = clients
-    about = {"examples": subject.count(limit=settings.limit), "population": subject.count()}
-    return xr.Dataset(found, coords, about)
+    return xr.Dataset(found, coords, subject.count_seen("train", settings.limit))
 
 
 def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> dict[str, Floats]:
     """All kinds of sharpness at theta: an array over kinds for each of MEASURES."""
     at = theta.to(objective.dtype)
-    answers = [
-        sharpness(
-            objective,
-            at,
-            settings.radius_of(kind),
-            kind,
-            steps=settings.steps,
-            restarts=settings.restarts,
-            samples=settings.samples,
-            m=settings.m,
-            seed=settings.seed,
-        )
-        for kind in settings.kinds
-    ]
-    errors = np.asarray([estimate_sampling_error(objective, at, one) for one in answers])
-    fields = [name for name in MEASURES if name != "sampling_error"]
-    return {
-        "sampling_error": errors,
-        **{name: np.asarray([float(getattr(one, name)) for one in answers]) for name in fields},
-    }
+    options = {name: getattr(settings, name) for name in ("steps", "restarts", "samples", "m", "seed")}
+    answers = [sharpness(objective, at, settings.radius_of(kind), kind, **options) for kind in settings.kinds]
+    errors = [{"sampling_error": estimate_sampling_error(objective, at, one)} for one in answers]
+    rows = [vars(one) | error for one, error in zip(answers, errors, strict=True)]
+    return {name: np.asarray([row[name] for row in rows], dtype=np.float64) for name in MEASURES}
 
 
 def estimate_sampling_error(objective: Objective, theta: Tensor, found: Sharpness) -> float:

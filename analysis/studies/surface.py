@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.grids import GridPiece, measure_rows
-from analysis.shared.model_points import OWN, ModelPoint, check_architectures, tell_origin
+from analysis.shared.model_points import OWN, ModelPoint, check_architectures, norm, tell_origin
 from analysis.study import Datasets, Floats, Limit, Model, Rounds, Seed, Splits, Study, Tolerance, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, directions, eigenpairs
@@ -144,7 +144,7 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
         "residual": variable("axis", residuals, "||H v - lambda v|| of eigenvectors; NaN on random axes"),
         "length": variable("axis", lengths, "norm of the direction", "weight distance"),
         "cosine": scalar(directions.cosine(both[0], both[1]), "cosine between the directions"),
-        "norm": scalar(float(to_float64(weights).norm()), "norm of the weights", "weight distance"),
+        "norm": scalar(norm(weights), "norm of the weights", "weight distance"),
         **tell_origin("model", (), [point], subjects),
     }
     if settings.axes == "eigen":  # the others are computed in no time

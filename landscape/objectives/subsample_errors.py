@@ -9,7 +9,7 @@ to lie above that of all data, by an amount that falls as 1/n, and so faster tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -72,6 +72,37 @@ def quotient_errors(objective: Objective, theta: Tensor, vectors: Tensor, parts:
         rows.append((to_float64(products) * to_float64(vectors)).sum(dim=1).cpu().numpy())
         counts.append(part.count)
     return standard_error(np.stack(rows), counts, objective.population)
+
+
+def combined_quotient_errors(
+    objectives: Mapping[int, Objective], shares: Mapping[int, float], theta: Tensor, vectors: Tensor
+) -> Array:
+    """Standard errors (k,) of v' H v, H = sum of p_k H_k, from those of the sub-samples among the objectives.
+
+    objectives: F_k by number, each on the data of one client.
+    shares: p_k.
+    theta: where the Hessians are taken.
+    vectors: (k, d), of unit length.
+    """
+    drawn = [number for number, objective in objectives.items() if objective.population is not None]
+    parts = max(math.ceil(PARTS / max(len(drawn), 1)), 2)  # many clients: few parts of each will do
+    squares = [(shares[k] * quotient_errors(objectives[k], theta, vectors, parts)) ** 2 for k in drawn]
+    return np.asarray(np.sqrt(sum(squares, np.zeros(len(vectors)))))
+
+
+def gradient_error(objective: Objective, variance: float, size: int) -> float:
+    """Standard error of the gradient, from the variance of gradients of batches; 0 where all data were seen.
+
+    objective: the loss on the sub-sample.
+    variance: of the gradients of batches, drawn from the sub-sample without replacement.
+    size: of a batch.
+    """
+    n, N = objective.count, objective.population
+    if N is None:
+        return 0.0
+    if n <= size:
+        return math.nan
+    return math.sqrt(variance * size * (n - 1) / ((n - size) * n) * (1 - n / N))
 
 
 def rise_error(objective: Objective, theta: Tensor, e: Tensor, parts: Sequence[Objective] | None = None) -> float:

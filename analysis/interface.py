@@ -77,13 +77,7 @@ def analyze(
         return found[0]
     names = xr.Variable("run", [subject.name for subject in subjects], {"long_name": "run", "units": "1"})
     return xr.concat(
-        found,
-        names,
-        data_vars="all",
-        coords="different",
-        compat="equals",
-        join="outer",
-        combine_attrs="drop_conflicts",
+        found, names, data_vars="all", coords="different", compat="equals", join="outer", combine_attrs="drop_conflicts"
     )
 
 

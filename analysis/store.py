@@ -124,8 +124,7 @@ def verify(path: Path) -> str:
 
 def find_answers(folder: Path) -> list[Path]:
     """Find the files of all answers in a folder such as `analysis`, including those of earlier versions."""
-    found = [*folder.glob("[!.]*.h5"), *folder.glob("[!.]*/[!.]*.h5")]
-    return sorted(found)
+    return sorted([*folder.glob("[!.]*.h5"), *folder.glob("[!.]*/[!.]*.h5")])
 
 
 def move_aside(path: Path) -> Path:
@@ -179,10 +178,8 @@ def unpack(file: h5py.File) -> Answer:
             about = _plain_attributes(dataset)
             coordinates |= set(str(about.pop("coordinates", "")).split())
             variables[name] = _read_variable(name, dataset, about)
-    coordinates |= {name for name, one in variables.items() if one.dims == (name,)}
-    data = {name: one for name, one in variables.items() if name not in coordinates}
-    coords = {name: one for name, one in variables.items() if name in coordinates}
-    return Answer(study, question, settings, provenance, xr.Dataset(data, coords, attributes))
+    data = xr.Dataset(variables, attrs=attributes).set_coords(coordinates & variables.keys())
+    return Answer(study, question, settings, provenance, data)
 
 
 def _read_variable(name: str, dataset: h5py.Dataset, about: Json) -> xr.Variable:

@@ -202,14 +202,13 @@ def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Datas
     accuracy, clean = correct / total, answer["clean_accuracy"]
     drop = 1 - accuracy / clean.where(clean > 0)
     error, both = np.sqrt(accuracy * (1 - accuracy) / total), ("corruption", "severity")
-    means = {name: accuracy.mean(over) for name, over in (("severity", "corruption"), ("corruption", "severity"))}
     found = {
         "correct": correct.variable,
         "accuracy": variable(axes, accuracy, "accuracy on corrupted images, a fraction"),
         "standard_error": variable(axes, error, "of that accuracy (binomial)"),
         "relative_drop": variable(axes, drop, "share of the clean accuracy that is lost"),
-        "mean_by_severity": variable(("round", "severity"), means["severity"], "mean over corruptions"),
-        "mean_by_corruption": variable(("round", "corruption"), means["corruption"], "mean over severities"),
+        "mean_by_severity": variable(("round", "severity"), accuracy.mean("corruption"), "mean over corruptions"),
+        "mean_by_corruption": variable(axes[:2], accuracy.mean("severity"), "mean over severities"),
         "mean_accuracy": variable("round", accuracy.mean(both), "mean over corruptions and severities"),
         "mean_relative_drop": variable("round", drop.mean(both), "mean share that is lost"),
     }

@@ -104,9 +104,8 @@ def estimate(
     chosen = {CATALOG.find(name).name: settings for name in names}
     subjects = _open(runs, data_root, None, None, device)
     plans = command.make_plans(subjects, names, chosen, console=Console(quiet=True))
-    columns = [one.name for one in fields(Cost)]
-    rows = [[getattr(one, name) for name in columns] for one in estimate_costs(plans)]
-    found = pd.DataFrame(rows, columns=columns)
+    rows = [vars(one) for one in estimate_costs(plans)]
+    found = pd.DataFrame(rows, columns=[one.name for one in fields(Cost)])
     found["advice"] = [", ".join(way.setting for way in some) for some in found["advice"]]
     return found
 

@@ -168,7 +168,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: LinePiece, e
     subject = subjects[pair.start.run].treat_norms(policy)
     objective = subject.objective(piece.split, limit=settings.limit)
     start, end = (one.load(subjects, settings.model).to(objective.dtype) for one in (pair.start, pair.end))
-    weights = objective.layout.parameters[-1].stop
+    weights = objective.layout.parameter_count
     apart = distance(end[:weights], start[:weights])
     if policy == "frozen":
         end = torch.cat([end[:weights], start[weights:]])

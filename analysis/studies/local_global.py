@@ -14,7 +14,7 @@ from analysis.shared.model_points import describe_views, distance, list_particip
 from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Seed, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
 from landscape import eigenpairs
-from landscape.objectives.subsample_errors import combined_quotient_errors, quotient_errors
+from landscape.objectives.subsample_errors import combined_quotient_errors
 from landscape.operators import SumOperator
 from training.settings import settings
 
@@ -66,17 +66,15 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     operators = {k: objective.hessian(theta) for k, objective in objectives.items()}
     losses = {k: objective.loss(theta) for k, objective in objectives.items()}
     shares = subject.shares(subject.clients)
+    everyone = SumOperator([operators[k] for k in shares], list(shares.values()))
 
     def measure_on(client: int | None) -> dict[str, ArrayLike]:
-        everyone = SumOperator([operators[k] for k in shares], list(shares.values()))
+        whom = shares if client is None else {client: 1.0}
         operator = everyone if client is None else operators[client]
         pairs = eigenpairs(operator, settings.top, tol=settings.tol, seed=settings.seed)
-        found: dict[str, ArrayLike] = {"eigenvalue": pairs.values, "residual": pairs.residuals}
-        if client is None:
-            errors = combined_quotient_errors(objectives, shares, theta, pairs.vectors)
-            return found | {"standard_error": errors, "loss": sum(shares[k] * losses[k] for k in shares)}
-        errors = quotient_errors(objectives[client], theta, pairs.vectors)
-        return found | {"standard_error": errors, "loss": losses[client]}
+        errors = combined_quotient_errors({k: objectives[k] for k in whom}, whom, theta, pairs.vectors)
+        loss = sum(share * losses[k] for k, share in whom.items())
+        return {"eigenvalue": pairs.values, "standard_error": errors, "residual": pairs.residuals, "loss": loss}
 
     found = describe_views(piece, list(shares), measure_on, "rank", MEASURES, everyone=True)
     if piece.client is not None:

@@ -145,7 +145,7 @@ def find_frame(subjects: Sequence[Subject], settings: Settings, corners: Corners
     layout = Layout.of(subjects[corners[0].run].model, statistics=settings.batchnorm == "interpolated")
     a, b, c = (one.load(subjects, settings.model)[: layout.size] for one in chosen)
     try:
-        return directions.through_models(a, b, c, weights=layout.parameters[-1].stop)
+        return directions.through_models(a, b, c, weights=layout.parameter_count)
     except ValueError as error:
         names = ", ".join(f"{letter} = {one.describe(subjects)}" for letter, one in zip("abc", chosen, strict=True))
         raise ValueError(f"{error} ({names})") from None
@@ -187,7 +187,7 @@ def measure_models(subjects: Sequence[Subject], settings: Settings, corners: Cor
     data = [corners[0].find_data(split) for split in settings.pictures]
     objectives = [subject.objective(*whose, settings.limit) for whose in data]
     thetas = [one.load(subjects, settings.model).to(objectives[0].dtype) for one in corners]
-    weights = objectives[0].layout.parameters[-1].stop
+    weights = objectives[0].layout.parameter_count
     positions, off = directions.project(
         torch.stack([theta[:weights] for theta in thetas]), plane.base[:weights], plane.u[:weights], plane.v[:weights]
     )

@@ -6,7 +6,6 @@ kinds, which rescaling a network does not change, and the average over random pe
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import numpy as np
@@ -19,8 +18,7 @@ from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed
 from analysis.subjects import Subject
 from landscape import Objective, sharpness
 from landscape.geometry.sharpness import KINDS
-from landscape.objectives.subsample_errors import rise_error
-from landscape.results import Sharpness
+from landscape.objectives.subsample_errors import sharpness_error
 from training.settings import Count, Names, Positive, Whole, settings
 
 DEFAULTS = ("sam", "sam_max", "asam", "asam_max", "average")
@@ -114,21 +112,9 @@ def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> d
     at = theta.to(objective.dtype)
     options = {name: getattr(settings, name) for name in ("steps", "restarts", "samples", "m", "seed")}
     answers = [sharpness(objective, at, settings.radius_of(kind), kind, **options) for kind in settings.kinds]
-    errors = [{"sampling_error": estimate_sampling_error(objective, at, one)} for one in answers]
+    errors = [{"sampling_error": sharpness_error(objective, at, one)} for one in answers]
     rows = [vars(one) | error for one, error in zip(answers, errors, strict=True)]
     return {name: np.asarray([row[name] for row in rows], dtype=np.float64) for name in MEASURES}
-
-
-def estimate_sampling_error(objective: Objective, theta: Tensor, found: Sharpness) -> float:
-    """Standard error of a rise as an estimate of that on all examples, the perturbation held; 0 where all were seen.
-
-    NaN where there is no single perturbation: averages, and means over batches.
-    """
-    if objective.population is None:
-        return 0.0
-    if found.perturbation is None or found.m is not None or found.kind == "keskar":
-        return math.nan
-    return rise_error(objective, theta, found.perturbation)
 
 
 STUDY = Study("sharpness", __doc__, Settings, pieces, measure, papers="000 eq 3")

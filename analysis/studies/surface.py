@@ -138,7 +138,7 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
     else:
         both = torch.stack(draw_axes(subjects, settings, objective.layout, theta))
         second = (to_float64(both) * to_float64(operator.matmat(both))).sum(dim=1).cpu().numpy()
-    weights, lengths = theta[: objective.layout.parameters[-1].stop], to_float64(both).norm(dim=1).cpu().numpy()
+    weights, lengths = theta[: objective.layout.parameter_count], to_float64(both).norm(dim=1).cpu().numpy()
     found = {
         "curvature": variable("axis", second, "second derivative of the training loss along the axis"),
         "residual": variable("axis", residuals, "||H v - lambda v|| of eigenvectors; NaN on random axes"),

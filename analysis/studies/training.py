@@ -16,25 +16,12 @@ from pydantic import Field
 
 from analysis.study import Datasets, Floats, Piece, Study, variable
 from analysis.subjects import MODELS, Run, Subject
+from training.recording import DESCRIPTIONS
 from training.settings import Count, Several, Share, settings
 from training.storage import metrics
 from training.storage.metrics import PREFIX
 
 Record = Mapping[str, object]  # of one round, as metrics.jsonl has it
-QUANTITIES = {  # of training.recording -> what it is
-    "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
-    "proximal_norm": "||grad L_p(w)||",
-    "gradient_norm": "||grad L(w)||",
-    "descent_norm": "norm of the gradient that the step takes",
-    "direction_norm": "norm of the corrected gradient",
-    "update_norm": "length of the step",
-    "perturbation_norm": "||e||",
-    "perturbed_cosine": "cos(grad L(w + e), grad L(w))",
-    "server_cosine": "cosine of grad L(w) and the server's direction",
-    "server_gap": "||grad L(w) - the server's direction||",
-    "perturbation_gap": "distance of e from the same length along the server's direction",
-    "delta_epsilon": "||e~ - e^||, FedGloSS eq. 6",
-}
 ABOUT = {  # metric -> what it is, its units
     "lr": ("rate of local training", "1"),
     "participants": ("participants of the round", "1"),
@@ -135,10 +122,9 @@ def _describe_recorded(quantities: Sequence[Record]) -> dict[str, xr.Variable]:
     longest = max((len(one.get("by_step", [])) for own in tables.values() for one in own), default=0)
     found = {}
     for name, own in tables.items():
-        about = QUANTITIES.get(name, name.replace("_", " "))
-        found[name] = variable(
-            "round", _collect_column(own, "mean"), f"{about}, mean over participants and local steps"
-        )
+        about = DESCRIPTIONS.get(name, name.replace("_", " "))
+        means = _collect_column(own, "mean")
+        found[name] = variable("round", means, f"{about}, mean over participants and local steps")
         steps = [one.get("by_step", []) for one in own]
         if any(steps):
             padded = [[*some, *[None] * (longest - len(some))] for some in steps]
@@ -150,10 +136,7 @@ def _describe_recorded(quantities: Sequence[Record]) -> dict[str, xr.Variable]:
 def _add_clients(whole: xr.Dataset, records: Sequence[Record]) -> xr.Dataset:
     """Accuracies of clients over rounds, and the best round of their mean (FedFSA)."""
     found: dict[str, xr.Variable] = {}
-    tables = {
-        metric: [dict(_list_by_client(record[metric])) if metric in record else {} for record in records]
-        for metric in OF_CLIENTS
-    }
+    tables = {metric: [dict(_list_by_client(record.get(metric))) for record in records] for metric in OF_CLIENTS}
     clients = sorted({client for rows in tables.values() for row in rows for client in row})
     for metric, rows in tables.items():
         if any(rows):
@@ -212,9 +195,8 @@ def _add_summaries(
     }
     coords = {"model": variable("model", models, "global model")}
     if targets:
-        found["rounds_to_target"] = variable(
-            both, at_hits(rounds), "first evaluated round that reaches the target; NaN: never"
-        )
+        about = "first evaluated round that reaches the target; NaN: never"
+        found["rounds_to_target"] = variable(both, at_hits(rounds), about)
         found["bytes_to_target"] = variable(both, at_hits(traffic), "bytes down and up until then", "bytes")
         coords["target"] = variable("target", targets, f"{printed} to reach, a fraction")
     return whole.assign(found).assign_coords(coords)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from landscape.losses.batches import join
 from landscape.objectives.objective import Objective
-from landscape.results import Array
+from landscape.results import Array, Sharpness
 from landscape.rng import numpy_generator
 from landscape.runtime.device import to_float64
 
@@ -118,3 +118,19 @@ def rise_error(objective: Objective, theta: Tensor, e: Tensor, parts: Sequence[O
     parts = deal(objective, min(PARTS, objective.count)) if parts is None else parts
     rises = np.asarray([part.loss(theta + e) - part.loss(theta) for part in parts])
     return float(standard_error(rises, [part.count for part in parts], objective.population))
+
+
+def sharpness_error(objective: Objective, theta: Tensor, found: Sharpness) -> float:
+    """Standard error of a sharpness as an estimate of that on all examples, the perturbation held; 0: all were seen.
+
+    NaN where there is no single perturbation: averages, and means over batches.
+
+    objective: the loss on the sub-sample.
+    theta: the model.
+    found: its sharpness.
+    """
+    if objective.population is None:
+        return 0.0
+    if found.perturbation is None or found.m is not None or found.kind == "keskar":
+        return math.nan
+    return rise_error(objective, theta, found.perturbation)

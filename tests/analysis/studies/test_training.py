@@ -48,7 +48,7 @@ def test_what_was_recorded_along_the_local_steps(make_run, tmp_path):
 
 
 def test_every_quantity_that_can_be_recorded_is_explained():
-    assert set(training.QUANTITIES) == {*recording.QUANTITIES, *recording.OF_ROUNDS}
+    assert set(recording.DESCRIPTIONS) == {*recording.QUANTITIES, *recording.OF_ROUNDS}
 
 
 def test_accuracies_of_clients_over_rounds(make_run, tmp_path):

@@ -110,7 +110,8 @@ def read(path: Path) -> Answer:
     except DamagedError as error:
         raise DamagedError(f"{path}: {error}") from None
     except Exception as error:  # a forged file makes h5py and xarray raise any of a dozen types; they all mean this
-        raise DamagedError(f"{path}: not readable as results ({_read_first_line(error)})") from None
+        first = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DamagedError(f"{path}: not readable as results ({first})") from None
 
 
 def verify(path: Path) -> str:
@@ -134,10 +135,6 @@ def move_aside(path: Path) -> Path:
         number += 1
     os.replace(path, target)
     return target
-
-
-def _read_first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _check_seal(raw: BinaryIO) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from analysis.shared.model_points import distance
 from analysis.shared.search import Search
 from analysis.study import Floats, scalar, variable
 from landscape import Objective
+from landscape.geometry.directions import distance
 from landscape.results import standard_error
 from landscape.runtime.device import to_float64
 

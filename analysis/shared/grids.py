@@ -11,8 +11,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from analysis.shared.model_points import FORWARD
-from analysis.study import Floats, Piece, variable
+from analysis.study import FORWARD, Floats, Piece, variable
 from landscape import Objective
 from landscape.geometry.surface import sample, vector
 from landscape.results import Line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,12 +13,10 @@ from torch import Tensor
 
 from analysis.study import Piece, variable
 from analysis.subjects import Run, Subject
-from landscape import Layout, directions
-from landscape.runtime.device import to_float64
+from landscape import Layout
 from training.storage.atomic_files import DamagedError
 
 Reference = Literal["sent", "global"]
-FORWARD = 1 / 3  # of the cost of a gradient
 Measure = Callable[[int | None], Mapping[str, ArrayLike]]
 OWN = "own"  # the split of a participant's own training data
 NOBODY = -1  # the client of a global model, in files
@@ -157,22 +154,6 @@ def describe_views(
             dims = ("client", axis) if prefix == "global_model_on_client" else (axis,)
             found[f"{prefix}_{name}"] = variable(dims[: np.ndim(values[name])], values[name], text.format(model=model))
     return found
-
-
-def cosine(a: Tensor, b: Tensor) -> float:
-    """The cosine of two vectors; NaN where one is zero or not known."""
-    defined = all(bool(one.any()) and not bool(one.isnan().any()) for one in (a, b))
-    return directions.cosine(a, b) if defined else math.nan
-
-
-def norm(a: Tensor) -> float:
-    """||a|| in float64."""
-    return float(to_float64(a).norm())
-
-
-def distance(a: Tensor, b: Tensor) -> float:
-    """||a - b|| in float64."""
-    return norm(to_float64(a) - to_float64(b))
 
 
 def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:

@@ -17,10 +17,10 @@ import torch
 import xarray as xr
 from pydantic import Field
 
-from analysis.shared.model_points import norm
 from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
 from landscape import Operator, eigenpairs, power_iteration, spectral_density, trace
+from landscape.geometry.directions import norm
 from landscape.objectives.subsample_errors import quotient_errors
 from training.settings import Whole, settings
 

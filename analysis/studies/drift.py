@@ -20,19 +20,12 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import (
-    Reference,
-    cosine,
-    distance,
-    find_reference,
-    list_participants,
-    load_participants,
-    norm,
-)
+from analysis.shared.model_points import Reference, find_reference, list_participants, load_participants
 from analysis.shared.outputs import compute_outputs
 from analysis.study import Datasets, Floats, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective
+from landscape.geometry.directions import cosine_or_nan, distance, norm
 from landscape.layout import Layout
 from landscape.losses.batches import join
 from landscape.results import standard_error
@@ -117,13 +110,11 @@ def _compare_with_global(
 ) -> dict[str, xr.Variable]:
     """Every participant's model beside the global one, and its update beside the mean of all."""
     mean = sum((shares[client] * update for client, update in updates.items()), torch.zeros_like(w))
-    by_layer = [
-        [distance(layout.view(model, entry), layout.view(w, entry)) for entry in layout.entries]
-        for model in models.values()
-    ]
+    layers = [[layout.view(one, entry) for entry in layout.entries] for one in (w, *models.values())]
+    by_layer = [[distance(*two) for two in zip(own, layers[0], strict=True)] for own in layers[1:]]
     far = [distance(model, w) for model in models.values()]
     norms, lengths = ([norm(one) for one in some.values()] for some in (models, updates))
-    angles = [cosine(update, mean) for update in updates.values()]
+    angles = [cosine_or_nan(update, mean) for update in updates.values()]
     return {
         "distance": variable("client", far, "||w_k - w||, w the global model of the round"),
         "layer_distance": variable(("client", "layer"), by_layer, "||w_k - w|| within the tensor"),
@@ -142,7 +133,7 @@ def _compare_pairs(models: Points, updates: Points) -> dict[str, xr.Variable]:
         return {}
     first, second = np.asarray(pairs, dtype=np.int64).T
     distances = [distance(models[a], models[b]) for a, b in pairs]
-    cosines = [cosine(updates[a], updates[b]) for a, b in pairs]
+    cosines = [cosine_or_nan(updates[a], updates[b]) for a, b in pairs]
     return {
         "first": variable("pair", first, "participant"),
         "second": variable("pair", second, "another participant"),
@@ -171,9 +162,9 @@ def _measure_proximal(
         if torch.equal(theta, reference):
             gradient = torch.zeros_like(gradient)  # by definition; an angle of rounding errors means nothing
         away = (theta - reference)[:size]
-        error = 0.0 if evaluation.standard_error is None else evaluation.standard_error
-        square = float(to_float64(away).square().sum())
-        rows.append((evaluation.loss, error, norm(gradient), cosine(-away, gradient), 0.5 * square))
+        error, angle = evaluation.standard_error or 0.0, cosine_or_nan(-away, gradient)
+        half_square = 0.5 * float(to_float64(away).square().sum())
+        rows.append((evaluation.loss, error, norm(gradient), angle, half_square))
     columns = zip(about.items(), np.asarray(rows).T, strict=True)
     return {name: variable("client", column, text) for (name, text), column in columns}
 
@@ -183,13 +174,11 @@ def _average(found: Mapping[str, xr.Variable], settings: Settings) -> dict[str, 
     means = {}
     for name, long_name in AVERAGED.items():
         text, pair = f"mean of {long_name.format(tau=settings.tau)}", name.startswith("pair")
-        if name in found:
-            values: Floats = found[name].values
+        if name in found or pair:
+            values: Floats = found[name].values if name in found else np.full(1, math.nan)
             means[f"mean_{name}"] = scalar(float(values.mean()), text)
             if not pair:  # pairs that share a client are not independent
                 means[f"mean_{name}_error"] = scalar(standard_error(values), "its standard error over participants")
-        elif pair:
-            means[f"mean_{name}"] = scalar(math.nan, text)
     return means
 
 

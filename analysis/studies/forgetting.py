@@ -21,7 +21,6 @@ from analysis.study import Clients, Datasets, Floats, Limit, Model, Piece, Round
 from analysis.subjects import Subject
 from training.settings import settings
 
-Ints = NDArray[np.int64]
 NORMS = (("feature_norm", "mean L2 norm of what enters the classifier"), ("output_norm", "mean L2 norm of the logits"))
 FORMULA = "max over earlier rounds (from 1) of accuracy, minus accuracy"
 
@@ -119,15 +118,13 @@ def _measure_clients(
     subject: Subject, settings: Settings, theta: Tensor, clients: Sequence[int]
 ) -> dict[str, xr.Variable]:
     """The global model on each client's data."""
-    right, total, means = [], [], []
-    for client in clients:
-        inputs, labels, _ = subject.draw_examples(
-            settings.client_split, client, settings.limit, settings.seed, "forgetting", client
-        )
-        judged = judge(subject, theta, inputs, labels)
-        right.append(int(np.trace(judged.confusion)))
-        total.append(int(judged.confusion.sum()))
-        means.append([float(norms.mean()) for norms in judged.norms or ()])
+    draws = (
+        subject.draw_examples(settings.client_split, client, settings.limit, settings.seed, "forgetting", client)
+        for client in clients
+    )
+    judged = [judge(subject, theta, inputs, labels) for inputs, labels, _ in draws]
+    right, total = ([int(of(one.confusion)) for one in judged] for of in (np.trace, np.sum))
+    means = [[float(norms.mean()) for norms in one.norms or ()] for one in judged]
     data = f"{settings.client_split} {name_predictions(subject)} of each client"
     accuracy, norms = divide(np.asarray(right), np.asarray(total)), np.asarray(means).T
     found = {

@@ -20,11 +20,11 @@ from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.dispersion import ClientSample, compare_batches, describe_dispersions, describe_friends
-from analysis.shared.model_points import cosine, distance, norm
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
 from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
 from landscape import Objective, sharpness
+from landscape.geometry.directions import cosine_or_nan, distance, norm
 from landscape.losses.batches import join
 from landscape.objectives.subsample_errors import gradient_error, rise_error
 from landscape.rng import numpy_generator
@@ -99,20 +99,19 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
 def _measure_everyone(subject: Subject, settings: Settings, round: int) -> xr.Dataset:
     """Every client's loss, the global gradient, and what its own perturbation does to everyone."""
     shares = subject.shares(choose_clients(subject, settings))
-    objectives = {client: subject.objective("train", client, limit=settings.limit) for client in shares}
-    theta = subject.point(round).to(next(iter(objectives.values())).dtype)
+    objectives = [subject.objective("train", client, limit=settings.limit) for client in shares]
+    theta = subject.point(round).to(objectives[0].dtype)
     # without gradients, like those that they are subtracted from
-    losses = {client: objective.loss(theta) for client, objective in objectives.items()}
+    losses = [objective.loss(theta) for objective in objectives]
     total = _sum_gradients(subject, settings, theta)
     gradient = total.to(theta)
     search = find_search(subject, round, settings.radius)
     there = theta + search.perturb(gradient)
-    rises = {client: objective.loss(there) - losses[client] for client, objective in objectives.items()}
-    rise = sum(shares[client] * rise for client, rise in rises.items())
-    examples = [objective.count for objective in objectives.values()]
+    rises = [objective.loss(there) - loss for objective, loss in zip(objectives, losses, strict=True)]
+    rise = sum(share * rise for share, rise in zip(shares.values(), rises, strict=True))
     found = {
-        "client_loss": variable("client", list(losses.values()), "F_k(w)"),
-        "examples": variable("client", examples, "examples seen"),
+        "client_loss": variable("client", losses, "F_k(w)"),
+        "examples": variable("client", [one.count for one in objectives], "examples seen"),
         "radius": scalar(search.radius, "rho"),
         "gradient_norm": scalar(norm(total), "||g||"),
         "global_rise": scalar(rise, "L(w + e) - L(w), e the perturbation of everyone's gradient"),
@@ -152,7 +151,7 @@ def measure_tracking(subject: Subject, settings: Settings, theta: Tensor, direct
     return {
         "tracking_error": scalar(distance(direction, mean) ** 2, "||d - g_IID||^2, d the server's direction"),
         "tracking_noise": scalar(noise, "sampling noise of g_IID that is contained in it"),
-        "tracking_cosine": scalar(cosine(to_float64(direction), mean), "cosine of d and g_IID"),
+        "tracking_cosine": scalar(cosine_or_nan(to_float64(direction), mean), "cosine of d and g_IID"),
     }
 
 
@@ -174,10 +173,10 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
         "rise_error": scalar(rise_error(shuffled, theta, e, parts), SUBSET),
         "client_global_rise": scalar(rises @ np.asarray(list(shares.values())), "L(w + e_k) - L(w)"),
         "client_gradient_norm": scalar(norm(own), "||g_k||"),
-        "gradient_cosine": scalar(cosine(own, shared), "cosine of g_k and g"),
+        "gradient_cosine": scalar(cosine_or_nan(own, shared), "cosine of g_k and g"),
         "client_heterogeneity": scalar(distance(own, shared) ** 2, "||g_k - g||^2"),
         "perturbation_distance": scalar(distance(e, common), "||e_k - e||, e the perturbation of everyone's gradient"),
-        "perturbation_cosine": scalar(cosine(e, common), "cosine of e_k and e"),
+        "perturbation_cosine": scalar(cosine_or_nan(e, common), "cosine of e_k and e"),
     }
     if settings.steps:
         steps, seed = settings.steps, settings.seed
@@ -206,11 +205,7 @@ def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Datas
     clients, among_all = choose_clients(subject, settings), subject.shares(subject.clients)
     shares = np.asarray(list(subject.shares(clients).values()))
     own, everyone = np.asarray([among_all[client] for client in clients]), np.asarray(list(among_all.values()))
-    by_client = {
-        str(name): np.asarray(values, dtype=np.float64)
-        for name, values in answer.data_vars.items()
-        if values.dims == ("round", "client")
-    }
+    by_client = {str(name): one.values for name, one in answer.data_vars.items()}
     found = {
         "share": variable("client", shares, "p_k, its share of the examples of E"),
         "loss": variable("round", by_client["client_loss"] @ shares, "L(w)"),

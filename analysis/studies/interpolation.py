@@ -22,18 +22,23 @@ import xarray as xr
 from pydantic import Field, model_validator
 
 from analysis.shared.grids import describe_points
-from analysis.shared.model_points import (
+from analysis.shared.model_points import ModelPoint, check_architectures, load_participants, match_rounds, tell_origin
+from analysis.study import (
     FORWARD,
-    ModelPoint,
-    check_architectures,
-    distance,
-    load_participants,
-    match_rounds,
-    tell_origin,
+    Datasets,
+    Limit,
+    Model,
+    Piece,
+    Rounds,
+    Splits,
+    Study,
+    require_names,
+    scalar,
+    variable,
 )
-from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, require_names, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import barrier
+from landscape.geometry.directions import distance
 from landscape.geometry.paths import list_beyond
 from landscape.geometry.surface import vector
 from landscape.layout import running_statistics
@@ -102,11 +107,6 @@ class LinePiece(Piece):
     ends: Pair = field(compare=False, kw_only=True)
 
 
-def list_policies(subject: Subject, wanted: Sequence[str]) -> list[str]:
-    """Those treatments of norm layers that differ: without running statistics there is nothing to choose."""
-    return list(wanted) if running_statistics(subject.model) else [subject.policy]
-
-
 def add_previous(subject: Subject, rounds: Sequence[int]) -> list[int]:
     """These rounds; a single one together with the checkpoint before it, so that there is a pair."""
     before = [round for round in subject.rounds if round < rounds[0]]
@@ -149,7 +149,8 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     planned: list[Piece] = []
     for number, pair in enumerate(list_pairs(subjects, settings)):
         subject = subjects[pair.start.run]
-        for policy in list_policies(subject, settings.batchnorm):
+        # without running statistics there is nothing to choose
+        for policy in settings.batchnorm if running_statistics(subject.model) else [subject.policy]:
             for split in settings.splits:
                 count = subject.treat_norms(policy).count_evaluated(split, None, settings.limit)
                 where = (pair.end.round, None, number, policy, split)

@@ -10,10 +10,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from analysis.shared.model_points import describe_views, distance, list_participants, load_model
+from analysis.shared.model_points import describe_views, list_participants, load_model
 from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Seed, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
 from landscape import eigenpairs
+from landscape.geometry.directions import distance
 from landscape.objectives.subsample_errors import combined_quotient_errors
 from landscape.operators import SumOperator
 from training.settings import settings

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -23,16 +23,8 @@ import xarray as xr
 from pydantic import AfterValidator, Field, model_validator
 
 from analysis.shared.grids import GridPiece, measure_rows
-from analysis.shared.model_points import (
-    FORWARD,
-    OWN,
-    ModelPoint,
-    check_architectures,
-    match_rounds,
-    name_runs,
-    tell_origin,
-)
-from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, variable
+from analysis.shared.model_points import OWN, ModelPoint, check_architectures, match_rounds, name_runs, tell_origin
+from analysis.study import FORWARD, Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, directions
 from landscape.geometry.surface import coordinates
@@ -41,7 +33,6 @@ from training.settings import NonNegative, Several, settings
 
 Through = Literal["clients", "runs", "rounds"]
 Policy = Literal["interpolated", "recomputed"]
-POLICIES = get_args(Policy)
 CORNERS = ("a", "b", "c", "global")  # models of a plane; the last one is beside planes through clients
 UNIT = "weight distance"
 GRID = ("x_index", "y_index")

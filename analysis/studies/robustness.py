@@ -181,14 +181,16 @@ def measure(subject: Subject, settings: Settings, piece: CorruptionPiece, earlie
             changed = read_published(folder, subject, piece.corruption, severity, chosen)
         right.append(count_right(to_inputs(changed, black, white, inputs.dtype)))
         changes.append(float(np.sqrt(np.mean(np.square(changed - pixels)))))
-    kind = CORRUPTIONS[piece.corruption]
+    about = f"predictions on corrupted images that are right, of {total}"
     departure = DEPARTURES.get(piece.corruption, "") if folder is None else PUBLISHED
     found = {
-        "correct": variable(
-            ("severity", "round"), right, f"predictions on corrupted images that are right, of {total}"
-        ),
+        "correct": variable(("severity", "round"), right, about),
         "change": variable("severity", changes, "root mean square change of a pixel, of 255"),
-        "extra": variable((), kind.extra, "whether it is one of the four kinds beside the benchmark's fifteen"),
+        "extra": variable(
+            (),
+            CORRUPTIONS[piece.corruption].extra,
+            "whether it is one of the four kinds beside the benchmark's fifteen",
+        ),
         "departure": variable((), departure, "how it differs from the published files"),
     }
     severities = variable("severity", settings.severities, "severity, 1 to 5")

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import Reference, find_reference, list_participants, norm
+from analysis.shared.model_points import Reference, find_reference, list_participants
 from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
+from landscape.geometry.directions import norm
 from landscape.layout import Entry, Layout
 from landscape.runtime.device import to_float64
 from training.methods.fedfsa import LayerRadii, Measure
@@ -74,7 +75,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     error = (objective.evaluate(theta).standard_error or 0.0) if objective.population is not None else 0.0
 
     def multiply(a: Tensor, b: Tensor) -> Floats:
-        return np.asarray([_multiply_layer(a, b, entry) for entry in entries])
+        return np.asarray([float(to_float64(_keep_layer(a, entry)) @ to_float64(b)) for entry in entries])
 
     rises = [objective.loss(theta + settings.radius * unit(_keep_layer(gradient, entry))) - base for entry in entries]
     removals = [abs(top - objective.loss(theta + e - _keep_layer(e, entry))) for entry in entries]
@@ -102,8 +103,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
         "entries": variable("layer", [entry.stop - entry.start for entry in entries], "number of weights"),
         "measure": variable("measure", MEASURES, "how movement is compared between layers"),
     }
-    layers = count_chosen(subject, settings)
-    about = {"radius": settings.radius, "layers": layers, "reference": settings.reference}
+    about = {"radius": settings.radius, "layers": count_chosen(subject, settings), "reference": settings.reference}
     return xr.Dataset(found, coords, about)
 
 
@@ -112,11 +112,6 @@ def _keep_layer(vector: Tensor, entry: Entry) -> Tensor:
     only = torch.zeros_like(vector)
     only[entry.start : entry.stop] = vector[entry.start : entry.stop]
     return only
-
-
-def _multiply_layer(a: Tensor, b: Tensor, entry: Entry) -> float:
-    """The inner product within one layer."""
-    return float(to_float64(_keep_layer(a, entry)) @ to_float64(b))
 
 
 def _measure_adaptive(away: Tensor, entry: Entry, entries: Sequence[Entry]) -> float:

@@ -11,12 +11,11 @@ from typing import Annotated
 import numpy as np
 import xarray as xr
 from pydantic import Field
-from torch import Tensor
 
 from analysis.shared.model_points import describe_views, load_model, load_participants
 from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed, Study, require_names, variable
 from analysis.subjects import Subject
-from landscape import Objective, sharpness
+from landscape import sharpness
 from landscape.geometry.sharpness import KINDS
 from landscape.objectives.subsample_errors import sharpness_error
 from training.settings import Count, Names, Positive, Whole, settings
@@ -93,9 +92,15 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
 def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One model, on everyone's data and on single clients'."""
     theta, clients = load_model(subject, piece), subject.clients[: settings.clients]
+    options = {name: getattr(settings, name) for name in ("steps", "restarts", "samples", "m", "seed")}
 
     def measure_on(client: int | None) -> dict[str, Floats]:
-        return _measure_kinds(subject.objective("train", client, limit=settings.limit), settings, theta)
+        objective = subject.objective("train", client, limit=settings.limit)
+        at = theta.to(objective.dtype)
+        answers = [sharpness(objective, at, settings.radius_of(kind), kind, **options) for kind in settings.kinds]
+        errors = [{"sampling_error": sharpness_error(objective, at, one)} for one in answers]
+        rows = [vars(one) | error for one, error in zip(answers, errors, strict=True)]
+        return {name: np.asarray([row[name] for row in rows], dtype=np.float64) for name in MEASURES}
 
     found = describe_views(piece, clients, measure_on, "kind", MEASURES, settings.everyone)
     coords: dict[str, object] = {
@@ -105,16 +110,6 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     if piece.client is None and clients:
         coords["client"] = clients
     return xr.Dataset(found, coords, subject.count_seen("train", settings.limit))
-
-
-def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> dict[str, Floats]:
-    """All kinds of sharpness at theta: an array over kinds for each of MEASURES."""
-    at = theta.to(objective.dtype)
-    options = {name: getattr(settings, name) for name in ("steps", "restarts", "samples", "m", "seed")}
-    answers = [sharpness(objective, at, settings.radius_of(kind), kind, **options) for kind in settings.kinds]
-    errors = [{"sampling_error": sharpness_error(objective, at, one)} for one in answers]
-    rows = [vars(one) | error for one, error in zip(answers, errors, strict=True)]
-    return {name: np.asarray([row[name] for row in rows], dtype=np.float64) for name in MEASURES}
 
 
 STUDY = Study("sharpness", __doc__, Settings, pieces, measure, papers="000 eq 3")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.grids import GridPiece, measure_rows
-from analysis.shared.model_points import OWN, ModelPoint, check_architectures, norm, tell_origin
+from analysis.shared.model_points import OWN, ModelPoint, check_architectures, tell_origin
 from analysis.study import Datasets, Floats, Limit, Model, Rounds, Seed, Splits, Study, Tolerance, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, directions, eigenpairs
@@ -29,7 +29,6 @@ from landscape.runtime.device import to_float64
 from training.settings import Positive, Whole, settings
 
 Axes = Literal["random", "shared", "eigen"]
-AXES = get_args(Axes)
 
 
 @settings
@@ -144,7 +143,7 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
         "residual": variable("axis", residuals, "||H v - lambda v|| of eigenvectors; NaN on random axes"),
         "length": variable("axis", lengths, "norm of the direction", "weight distance"),
         "cosine": scalar(directions.cosine(both[0], both[1]), "cosine between the directions"),
-        "norm": scalar(norm(weights), "norm of the weights", "weight distance"),
+        "norm": scalar(directions.norm(weights), "norm of the weights", "weight distance"),
         **tell_origin("model", (), [point], subjects),
     }
     if settings.axes == "eigen":  # the others are computed in no time

@@ -100,6 +100,7 @@ class Subject(ABC):
     classes: int
     task: Task = CLASSIFICATION
     rounds: list[int]  # those that can be measured
+    clients: list[int]  # none for a model that was not trained by federated learning
     limits: Limits
     opening: Opening | None = None  # None: only this process has it
 
@@ -113,11 +114,6 @@ class Subject(ABC):
         """How everything is computed, as `Objective` and `compute_outputs` take it."""
         limits = {name: getattr(self.limits, name) for name in ("dtype", "workers", "chunk_size")}
         return limits | {"device": self.device, "batchnorm": self.policy}
-
-    @property
-    @abstractmethod
-    def clients(self) -> list[int]:
-        """All clients; none for a model that was not trained by federated learning."""
 
     @abstractmethod
     def examples(self, split: str, client: int | None = None, positions: Tensor | None = None) -> Examples:
@@ -275,6 +271,7 @@ class Run(Subject):
         stored = partition.load(self.path / "partition.npz")
         self.federation = Federation(recipe, stored, self.limits.device, begins=False)
         self.model, self.classes = self.federation.trainer.model, self.federation.dataset.classes
+        self.clients = list(range(len(self.federation.client_indices)))
         self.policy, self.task = self.federation.policy, self.federation.dataset.task
         self.rounds = run_directory.checkpoint_rounds(self.path)
         if not self.rounds:
@@ -286,16 +283,11 @@ class Run(Subject):
             lambda round: checkpoint.load(run_directory.checkpoint_path(self.path, round))
         )
 
-    @property
-    def clients(self) -> list[int]:
-        return list(range(len(self.federation.client_indices)))
-
     def checkpoint(self, round: int) -> checkpoint.Checkpoint:
         """The checkpoint of a round, verified."""
         if round not in self.rounds:
             self.select(str(round))
-        found: checkpoint.Checkpoint = self._checkpoint(round)
-        return found
+        return self._checkpoint(round)
 
     def examples(self, split: str, client: int | None = None, positions: Tensor | None = None) -> Examples:
         source = self._find_source(split, client)
@@ -395,15 +387,11 @@ class Own(Subject):
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        self.rounds = [0]
+        self.rounds, self.clients = [0], []
         self.theta = self.theta.to(self.device)
         self.data = {split: (x.to(self.device), y.to(self.device)) for split, (x, y) in self.data.items()}
         self.policy = choose_batchnorm(self.model)
         self.classes = int(max(int(labels.max()) for _, labels in self.data.values())) + 1
-
-    @property
-    def clients(self) -> list[int]:
-        return []
 
     def examples(self, split: str, client: int | None = None, positions: Tensor | None = None) -> Examples:
         if split not in self.data:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import Tensor
 
 from analysis.study import FORWARD, Floats, Piece, variable
 from landscape import Objective
-from landscape.geometry.surface import sample, vector
+from landscape.geometry.surface import sample_rows
 from landscape.results import Line
 
 AT_ONCE = 1_000_000  # examples evaluated in one block
@@ -60,14 +59,7 @@ def measure_rows(
     y: coordinates of the points in a row.
     dims: names of the two axes.
     """
-    origin, first, second = (vector(objective, one, "model or direction") for one in (base, d1, d2))
-
-    def write(cell: float, flat: Tensor) -> None:
-        i, j = divmod(int(cell), len(y))
-        torch.add(origin, first, alpha=float(x[i]), out=flat).add_(second, alpha=float(y[j]))
-
-    found = sample(objective, np.arange(len(x) * len(y), dtype=np.float64), write)
-    return describe_points(found, dims, (len(x), len(y)))
+    return describe_points(sample_rows(objective, base, d1, d2, x, y), dims, (len(x), len(y)))
 
 
 def describe_points(found: Line, dims: str | Sequence[str], shape: tuple[int, ...]) -> dict[str, xr.Variable]:

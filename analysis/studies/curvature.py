@@ -83,13 +83,11 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     start = torch.from_numpy(earlier[0]["_vectors"].values) if earlier else None
     pairs = eigenpairs(operator, settings.top, tol=settings.tol, start=start, seed=settings.seed)
     loss, gradient = objective.loss_and_gradient(theta)
-    data = f"{settings.split} loss"
+    errors, data = quotient_errors(objective, theta, pairs.vectors), f"{settings.split} loss"
     found = {
         "eigenvalue": variable("rank", pairs.values, f"eigenvalue of the Hessian, {data}"),
         "eigenvalue_standard_error": variable(
-            "rank",
-            quotient_errors(objective, theta, pairs.vectors),
-            "its standard error, as an estimate of that on all examples; 0 where all were seen",
+            "rank", errors, "its standard error, as an estimate of that on all examples; 0 where all were seen"
         ),
         "residual": variable("rank", pairs.residuals, "||H v - lambda v||: some eigenvalue is as near as this"),
         "converged": variable("rank", pairs.converged, "whether the residual is below tol |lambda|"),
@@ -120,9 +118,8 @@ def _measure_more(operator: Operator, settings: Settings, *, density: bool) -> d
         found["smallest_residual"] = scalar(low.residuals[0], "its residual")
     if density:
         spectrum = spectral_density(operator, probes=settings.density, steps=DENSITY_STEPS, seed=settings.seed)
-        axes = ("probe", "step")
-        found["node"] = variable(axes, spectrum.nodes, "quadrature node of the spectral density")
-        found["weight"] = variable(axes, spectrum.weights, "its weight; those of a probe sum to one")
+        found["node"] = variable(("probe", "step"), spectrum.nodes, "quadrature node of the spectral density")
+        found["weight"] = variable(("probe", "step"), spectrum.weights, "its weight; those of a probe sum to one")
     if settings.trace:
         whole_trace = trace(operator, probes=settings.trace, seed=settings.seed)
         found["trace"] = scalar(whole_trace.value, "trace of the Hessian")

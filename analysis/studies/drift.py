@@ -114,14 +114,13 @@ def _compare_with_global(
     by_layer = [[distance(*two) for two in zip(own, layers[0], strict=True)] for own in layers[1:]]
     far = [distance(model, w) for model in models.values()]
     norms, lengths = ([norm(one) for one in some.values()] for some in (models, updates))
+    about = "||D_k||, D_k = w_k - what was sent; NaN where that is not on record"
     angles = [cosine_or_nan(update, mean) for update in updates.values()]
     return {
         "distance": variable("client", far, "||w_k - w||, w the global model of the round"),
         "layer_distance": variable(("client", "layer"), by_layer, "||w_k - w|| within the tensor"),
         "model_norm": variable("client", norms, "||w_k||"),
-        "update_norm": variable(
-            "client", lengths, "||D_k||, D_k = w_k - what was sent; NaN where that is not on record"
-        ),
+        "update_norm": variable("client", lengths, about),
         "update_cosine": variable("client", angles, "cosine of D_k and the mean update sum p_k D_k"),
     }
 

@@ -144,12 +144,11 @@ def _measure_local(
     right, total = np.diag(counts), counts.sum(axis=1)
     own = judge(subject, theta, *subject.examples("train", client)).confusion
     data, whose, unit = f"everyone's {settings.split} data", "accuracy of the client's model", name_predictions(subject)
-    own_accuracy = divide(np.trace(own), own.sum())
     return {
         "local_correct": variable("class", right, f"{unit} that the client's model has right, of {data}"),
         "local_accuracy": variable("class", divide(right, total), f"{whose} per class on {data}"),
         "local_accuracy_all": variable((), divide(right.sum(), total.sum()), f"{whose} on {data}"),
-        "own_accuracy": variable((), own_accuracy, f"{whose} on its own training data"),
+        "own_accuracy": variable((), divide(np.trace(own), own.sum()), f"{whose} on its own training data"),
         "own_total": variable("class", own.sum(axis=1), f"training {unit} of each class that the client has"),
     }
 

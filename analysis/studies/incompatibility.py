@@ -23,10 +23,9 @@ from analysis.shared.dispersion import ClientSample, compare_batches, describe_d
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
 from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
-from landscape import Objective, sharpness
+from landscape import sharpness
 from landscape.geometry.directions import cosine_or_nan, distance, norm
-from landscape.losses.batches import join
-from landscape.objectives.subsample_errors import gradient_error, rise_error
+from landscape.objectives.subsample_errors import gradient_error, rise_error, shuffle
 from landscape.rng import numpy_generator
 from landscape.runtime.device import to_float64
 from training.settings import Count, Positive, Whole, settings
@@ -165,7 +164,7 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
     shares = subject.shares(choose_clients(subject, settings))
     losses = [subject.objective("train", other, limit=settings.limit).loss(theta + e) for other in shares]
     rises = np.asarray(losses) - everyone["client_loss"].values
-    shuffled = _shuffle(objective, settings.seed, client)
+    shuffled = shuffle(objective, settings.seed, "batches", client)
     parts = shuffled.split(math.ceil(shuffled.count / GROUPS))
     found = {
         "other_rise": variable("other", rises, "F_j(w + e_k) - F_j(w), j the other client"),
@@ -191,13 +190,6 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
         error = gradient_error(shuffled, float(found["client_batch_variance"].values), size)
         found["gradient_error"] = scalar(error, "standard error of g_k, where a subset of the data was seen")
     return xr.Dataset(found, {"other": variable("other", list(shares), MEMBER)})
-
-
-def _shuffle(objective: Objective, seed: int, client: int) -> Objective:
-    """The same examples in a random order: those of one class often lie together."""
-    inputs, targets = join(objective.chunks)
-    order = numpy_generator(seed, "batches", client).permutation(len(inputs))
-    return objective.on(inputs[order], targets[order], population=objective.population)
 
 
 def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:

@@ -174,8 +174,7 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: LinePiece, e
     if policy == "frozen":
         end = torch.cat([end[:weights], start[weights:]])
     start, end = (vector(objective, one[: objective.size], "model") for one in (start, end))
-    low, high = settings.low, settings.high
-    between = barrier(objective, start, end, steps=settings.steps, refine=REFINE, low=low, high=high)
+    between = barrier(objective, start, end, steps=settings.steps, refine=REFINE, low=settings.low, high=settings.high)
     found = describe_points(between.path, "x", (-1,)) | _describe_barriers(between)
     found["examples"] = scalar(subject.count(piece.split, limit=settings.limit), "number of examples")
     del found["done"]  # all are

@@ -179,9 +179,8 @@ def measure_models(subjects: Sequence[Subject], settings: Settings, corners: Cor
     objectives = [subject.objective(*whose, settings.limit) for whose in data]
     thetas = [one.load(subjects, settings.model).to(objectives[0].dtype) for one in corners]
     weights = objectives[0].layout.parameter_count
-    positions, off = directions.project(
-        torch.stack([theta[:weights] for theta in thetas]), plane.base[:weights], plane.u[:weights], plane.v[:weights]
-    )
+    axes = (one[:weights] for one in (plane.base, plane.u, plane.v))
+    positions, off = directions.project(torch.stack([theta[:weights] for theta in thetas]), *axes)
     positions[:3], off[:3] = plane.coordinates, 0.0  # exact by construction
     own = [[objective.evaluate(theta[: objective.size]) for theta in thetas] for objective in objectives]
     losses, errors = (

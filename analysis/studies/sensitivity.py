@@ -80,7 +80,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     rises = [objective.loss(theta + settings.radius * unit(_keep_layer(gradient, entry))) - base for entry in entries]
     removals = [abs(top - objective.loss(theta + e - _keep_layer(e, entry))) for entry in entries]
     adaptive = [_measure_adaptive(away, entry, entries) for entry in entries]
-    chosen = _choose_layers(subject, settings, reference, theta)
+    chosen, slopes = _choose_layers(subject, settings, reference, theta), abs(multiply(far_slope, away))
     found = {
         "loss": scalar(base, "loss of the client's model on its own data"),
         "loss_error": scalar(error, "its standard error, where a subset of the data was seen"),
@@ -92,9 +92,7 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
         "rise": variable("layer", rises, "rise of the loss with this layer alone perturbed by the radius"),
         "removal": variable("layer", removals, "|L(W + e) - L(W + e without e_j)| (eq. 7)"),
         "first_order": variable("layer", abs(multiply(gradient_at, e)), "|grad_j L(W + e) . e_j| (eq. 8)"),
-        "global_first_order": variable(
-            "layer", abs(multiply(far_slope, away)), "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"
-        ),
+        "global_first_order": variable("layer", slopes, "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"),
         "layer_gradient_norm": variable("layer", multiply(gradient, gradient) ** 0.5, "||g_j||"),
         "chosen": variable(("measure", "layer"), chosen, "whether FedFSA would choose the layer"),
     }

@@ -103,12 +103,11 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
         return {name: np.asarray([row[name] for row in rows], dtype=np.float64) for name in MEASURES}
 
     found = describe_views(piece, clients, measure_on, "kind", MEASURES, settings.everyone)
-    coords: dict[str, object] = {
+    coords = {
         "kind": variable("kind", settings.kinds, "kind of sharpness"),
         "radius": variable("kind", [settings.radius_of(kind) for kind in settings.kinds], "radius or deviation"),
+        **({"client": clients} if piece.client is None and clients else {}),
     }
-    if piece.client is None and clients:
-        coords["client"] = clients
     return xr.Dataset(found, coords, subject.count_seen("train", settings.limit))
 
 

@@ -63,10 +63,15 @@ def read_records(subject: Subject) -> list[dict[str, object]]:
     return found
 
 
-def find_first(accuracy: Floats, targets: Sequence[float]) -> list[int | None]:
-    """Index of the first round whose accuracy is at least the target, None where there is none."""
-    hits = [np.flatnonzero(accuracy >= target) for target in targets]  # NaN compares as false
-    return [int(hit[0]) if len(hit) else None for hit in hits]
+def find_first(scores: Floats, targets: Sequence[float], entries: NDArray[np.number]) -> Floats:
+    """The entries where scores are first at least a target, (models, targets); NaN: never.
+
+    scores: (models, rounds), NaN where a round was not evaluated.
+    targets: what is to be reached.
+    entries: (rounds,) such as the numbers of the rounds.
+    """
+    reached = scores[:, None, :] >= np.asarray(targets)[:, None]  # NaN compares as false
+    return np.where(reached.any(axis=-1), entries[reached.argmax(axis=-1)], np.nan)
 
 
 def summarise_last(values: Floats, count: int) -> tuple[float, float, int]:
@@ -168,18 +173,12 @@ def _add_summaries(
     """
     if not models:
         return whole
-    unknown = np.full(whole.sizes["round"], np.nan)  # what an adopted run does not tell
-
-    def read(name: str) -> Floats:
-        return whole[name].values if name in whole else unknown
-
-    values, loss = (np.stack([read(f"{PREFIX[model]}{name}") for model in models]) for name in (score, "test_loss"))
-    hits, rounds, printed = [find_first(row, targets) for row in values], whole["round"].values, metrics.SCORES[score]
-    traffic = read("bytes_down_so_far") + read("bytes_up_so_far")
-
-    def at_hits(values: NDArray[np.number]) -> Floats:
-        return np.asarray([[np.nan if hit is None else float(values[hit]) for hit in row] for row in hits])
-
+    unknown = whole["round"] * np.nan  # what an adopted run does not tell
+    values, loss = (
+        np.stack([whole.get(f"{PREFIX[model]}{name}", unknown) for model in models]) for name in (score, "test_loss")
+    )
+    rounds, printed = whole["round"].values, metrics.SCORES[score]
+    traffic = whole.get("bytes_down_so_far", unknown) + whole.get("bytes_up_so_far", unknown)
     finals = [[*summarise_last(a, last), *summarise_last(b, last)[:2]] for a, b in zip(values, loss, strict=True)]
     mean, spread, count, loss_mean, loss_spread = np.asarray(finals, dtype=np.float64).T
     known = np.where(np.isnan(values), -np.inf, values)
@@ -196,8 +195,9 @@ def _add_summaries(
     coords = {"model": variable("model", models, "global model")}
     if targets:
         about = "first evaluated round that reaches the target; NaN: never"
-        found["rounds_to_target"] = variable(both, at_hits(rounds), about)
-        found["bytes_to_target"] = variable(both, at_hits(traffic), "bytes down and up until then", "bytes")
+        found["rounds_to_target"] = variable(both, find_first(values, targets, rounds), about)
+        spent = find_first(values, targets, traffic.values)
+        found["bytes_to_target"] = variable(both, spent, "bytes down and up until then", "bytes")
         coords["target"] = variable("target", targets, f"{printed} to reach, a fraction")
     return whole.assign(found).assign_coords(coords)
 

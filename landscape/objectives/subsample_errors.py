@@ -53,6 +53,17 @@ def deal(objective: Objective, parts: int, seed: int = 0) -> list[Objective]:
     return [objective.on(inputs[order[part::parts]], targets[order[part::parts]]) for part in range(parts)]
 
 
+def shuffle(objective: Objective, seed: int, *purpose: str | int) -> Objective:
+    """The same examples in a random order: those of one class often lie together.
+
+    objective: the loss on the data.
+    seed, purpose: what the order depends on.
+    """
+    inputs, targets = join(objective.chunks)
+    order = numpy_generator(seed, *purpose).permutation(len(inputs))
+    return objective.on(inputs[order], targets[order], population=objective.population)
+
+
 def quotient_errors(objective: Objective, theta: Tensor, vectors: Tensor, parts: int = PARTS) -> Array:
     """Standard errors (k,) of the Rayleigh quotients v' H v; 0 where all data were seen.
 

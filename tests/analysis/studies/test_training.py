@@ -95,7 +95,8 @@ def test_rounds_and_bytes_to_targets(run, tmp_path):
 
 def test_rounds_that_were_not_evaluated_count_for_nothing():
     accuracy = np.array([np.nan, 0.5, np.nan, 0.25, np.nan, 0.75])
-    assert training.find_first(accuracy, (0.25, 0.6, 0.8)) == [1, 5, None]
+    first = training.find_first(accuracy[None], (0.25, 0.6, 0.8), np.arange(6))
+    np.testing.assert_array_equal(first, [[1, 5, np.nan]])
     mean, spread, count = training.summarise_last(accuracy, 2)
     assert (mean, count) == (0.5, 2)
     assert spread == pytest.approx(np.sqrt(0.125))

@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING
 from landscape.lazy_names import make_getattr
 
 if TYPE_CHECKING:
-    from analysis.answers import check as check
-    from analysis.answers import list_answers as list_answers
-    from analysis.answers import open_answer as open_answer
-    from analysis.catalog import register_study as register_study
-    from analysis.interface import analyze as analyze
-    from analysis.interface import estimate as estimate
-    from analysis.interface import list_entries as list_entries
-    from analysis.own_models import open_model as open_model
+    from analysis.answers import check, list_answers, open_answer
+    from analysis.catalog import register_study
+    from analysis.interface import analyze, estimate, list_entries
+    from analysis.own_models import open_model
 
 HOMES = {  # where every public name is defined
     "analyze": "analysis.interface",
@@ -36,7 +32,17 @@ HOMES = {  # where every public name is defined
     "register_study": "analysis.catalog",
 }
 
-__all__ = list(HOMES)
+__all__ = [
+    "analyze",
+    "check",
+    "estimate",
+    "list_answers",
+    "list_entries",
+    "open_answer",
+    "open_model",
+    "register_study",
+]
+
 __getattr__ = make_getattr("analysis", HOMES, globals())
 
 

@@ -22,7 +22,6 @@ Part = tuple[xr.Variable, Mapping[Hashable, Sequence[int]]]  # of a variable, an
 Split = Literal["train", "test"]
 GlobalModel = Literal["final", "server", "mean", "swa"]
 ALL_ROUNDS = -1
-FORWARD = 1 / 3  # of the cost of a gradient
 
 
 @dataclass(frozen=True)

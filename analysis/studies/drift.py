@@ -110,8 +110,10 @@ def _compare_with_global(
 ) -> dict[str, xr.Variable]:
     """Every participant's model beside the global one, and its update beside the mean of all."""
     mean = sum((shares[client] * update for client, update in updates.items()), torch.zeros_like(w))
-    layers = [[layout.view(one, entry) for entry in layout.entries] for one in (w, *models.values())]
-    by_layer = [[distance(*two) for two in zip(own, layers[0], strict=True)] for own in layers[1:]]
+    by_layer = [
+        [distance(layout.view(model, entry), layout.view(w, entry)) for entry in layout.entries]
+        for model in models.values()
+    ]
     far = [distance(model, w) for model in models.values()]
     norms, lengths = ([norm(one) for one in some.values()] for some in (models, updates))
     about = "||D_k||, D_k = w_k - what was sent; NaN where that is not on record"

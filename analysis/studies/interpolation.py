@@ -21,21 +21,9 @@ import torch
 import xarray as xr
 from pydantic import Field, model_validator
 
-from analysis.shared.grids import describe_points
+from analysis.shared.grids import FORWARD, describe_points
 from analysis.shared.model_points import ModelPoint, check_architectures, load_participants, match_rounds, tell_origin
-from analysis.study import (
-    FORWARD,
-    Datasets,
-    Limit,
-    Model,
-    Piece,
-    Rounds,
-    Splits,
-    Study,
-    require_names,
-    scalar,
-    variable,
-)
+from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, require_names, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import barrier
 from landscape.geometry.directions import distance

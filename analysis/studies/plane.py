@@ -22,9 +22,9 @@ import torch
 import xarray as xr
 from pydantic import AfterValidator, Field, model_validator
 
-from analysis.shared.grids import GridPiece, measure_rows
+from analysis.shared.grids import FORWARD, GridPiece, measure_rows
 from analysis.shared.model_points import OWN, ModelPoint, check_architectures, match_rounds, name_runs, tell_origin
-from analysis.study import FORWARD, Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, variable
+from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import Layout, directions
 from landscape.geometry.surface import coordinates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,10 +86,7 @@ def check(runs: Places) -> list[Soundness]:
 
     runs: run directories, folders of runs, or patterns.
     """
-    return list(_check_each(list_paths(runs)))
-
-
-def _check_each(given: list[Path]) -> Iterator[Soundness]:
+    given, checked = list_paths(runs), []
     found = run_directory.find_runs(given)
     shared = [path for path in given if path.is_dir() and path not in found]  # may hold answers that compare runs
     for folder in [*found, *shared]:
@@ -100,4 +96,5 @@ def _check_each(given: list[Path]) -> Iterator[Soundness]:
         problems += [text for text in map(store.verify, answers) if text]
         if is_run or answers:
             kept = len(run_directory.checkpoint_rounds(folder)) if is_run else None
-            yield Soundness(folder, problems, kept, len(answers))
+            checked.append(Soundness(folder, problems, kept, len(answers)))
+    return checked

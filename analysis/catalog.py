@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from importlib import import_module
 
-from analysis.studies import (
-    curvature,
-    drift,
-    features,
-    forgetting,
-    incompatibility,
-    interpolation,
-    local_global,
-    personal,
-    plane,
-    robustness,
-    sensitivity,
-    sharpness,
-    surface,
-    training,
-)
 from analysis.study import Study
 from training.plugins import ExtensionPoint
 
-MODULES: dict[str, tuple[ModuleType, ...]] = {
-    "how good is it?": (training, forgetting, robustness, personal, features),
-    "how flat is it?": (curvature, surface, sharpness),
-    "do clients agree?": (local_global, incompatibility, drift, sensitivity),
-    "is it connected?": (plane, interpolation),
+MODULES = {  # of analysis.studies, by the question that they answer
+    "how good is it?": ("training", "forgetting", "robustness", "personal", "features"),
+    "how flat is it?": ("curvature", "surface", "sharpness"),
+    "do clients agree?": ("local_global", "incompatibility", "drift", "sensitivity"),
+    "is it connected?": ("plane", "interpolation"),
 }
-STUDIES: dict[str, Study] = {one.STUDY.name: one.STUDY for modules in MODULES.values() for one in modules}
+STUDIES: dict[str, Study] = {
+    name: import_module(f"analysis.studies.{name}").STUDY for names in MODULES.values() for name in names
+}
 
 
 def accept_study(name: str, found: object) -> Study:

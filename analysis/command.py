@@ -38,6 +38,7 @@ from training.storage.run_directory import find_runs
 from training.storage.verified_files import Json
 
 PAPERS = {"000": "FedFSA", "001": "FedVSSAM", "002": "FedGloSS", "003": "FedSAM", "004": "FedSoL"}  # by their numbers
+PLACES = {r"-[TF](?=\d)": "-", r"\bT(?=\d)": "Table ", r"\bF(?=\d)": "Figure ", ", ": "; "}  # their codes, in words
 BACKENDS = ("auto", "serial", "processes", "ray")
 
 
@@ -71,9 +72,8 @@ def analyze(
     Returns the files of the answers.
     """
     choose("backend", backend, BACKENDS)
-    chosen = (
-        settings if isinstance(settings, Mapping) else parse(settings, [one.name for one in select_studies(studies)])
-    )
+    names = [study.name for study in select_studies(studies)]
+    chosen = settings if isinstance(settings, Mapping) else parse(settings, names)
     with nullcontext() if dry_run else hold_folders(subjects, studies, out):
         plans = make_plans(subjects, studies, chosen, console=console, out=out, name=name)
         costs = estimate_costs(plans)
@@ -270,9 +270,9 @@ def open_subjects(
         raise ValueError(f"a model of your own needs --model, --weights and --data; {', '.join(missing)} is missing")
     from analysis.own_models import open_model
 
-    options: Json = {"out": out or Path(), "data_root": data_root}
-    own = open_model(model, weights, data, **options, limits=limits)
-    own.opening = Opening(open_model, (model, weights, data), tuple(options.items()), limits)
+    opening = Opening(partial(open_model, model, weights, data, out=out or Path(), data_root=data_root), limits)
+    own = opening.function(limits=limits)
+    own.opening = opening
     return [own]
 
 
@@ -297,14 +297,10 @@ def spell_papers(codes: str) -> str:
     >>> spell_papers("003 T1 F5-F6, 002 T8")
     'FedSAM Table 1 Figure 5-6; FedGloSS Table 8'
     """
-    text = re.sub(r"\b(\d{3})\b", lambda found: PAPERS.get(found[1], found[1]), codes)
-    text = re.sub(r"\b([TF])(\d+)(?:-[TF](\d+))?", _spell_place, text)
-    return text.replace(", ", "; ")
-
-
-def _spell_place(found: re.Match[str]) -> str:
-    kind = "Table" if found[1] == "T" else "Figure"
-    return f"{kind} {found[2]}-{found[3]}" if found[3] else f"{kind} {found[2]}"
+    text = re.sub(r"\b\d{3}\b", lambda found: PAPERS.get(found[0], found[0]), codes)
+    for pattern, words in PLACES.items():
+        text = re.sub(pattern, words, text)
+    return text
 
 
 def write_settings(settings: object) -> str:

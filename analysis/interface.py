@@ -77,13 +77,7 @@ def analyze(
         return found[0]
     names = xr.Variable("run", [subject.name for subject in subjects], {"long_name": "run", "units": "1"})
     return xr.concat(
-        found,
-        names,
-        data_vars="all",
-        coords="different",
-        compat="equals",
-        join="outer",
-        combine_attrs="drop_conflicts",
+        found, names, data_vars="all", coords="different", compat="equals", join="outer", combine_attrs="drop_conflicts"
     )
 
 
@@ -110,9 +104,8 @@ def estimate(
     chosen = {CATALOG.find(name).name: settings for name in names}
     subjects = _open(runs, data_root, None, None, device)
     plans = command.make_plans(subjects, names, chosen, console=Console(quiet=True))
-    columns = [one.name for one in fields(Cost)]
-    rows = [[getattr(one, name) for name in columns] for one in estimate_costs(plans)]
-    found = pd.DataFrame(rows, columns=columns)
+    rows = [vars(one) for one in estimate_costs(plans)]
+    found = pd.DataFrame(rows, columns=[one.name for one in fields(Cost)])
     found["advice"] = [", ".join(way.setting for way in some) for some in found["advice"]]
     return found
 

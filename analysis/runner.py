@@ -108,7 +108,6 @@ def _find_file(
     Answers with other settings and answers about other runs are never replaced: the file then gets a longer name.
     """
     stem, runs = name or name_question(study, settings), _list_runs(inputs)
-    path = folder / f"{stem}.h5"
     for suffix in ("", f"-{hashlib.sha256(json.dumps(runs).encode()).hexdigest()[:8]}", f"-{digest[:8]}"):
         path = folder / f"{stem}{suffix}.h5"
         if not path.exists():

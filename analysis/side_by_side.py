@@ -7,6 +7,7 @@ the subjects themselves, each on one thread, so the answers are the same to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -17,7 +18,7 @@ from analysis.catalog import STUDIES
 from analysis.runner import Plan, PlanProgress, Say, Step, measure_piece
 from analysis.study import Piece
 from analysis.subjects import Opening, Subject
-from training.executors.pool import Memory, Pool, TaskSet, Worker
+from training.executors.pool import Memory, TaskSet
 from training.executors.pools import Placement
 
 OPEN = 4  # subjects that a worker keeps open, with their data
@@ -99,44 +100,26 @@ def carry_out_all(
     Returns the files of the answers. The pieces with the longest chain behind them are measured first.
     """
     progress = [PlanProgress(plan, step(plan), say) for plan in plans]
-    chains = [find_chains(plan) for plan in plans]
-    tasks = [(place, piece) for place, one in enumerate(progress) for piece in one.left]
-    if tasks:
-        pool = placement.open(len(tasks))
-        try:
-            _measure_all(tasks, progress, chains, pool, say)
-        finally:
-            pool.close()
-    return [plan.path for plan in plans]
-
-
-def _measure_all(
-    tasks: Sequence[tuple[int, Piece]],
-    progress: Sequence[PlanProgress],
-    chains: Sequence[dict[Piece, float]],
-    pool: Pool,
-    say: Say,
-) -> None:
-    indices = {task: index for index, task in enumerate(tasks)}
-
-    def give(worker: Worker, index: int) -> None:
-        place, piece = tasks[index]
-        worker.give(index, make_task(progress[place], piece))
-
+    chains = {(one, piece): passes for one in progress for piece, passes in find_chains(one.plan).items()}
+    tasks = [(one, piece) for one in progress for piece in one.left]
+    numbers = {task: number for number, task in enumerate(tasks)}
     work = TaskSet(
-        order=sorted(range(len(tasks)), key=lambda index: -chains[tasks[index][0]][tasks[index][1]]),
-        give=give,
-        describe=lambda index: f"measuring {tasks[index][1].name}",
+        order=sorted(numbers.values(), key=lambda number: -chains[tasks[number]]),
+        give=lambda worker, number: worker.give(number, make_task(*tasks[number])),
+        describe=lambda number: f"measuring {tasks[number][1].name}",
         after={
-            index: [indices[place, one] for one in piece.after if (place, one) in indices]
-            for index, (place, piece) in enumerate(tasks)
+            number: [numbers[one, earlier] for earlier in piece.after if (one, earlier) in numbers]
+            for (one, piece), number in numbers.items()
         },
     )
-    for index, outcome in pool.compute(work):
-        if isinstance(outcome, Exception):
-            raise outcome
-        place, piece = tasks[index]
-        data, said = cast("tuple[xr.Dataset, list[str]]", outcome)  # what PieceTask returns
-        progress[place].add(piece, data)
-        for line in said:
-            say(line)
+    if tasks:
+        with closing(placement.open(len(tasks))) as pool:
+            for number, outcome in pool.compute(work):
+                if isinstance(outcome, Exception):
+                    raise outcome
+                one, piece = tasks[number]
+                data, said = cast("tuple[xr.Dataset, list[str]]", outcome)  # what PieceTask returns
+                one.add(piece, data)
+                for line in said:
+                    say(line)
+    return [plan.path for plan in plans]

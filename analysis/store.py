@@ -110,7 +110,8 @@ def read(path: Path) -> Answer:
     except DamagedError as error:
         raise DamagedError(f"{path}: {error}") from None
     except Exception as error:  # a forged file makes h5py and xarray raise any of a dozen types; they all mean this
-        raise DamagedError(f"{path}: not readable as results ({_read_first_line(error)})") from None
+        first = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DamagedError(f"{path}: not readable as results ({first})") from None
 
 
 def verify(path: Path) -> str:
@@ -124,8 +125,7 @@ def verify(path: Path) -> str:
 
 def find_answers(folder: Path) -> list[Path]:
     """Find the files of all answers in a folder such as `analysis`, including those of earlier versions."""
-    found = [*folder.glob("[!.]*.h5"), *folder.glob("[!.]*/[!.]*.h5")]
-    return sorted(found)
+    return sorted([*folder.glob("[!.]*.h5"), *folder.glob("[!.]*/[!.]*.h5")])
 
 
 def move_aside(path: Path) -> Path:
@@ -135,10 +135,6 @@ def move_aside(path: Path) -> Path:
         number += 1
     os.replace(path, target)
     return target
-
-
-def _read_first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _check_seal(raw: BinaryIO) -> None:
@@ -179,10 +175,8 @@ def unpack(file: h5py.File) -> Answer:
             about = _plain_attributes(dataset)
             coordinates |= set(str(about.pop("coordinates", "")).split())
             variables[name] = _read_variable(name, dataset, about)
-    coordinates |= {name for name, one in variables.items() if one.dims == (name,)}
-    data = {name: one for name, one in variables.items() if name not in coordinates}
-    coords = {name: one for name, one in variables.items() if name in coordinates}
-    return Answer(study, question, settings, provenance, xr.Dataset(data, coords, attributes))
+    data = xr.Dataset(variables, attrs=attributes).set_coords(coordinates & variables.keys())
+    return Answer(study, question, settings, provenance, data)
 
 
 def _read_variable(name: str, dataset: h5py.Dataset, about: Json) -> xr.Variable:

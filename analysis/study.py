@@ -103,11 +103,9 @@ def scalar(value: float, long_name: str, units: str = "1") -> xr.Variable:
     return variable((), value, long_name, units)
 
 
-COORDINATES = {  # what the coordinates that studies share mean
+COORDINATES = {  # what the coordinates that studies share mean, where their names do not say it
     "round": "communication round",
-    "client": "client",
     "rank": "rank of the eigenvalue, largest first",
-    "class": "class",
     "layer": "parameter tensor",
     "split": "data that were evaluated",
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,12 +24,12 @@ from landscape.objectives.sampling import Draw
 from landscape.rng import numpy_generator
 from landscape.runtime.device import find_device
 from landscape.runtime.memory import parse_bytes
-from landscape.runtime.replica import NORM
 from training import config
 from training.console.messages import printable
 from training.data import partition
 from training.data.dealing import Ints
 from training.data.sources import DatasetSource, read_or_hold
+from training.engine.evaluation import choose_batchnorm
 from training.engine.federation import Federation
 from training.storage import checkpoint, run_directory
 from training.storage.verified_files import Json
@@ -39,6 +40,7 @@ MODELS = ("server", "mean", "swa")  # those of a checkpoint
 # "final" is what a run is judged by: the average of rounds where there is one by then, the server's model elsewhere
 GLOBAL_MODELS = ("final", *MODELS)
 SPLITS = ("train", "test")
+Examples = tuple[Tensor, Tensor]  # inputs, targets
 
 
 def check_rounds(wanted: str) -> str:
@@ -48,19 +50,6 @@ def check_rounds(wanted: str) -> str:
     if wanted in ("last", "all") or (word == "every" and number.isdecimal() and int(number) > 0) or numbers:
         return wanted
     raise ValueError(f'rounds must be "last", "all", "every 10" or numbers like 0,50,100; got "{wanted}"')
-
-
-def choose_examples(labels: Tensor | None, total: int, count: int | None, seed: int, *purpose: str | int) -> Tensor:
-    """Choose `count` examples, each class in proportion; all of them, in order, if there are no more.
-
-    labels: the class of every example; None: classes are not known.
-    total: number of examples.
-    count: how many are drawn; None: all.
-    seed, purpose: what the draw depends on.
-    """
-    if count is None or count >= total:
-        return torch.arange(total)
-    return choose_stratified(labels, total, count, numpy_generator(seed, *purpose))
 
 
 @dataclass(frozen=True)
@@ -87,19 +76,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Opening:
-    """How another process opens the same subject: a function at the top of a module, and its arguments.
+    """How another process opens the same subject.
 
+    function: a function at the top of a module, with all its arguments but `limits`.
     limits: for a subject that is measured beside others.
     """
 
     function: Callable[..., Subject]
-    arguments: tuple[object, ...]
-    options: tuple[tuple[str, object], ...]
     limits: Limits
 
     def open(self) -> Subject:
         """Open the subject, for measuring on one thread."""
-        return self.function(*self.arguments, **dict(self.options), limits=replace(self.limits, workers=1))
+        return self.function(limits=replace(self.limits, workers=1))
 
 
 class Subject(ABC):
@@ -112,6 +100,7 @@ class Subject(ABC):
     classes: int
     task: Task = CLASSIFICATION
     rounds: list[int]  # those that can be measured
+    clients: list[int]  # none for a model that was not trained by federated learning
     limits: Limits
     opening: Opening | None = None  # None: only this process has it
 
@@ -121,13 +110,22 @@ class Subject(ABC):
         return find_device(self.limits.device)
 
     @property
-    @abstractmethod
-    def clients(self) -> list[int]:
-        """All clients; none for a model that was not trained by federated learning."""
+    def computing(self) -> Json:
+        """How everything is computed, as `Objective` and `compute_outputs` take it."""
+        limits = {name: getattr(self.limits, name) for name in ("dtype", "workers", "chunk_size")}
+        return limits | {"device": self.device, "batchnorm": self.policy}
 
     @abstractmethod
-    def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs as the network sees them, without augmentation, and labels: of everyone, or of one client."""
+    def examples(self, split: str, client: int | None = None, positions: Tensor | None = None) -> Examples:
+        """Inputs as the network sees them, without augmentation, and targets: of everyone, or of one client.
+
+        positions: numbers of those that are wanted; None: all, in order.
+        """
+
+    def labels(self, split: str, client: int | None = None) -> Tensor | None:
+        """The class of every example; None where classes are not known."""
+        targets = self.examples(split, client)[1]
+        return targets if targets.ndim == 1 else None
 
     @abstractmethod
     def point(self, round: int, model: str = "server") -> Tensor:
@@ -145,31 +143,49 @@ class Subject(ABC):
     def inputs(self, rounds: Sequence[int]) -> Json:
         """Return digests of everything that an answer about these rounds depends on."""
 
+    def treat_norms(self, batchnorm: str) -> Subject:
+        """This subject; if statistics of norm layers are to be "recomputed" and it has any, one that does that.
+
+        Its objectives take vectors of weights only, and statistics always come from everyone's training data.
+        """
+        if batchnorm != "recomputed" or not running_statistics(self.model):
+            return self
+        other = copy.copy(self)
+        other.policy = batchnorm
+        return other
+
     def objective(self, split: str = "train", client: int | None = None, limit: int | None = None) -> Objective:
         """The loss on everyone's data or on one client's; `limit`: on so many examples of them, drawn once."""
         choose("split", split, SPLITS)
         data = self.find_data(split, client)
         objective = self._pattern(data).on(data)
-        return objective.subset(limit) if limit is not None and limit < objective.count else objective
+        if limit is not None and limit < objective.count:
+            objective = objective.subset(limit)
+        if self.policy == "recomputed" and (split, client) != ("train", None):
+            return objective.with_statistics_from(self.objective("train", limit=limit))
+        return objective
 
     def count(self, split: str = "train", client: int | None = None, limit: int | None = None) -> int:
         """Count the examples that `objective` would have with these arguments."""
         size = self.count_all(split, client)
         return min(size, limit or size)
 
+    def count_evaluated(self, split: str, client: int | None, limit: int | None) -> int:
+        """Count the examples that one evaluation of that objective takes, with those of recomputed statistics."""
+        statistics = self.count("train", limit=limit) if self.policy == "recomputed" else 0
+        return self.count(split, client, limit) + statistics
+
+    def count_seen(self, split: str, limit: int | None) -> dict[str, int]:
+        """Count the examples of everyone that are seen with a limit, and all that there are, for attributes."""
+        return {"examples": self.count(split, limit=limit), "population": self.count(split)}
+
     def count_all(self, split: str, client: int | None = None) -> int:
         """Count all examples, without reading them if possible."""
         return len(self.examples(split, client)[1])
 
-    def find_data(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor] | Source:
+    def find_data(self, split: str, client: int | None = None) -> Examples | Source:
         """The examples as `Objective` takes them: a source where they would take too much memory."""
         return self.examples(split, client)
-
-    def read_examples(self, split: str, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Some of everyone's examples by their numbers: inputs as the network sees them, and targets."""
-        inputs, targets = self.examples(split)
-        positions = positions.to(inputs.device)
-        return inputs[positions], targets[positions]
 
     def draw_examples(
         self, split: str, client: int | None, count: int | None, seed: int, *purpose: str | int
@@ -177,15 +193,16 @@ class Subject(ABC):
         """Some examples, each class in proportion where classes are known: inputs, targets, and their numbers.
 
         split, client: whose examples.
-        count: how many are drawn; None: all of them, in order.
+        count: how many are drawn; None, or more than there are: all of them, in order.
         seed, purpose: what the draw depends on.
         """
-        inputs, targets = self.examples(split, client)
-        chosen = choose_examples(targets if targets.ndim == 1 else None, len(targets), count, seed, *purpose)
-        places = chosen.to(inputs.device)
-        return inputs[places], targets[places], chosen
+        total = self.count_all(split, client)
+        chosen = torch.arange(total)
+        if count is not None and count < total:
+            chosen = choose_stratified(self.labels(split, client), total, count, numpy_generator(seed, *purpose))
+        return *self.examples(split, client, chosen), chosen
 
-    def _pattern(self, data: tuple[Tensor, Tensor] | Source) -> Objective:
+    def _pattern(self, data: Examples | Source) -> Objective:
         """Make an objective on a few examples; others are derived from it, so that the model is probed once."""
         limits = self.limits
         count = len(data) if isinstance(data, Source) else min(len(data[1]), limits.chunk_size)
@@ -196,24 +213,12 @@ class Subject(ABC):
             patterns[limits, self.policy] = self.make_objective(few, self.task.loss)
         return patterns[limits, self.policy]
 
-    def make_objective(self, data: tuple[Tensor, Tensor] | Source, loss: Loss, drawn: Draw | None = None) -> Objective:
+    def make_objective(self, data: Examples | Source, loss: Loss, drawn: Draw | None = None) -> Objective:
         """Make a new objective of this subject's model, within its limits.
 
         data, loss, drawn: as `Objective` takes them.
         """
-        limits = self.limits
-        return Objective(
-            self.model,
-            data,
-            loss=loss,
-            dtype=limits.dtype,
-            device=self.device,
-            batchnorm=self.policy,
-            memory=limits.memory,
-            workers=limits.workers,
-            chunk_size=limits.chunk_size,
-            drawn=drawn,
-        )
+        return Objective(self.model, data, loss=loss, memory=self.limits.memory, drawn=drawn, **self.computing)
 
     def shares(self, clients: Sequence[int]) -> dict[int, float]:
         """p_k = n_k / sum of n_j over these clients."""
@@ -266,51 +271,37 @@ class Run(Subject):
         stored = partition.load(self.path / "partition.npz")
         self.federation = Federation(recipe, stored, self.limits.device, begins=False)
         self.model, self.classes = self.federation.trainer.model, self.federation.dataset.classes
+        self.clients = list(range(len(self.federation.client_indices)))
         self.policy, self.task = self.federation.policy, self.federation.dataset.task
         self.rounds = run_directory.checkpoint_rounds(self.path)
         if not self.rounds:
             raise ValueError(f"{self.path}: has no checkpoint yet")
         data = None if self.data_root is None else self.data_root.absolute()
-        self.opening = Opening(Run, (self.path.absolute(), data), (), self.limits)
+        self.opening = Opening(partial(Run, self.path.absolute(), data), self.limits)
         self.limits = replace(self.limits, dtype=self.federation.trainer.dtype)
         self._checkpoint = lru_cache(maxsize=2)(
             lambda round: checkpoint.load(run_directory.checkpoint_path(self.path, round))
         )
 
-    @property
-    def clients(self) -> list[int]:
-        return list(range(len(self.federation.client_indices)))
-
     def checkpoint(self, round: int) -> checkpoint.Checkpoint:
         """The checkpoint of a round, verified."""
         if round not in self.rounds:
             self.select(str(round))
-        found: checkpoint.Checkpoint = self._checkpoint(round)
-        return found
+        return self._checkpoint(round)
 
-    def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
+    def examples(self, split: str, client: int | None = None, positions: Tensor | None = None) -> Examples:
         source = self._find_source(split, client)
-        return self._move(source.read(torch.arange(len(source))))
+        inputs, targets = source.read(torch.arange(len(source)) if positions is None else positions)
+        return inputs.to(self.device), targets.to(self.device)
 
-    def find_data(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor] | Source:
+    def labels(self, split: str, client: int | None = None) -> Tensor | None:
+        return self._find_source(split, client).labels
+
+    def find_data(self, split: str, client: int | None = None) -> Examples | Source:
         return read_or_hold(self.federation.trainer.placed, *self._choose(split, client), self.limits.dtype)
 
     def count_all(self, split: str, client: int | None = None) -> int:
         return len(self._choose(split, client)[1])
-
-    def draw_examples(
-        self, split: str, client: int | None, count: int | None, seed: int, *purpose: str | int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        source = self._find_source(split, client)
-        chosen = choose_examples(source.labels, len(source), count, seed, *purpose)
-        return *self._move(source.read(chosen)), chosen
-
-    def read_examples(self, split: str, positions: Tensor) -> tuple[Tensor, Tensor]:
-        return self._move(self._find_source(split, None).read(positions))
-
-    def _move(self, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Examples of a store, which are read on the CPU, on the device."""
-        return pair[0].to(self.device), pair[1].to(self.device)
 
     def _find_source(self, split: str, client: int | None) -> DatasetSource:
         stored, chosen = self._choose(split, client)
@@ -349,15 +340,13 @@ class Run(Subject):
     def local_points(self, round: int) -> dict[int, Tensor]:
         found = self.checkpoint(round).locals
         if not found:
-            kept = ", ".join(map(str, self._with_locals())) or "none"
+            those = [one for one, files in self._files(self.rounds).items() if files.get("locals.safetensors")]
+            kept = ", ".join(map(str, those)) or "none"
             advice = 'Train with checkpoints.keep_locals = "all"'
             if self.recipe.adopted is not None:
                 advice = "Adopt the run again with adopt.client_models"
             raise ValueError(f"{self.name}: round {round} keeps no local models; rounds that do: {kept}. {advice}")
         return {client: point.to(self.device) for client, point in found.items()}
-
-    def _with_locals(self) -> list[int]:
-        return [round for round, files in self._files(self.rounds).items() if files.get("locals.safetensors")]
 
     def _files(self, rounds: Sequence[int]) -> dict[int, Json]:
         """Read what checkpoints say about their files."""
@@ -393,26 +382,23 @@ class Own(Subject):
     path: Path
     model: nn.Module
     theta: Tensor
-    data: dict[str, tuple[Tensor, Tensor]]  # split -> inputs, labels
+    data: dict[str, Examples]  # split -> inputs, labels
     fingerprint: str
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        self.rounds = [0]
+        self.rounds, self.clients = [0], []
         self.theta = self.theta.to(self.device)
         self.data = {split: (x.to(self.device), y.to(self.device)) for split, (x, y) in self.data.items()}
-        normed = any(isinstance(module, NORM) for module in self.model.modules())
-        self.policy = "interpolated" if running_statistics(self.model) else "batch" if normed else "frozen"
+        self.policy = choose_batchnorm(self.model)
         self.classes = int(max(int(labels.max()) for _, labels in self.data.values())) + 1
 
-    @property
-    def clients(self) -> list[int]:
-        return []
-
-    def examples(self, split: str, client: int | None = None) -> tuple[Tensor, Tensor]:
+    def examples(self, split: str, client: int | None = None, positions: Tensor | None = None) -> Examples:
         if split not in self.data:
             raise ValueError(f"{self.name}: there is no {split} data, only {', '.join(self.data)}; use that")
-        return self.data[split]
+        inputs, targets = self.data[split]
+        places = slice(None) if positions is None else positions.to(self.device)
+        return inputs[places], targets[places]
 
     def point(self, round: int, model: str = "server") -> Tensor:
         return self.theta

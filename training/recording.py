@@ -136,6 +136,20 @@ ANCHORED = ("server_cosine", "server_gap", "perturbation_gap")
 # of a whole round. FedGloSS, eq. 6: delta_epsilon = ||e~ - e^||, the perturbation from the last round's pseudo-gradient
 # against the true one, for which the cohort also trains from w^t; only NaiveFedGloSS does so anyway
 OF_ROUNDS = ("delta_epsilon",)
+DESCRIPTIONS = {  # quantity -> what it is
+    "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
+    "proximal_norm": "||grad L_p(w)||",
+    "gradient_norm": "||grad L(w)||",
+    "descent_norm": "norm of the gradient that the step takes",
+    "direction_norm": "norm of the corrected gradient",
+    "update_norm": "length of the step",
+    "perturbation_norm": "||e||",
+    "perturbed_cosine": "cos(grad L(w + e), grad L(w))",
+    "server_cosine": "cosine of grad L(w) and the server's direction",
+    "server_gap": "||grad L(w) - the server's direction||",
+    "perturbation_gap": "distance of e from the same length along the server's direction",
+    "delta_epsilon": "||e~ - e^||, FedGloSS eq. 6",
+}
 
 
 def list_quantities(method: Method) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from analysis.shared.model_points import distance
 from analysis.shared.search import Search
 from analysis.study import Floats, scalar, variable
 from landscape import Objective
+from landscape.geometry.directions import distance
 from landscape.results import standard_error
 from landscape.runtime.device import to_float64
 
@@ -123,6 +123,19 @@ def compare_batches(
         ),
         "other_batch_rise": scalar(other_rise, "mean rise of one batch's loss under another's perturbation"),
     }
+
+
+def describe_friends(answer: xr.Dataset) -> dict[str, xr.Variable]:
+    """How often clients, and mini-batches of a client, are friendly adversaries of each other.
+
+    answer: of the study `incompatibility`.
+    """
+    rates = [compute_friendly_rate(rises) for rises in answer["other_rise"].values]
+    found = {"friendly_clients": variable("round", rates, f"{FRIENDLY} client's")}
+    if "client_friendly_batches" in answer:
+        mean = answer["client_friendly_batches"].mean("client")
+        found["friendly_batches"] = variable("round", mean, f"mean over clients: {FRIENDLY} batch's")
+    return found
 
 
 def compute_friendly_rate(rises: Floats) -> float:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import Tensor
 
-from analysis.shared.model_points import FORWARD
 from analysis.study import Floats, Piece, variable
 from landscape import Objective
-from landscape.geometry.surface import sample, vector
+from landscape.geometry.surface import sample_rows
+from landscape.results import Line
 
+FORWARD = 1 / 3  # of the cost of a gradient
 AT_ONCE = 1_000_000  # examples evaluated in one block
 FIELDS = {
     "loss": "mean loss",
@@ -60,16 +60,17 @@ def measure_rows(
     y: coordinates of the points in a row.
     dims: names of the two axes.
     """
-    origin, first, second = (vector(objective, one, "model or direction") for one in (base, d1, d2))
+    return describe_points(sample_rows(objective, base, d1, d2, x, y), dims, (len(x), len(y)))
 
-    def write(cell: float, flat: Tensor) -> None:
-        i, j = divmod(int(cell), len(y))
-        torch.add(origin, first, alpha=float(x[i]), out=flat).add_(second, alpha=float(y[j]))
 
-    found = sample(objective, np.arange(len(x) * len(y), dtype=np.float64), write)
-    missing = np.full(len(x) * len(y), np.nan)
+def describe_points(found: Line, dims: str | Sequence[str], shape: tuple[int, ...]) -> dict[str, xr.Variable]:
+    """Variables of what was found at some points: FIELDS, NaN where it is not known.
+
+    dims, shape: names and lengths of the axes.
+    """
     arrays = {name: getattr(found, name) for name in FIELDS}
+    missing = np.full(len(found.x), np.nan)
     return {
-        name: variable(dims, (missing if one is None else one).reshape(len(x), len(y)), FIELDS[name])
+        name: variable(dims, (missing if one is None else one).reshape(shape), FIELDS[name])
         for name, one in arrays.items()
     }

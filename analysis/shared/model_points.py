@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,12 +13,10 @@ from torch import Tensor
 
 from analysis.study import Piece, variable
 from analysis.subjects import Run, Subject
-from landscape import Layout, Objective, directions
-from landscape.runtime.device import to_float64
+from landscape import Layout
 from training.storage.atomic_files import DamagedError
 
 Reference = Literal["sent", "global"]
-FORWARD = 1 / 3  # of the cost of a gradient
 Measure = Callable[[int | None], Mapping[str, ArrayLike]]
 OWN = "own"  # the split of a participant's own training data
 NOBODY = -1  # the client of a global model, in files
@@ -79,20 +75,20 @@ def tell_origin(
     }
 
 
-def load_participants(subject: Subject, round: int) -> dict[int, Tensor]:
-    """The models of a round's participants by client; empty where a run kept none."""
+def load_participants(subject: Subject, round: int, most: int | None = None) -> dict[int, Tensor]:
+    """The models of a round's participants by client, `most` of them at most; empty where a run kept none."""
     try:
         found = subject.local_points(round)
     except DamagedError:
         raise
     except ValueError:
         return {}
-    return {client: found[client] for client in sorted(found)}
+    return {client: found[client] for client in sorted(found)[:most]}
 
 
-def list_participants(subject: Subject, rounds: Sequence[int]) -> dict[int, list[int]]:
-    """The participants of each of these rounds that kept local models; an error if none of them did."""
-    found = {round: list(kept) for round in rounds if (kept := load_participants(subject, round))}
+def list_participants(subject: Subject, rounds: Sequence[int], most: int | None = None) -> dict[int, list[int]]:
+    """The participants of each of these rounds that kept local models, `most` of each; an error if none did."""
+    found = {round: list(kept) for round in rounds if (kept := load_participants(subject, round, most))}
     if not found:
         subject.local_points(rounds[-1])  # says what is missing
     return found
@@ -124,30 +120,6 @@ def match_rounds(subjects: Sequence[Subject], rounds: str) -> list[tuple[ModelPo
         found = "; ".join(f"{name}: {some}" for name, some in zip(name_runs(subjects), selected, strict=True))
         raise ValueError(f'runs have different rounds ({found}): write those they share, or rounds = "last"')
     return [tuple(ModelPoint(run, round) for run, round in enumerate(some)) for some in zip(*selected, strict=True)]
-
-
-def count_evaluated(subject: Subject, policy: str, split: str, limit: int | None, client: int | None = None) -> int:
-    """How many examples one evaluation of `make_objective` takes."""
-    statistics = subject.count("train", limit=limit) if policy == "recomputed" else 0
-    return subject.count(split, client, limit) + statistics
-
-
-def make_objective(
-    subject: Subject, policy: str, split: str, limit: int | None, client: int | None = None
-) -> Objective:
-    """The loss on everyone's data, or on a client's, under a treatment of norm layers.
-
-    A recomputed objective takes vectors of weights only; its statistics always come from the training data.
-    policy: "recomputed", or the subject's own.
-    """
-    if policy != "recomputed":
-        return subject.objective(split, client, limit)
-    other = copy.copy(subject)
-    other.policy = "recomputed"
-    train = other.objective("train", limit=limit)
-    if split == "train" and client is None:
-        return train
-    return other.objective(split, client, limit).with_statistics_from(train)
 
 
 def load_model(subject: Subject, piece: Piece) -> Tensor:
@@ -182,17 +154,6 @@ def describe_views(
             dims = ("client", axis) if prefix == "global_model_on_client" else (axis,)
             found[f"{prefix}_{name}"] = variable(dims[: np.ndim(values[name])], values[name], text.format(model=model))
     return found
-
-
-def cosine(a: Tensor, b: Tensor) -> float:
-    """The cosine of two vectors; NaN where one is zero or not known."""
-    defined = all(bool(one.any()) and not bool(one.isnan().any()) for one in (a, b))
-    return directions.cosine(a, b) if defined else math.nan
-
-
-def distance(a: Tensor, b: Tensor) -> float:
-    """||a - b|| in float64."""
-    return float((to_float64(a) - to_float64(b)).norm())
 
 
 def find_reference(subject: Subject, wanted: Reference, round: int) -> Tensor:

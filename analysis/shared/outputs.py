@@ -23,17 +23,7 @@ def compute_outputs(subject: Subject, theta: Tensor, inputs: Tensor) -> outputs.
 
     The outputs are on the CPU.
     """
-    model, policy, how = subject.model, subject.policy, subject.limits
-    return outputs.compute_outputs(
-        model,
-        theta,
-        inputs,
-        batchnorm=policy,
-        dtype=how.dtype,
-        chunk_size=how.chunk_size,
-        workers=how.workers,
-        device=subject.device,
-    )
+    return outputs.compute_outputs(subject.model, theta, inputs, **subject.computing)
 
 
 @dataclass(frozen=True)
@@ -54,16 +44,12 @@ def judge(subject: Subject, theta: Tensor, inputs: Tensor, targets: Tensor) -> J
     theta: weights, followed by running statistics where there are norm layers.
     inputs, targets: examples as the network sees them.
     """
-    targets = targets.cpu()
-    task, classes = subject.task, subject.classes
-    if task.targets == "label":
-        found = compute_outputs(subject, theta, inputs)
-        confusion = count_confusion(found.predicted, targets, classes, task.ignored)
-        norms = found.features.double().norm(dim=1), found.logits.double().norm(dim=1)
-        return Judgement(confusion.numpy(), norms)
-    total = torch.zeros(classes, classes, dtype=torch.int64)
-    # in parts: logits of all pixels would not fit in memory
-    for some, true in zip(torch.split(inputs, PIXEL_CHUNK), torch.split(targets, PIXEL_CHUNK), strict=True):
+    targets, task, classes = targets.cpu(), subject.task, subject.classes
+    labels = task.targets == "label"
+    size = len(targets) if labels else PIXEL_CHUNK  # logits of all pixels would not fit in memory
+    confusion = torch.zeros(classes, classes, dtype=torch.int64)
+    for some, true in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
         found = compute_outputs(subject, theta, some)
-        total += count_confusion(found.predicted, true, classes, task.ignored)
-    return Judgement(total.numpy(), None)
+        confusion += count_confusion(found.predicted, true, classes, task.ignored)
+    norms = (found.features.double().norm(dim=1), found.logits.double().norm(dim=1)) if labels else None
+    return Judgement(confusion.numpy(), norms)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 from torch.nn import functional
 
-from analysis.shared.model_points import distance
 from analysis.subjects import Run, Subject
+from landscape.geometry.directions import distance
 from training.engine.saving import restore_state
 from training.executors.serial import Serial
 from training.methods.fedgloss import ServerSharpness
@@ -79,9 +79,8 @@ def measure_delta_epsilon(subject: Subject, round: int) -> float:
     assert isinstance(subject, Run)
     found = subject.checkpoint(round)
     method = subject.federation.method
-    if "ascent" not in found.server:
-        return math.nan  # an adopted run, which has models only
-    if found.extra.get("forgotten") and getattr(method.correction, "strength", 1.0) != 0:
+    lost = found.extra.get("forgotten") and getattr(method.correction, "strength", 1.0) != 0
+    if "ascent" not in found.server or lost:  # an adopted run has models only
         return math.nan
     federation = copy.copy(subject.federation)
     still = ServerSharpness(rho_s=0.0, eta_s=rule.eta_s, dual_from=rule.dual_from)

@@ -20,8 +20,8 @@ from pydantic import Field
 from analysis.study import Datasets, Limit, Model, Piece, Rounds, Seed, Split, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
 from landscape import Operator, eigenpairs, power_iteration, spectral_density, trace
+from landscape.geometry.directions import norm
 from landscape.objectives.subsample_errors import quotient_errors
-from landscape.runtime.device import to_float64
 from training.settings import Whole, settings
 
 PUBLISHED_STEPS = 20  # of power iteration for each eigenvalue: FedGloSS, appendix D.3; FedSAM, appendix C.4
@@ -83,29 +83,25 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     start = torch.from_numpy(earlier[0]["_vectors"].values) if earlier else None
     pairs = eigenpairs(operator, settings.top, tol=settings.tol, start=start, seed=settings.seed)
     loss, gradient = objective.loss_and_gradient(theta)
-    data = f"{settings.split} loss"
+    errors, data = quotient_errors(objective, theta, pairs.vectors), f"{settings.split} loss"
     found = {
         "eigenvalue": variable("rank", pairs.values, f"eigenvalue of the Hessian, {data}"),
         "eigenvalue_standard_error": variable(
-            "rank",
-            quotient_errors(objective, theta, pairs.vectors),
-            "its standard error, as an estimate of that on all examples; 0 where all were seen",
+            "rank", errors, "its standard error, as an estimate of that on all examples; 0 where all were seen"
         ),
         "residual": variable("rank", pairs.residuals, "||H v - lambda v||: some eigenvalue is as near as this"),
         "converged": variable("rank", pairs.converged, "whether the residual is below tol |lambda|"),
         "verified": variable((), pairs.verified, "whether a missed larger eigenvalue is improbable (1 in 1000)"),
         "products": scalar(pairs.products, "Hessian products spent"),
         "loss": scalar(loss, data),
-        "gradient_norm": scalar(float(to_float64(gradient).norm()), "norm of the gradient"),
-        "norm": scalar(float(to_float64(theta[: gradient.numel()]).norm()), "norm of the weights"),
+        "gradient_norm": scalar(norm(gradient), "norm of the gradient"),
+        "norm": scalar(norm(theta[: gradient.numel()]), "norm of the weights"),
         "_vectors": variable(("_pair", "_parameter"), pairs.vectors.cpu().numpy(), "eigenvectors"),
     }
     found |= _measure_more(operator, settings, density=piece.round in list_density_rounds(subject, settings))
-    about = {
-        "examples": subject.count(settings.split, limit=settings.limit),
-        "population": subject.count(settings.split),
-    }
-    return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1)}, about)
+    return xr.Dataset(
+        found, {"rank": np.arange(1, settings.top + 1)}, subject.count_seen(settings.split, settings.limit)
+    )
 
 
 def _measure_more(operator: Operator, settings: Settings, *, density: bool) -> dict[str, xr.Variable]:
@@ -122,9 +118,8 @@ def _measure_more(operator: Operator, settings: Settings, *, density: bool) -> d
         found["smallest_residual"] = scalar(low.residuals[0], "its residual")
     if density:
         spectrum = spectral_density(operator, probes=settings.density, steps=DENSITY_STEPS, seed=settings.seed)
-        axes = ("probe", "step")
-        found["node"] = variable(axes, spectrum.nodes, "quadrature node of the spectral density")
-        found["weight"] = variable(axes, spectrum.weights, "its weight; those of a probe sum to one")
+        found["node"] = variable(("probe", "step"), spectrum.nodes, "quadrature node of the spectral density")
+        found["weight"] = variable(("probe", "step"), spectrum.weights, "its weight; those of a probe sum to one")
     if settings.trace:
         whole_trace = trace(operator, probes=settings.trace, seed=settings.seed)
         found["trace"] = scalar(whole_trace.value, "trace of the Hessian")

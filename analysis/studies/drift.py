@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -20,18 +20,12 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import (
-    Reference,
-    cosine,
-    distance,
-    find_reference,
-    list_participants,
-    load_participants,
-)
+from analysis.shared.model_points import Reference, find_reference, list_participants, load_participants
 from analysis.shared.outputs import compute_outputs
 from analysis.study import Datasets, Floats, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Subject
 from landscape import Objective
+from landscape.geometry.directions import cosine_or_nan, distance, norm
 from landscape.layout import Layout
 from landscape.losses.batches import join
 from landscape.results import standard_error
@@ -93,17 +87,16 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     """The participants' models of one round, if there are any, beside the global model."""
     layout, points = Layout.of(subject.model), load_participants(subject, piece.round)
     w, sent = subject.point(piece.round)[: layout.size], subject.sent_point(piece.round)
-    start = None if sent is None else sent[: layout.size]
-    moved = math.nan if start is None else distance(w, start)
+    start = torch.full_like(w, math.nan) if sent is None else sent[: layout.size]
     found = {
-        "norm": scalar(float(to_float64(w).norm()), "norm of the global model's weights"),
-        "moved_global": scalar(moved, "||w - what was sent||"),
+        "norm": scalar(norm(w), "norm of the global model's weights"),
+        "moved_global": scalar(distance(w, start), "||w - what was sent||"),
     }
     about = {"reference": settings.reference}
     if not points:
         return xr.Dataset(found, attrs=about)
     models = {client: point[: layout.size] for client, point in points.items()}
-    updates = {client: math.nan * w if start is None else model - start for client, model in models.items()}
+    updates = {client: model - start for client, model in models.items()}
     found |= _compare_with_global(models, updates, subject.shares(list(points)), w, layout)
     found |= _compare_pairs(models, updates)
     if settings.proximal:
@@ -122,14 +115,15 @@ def _compare_with_global(
         for model in models.values()
     ]
     far = [distance(model, w) for model in models.values()]
-    norms, lengths = ([float(to_float64(one).norm()) for one in some.values()] for some in (models, updates))
-    angles = [cosine(update, mean) for update in updates.values()]
+    norms, lengths = ([norm(one) for one in some.values()] for some in (models, updates))
+    about = "||D_k||, D_k = w_k - what was sent; NaN where that is not on record"
+    angles = [cosine_or_nan(update, mean) for update in updates.values()]
     return {
-        "distance": _each(far, "||w_k - w||, w the global model of the round"),
+        "distance": variable("client", far, "||w_k - w||, w the global model of the round"),
         "layer_distance": variable(("client", "layer"), by_layer, "||w_k - w|| within the tensor"),
-        "model_norm": _each(norms, "||w_k||"),
-        "update_norm": _each(lengths, "||D_k||, D_k = w_k - what was sent; NaN where that is not on record"),
-        "update_cosine": _each(angles, "cosine of D_k and the mean update sum p_k D_k"),
+        "model_norm": variable("client", norms, "||w_k||"),
+        "update_norm": variable("client", lengths, about),
+        "update_cosine": variable("client", angles, "cosine of D_k and the mean update sum p_k D_k"),
     }
 
 
@@ -139,13 +133,13 @@ def _compare_pairs(models: Points, updates: Points) -> dict[str, xr.Variable]:
     if not pairs:
         return {}
     first, second = np.asarray(pairs, dtype=np.int64).T
-    distances = (distance(models[a], models[b]) for a, b in pairs)
-    cosines = (cosine(updates[a], updates[b]) for a, b in pairs)
+    distances = [distance(models[a], models[b]) for a, b in pairs]
+    cosines = [cosine_or_nan(updates[a], updates[b]) for a, b in pairs]
     return {
         "first": variable("pair", first, "participant"),
         "second": variable("pair", second, "another participant"),
-        "pair_distance": _each(distances, "||w_k - w_j||", "pair"),
-        "pair_cosine": _each(cosines, "cosine of the updates D_k and D_j", "pair"),
+        "pair_distance": variable("pair", distances, "||w_k - w_j||"),
+        "pair_cosine": variable("pair", cosines, "cosine of the updates D_k and D_j"),
     }
 
 
@@ -169,16 +163,11 @@ def _measure_proximal(
         if torch.equal(theta, reference):
             gradient = torch.zeros_like(gradient)  # by definition; an angle of rounding errors means nothing
         away = (theta - reference)[:size]
-        error = 0.0 if evaluation.standard_error is None else evaluation.standard_error
-        length, square = float(to_float64(gradient).norm()), float(to_float64(away).square().sum())
-        rows.append((evaluation.loss, error, length, cosine(-away, gradient), 0.5 * square))
-    return {
-        name: _each(column, text) for (name, text), column in zip(about.items(), zip(*rows, strict=True), strict=True)
-    }
-
-
-def _each(values: Iterable[float], long_name: str, dim: str = "client") -> xr.Variable:
-    return variable(dim, np.asarray(list(values), dtype=np.float64), long_name)
+        error, angle = evaluation.standard_error or 0.0, cosine_or_nan(-away, gradient)
+        half_square = 0.5 * float(to_float64(away).square().sum())
+        rows.append((evaluation.loss, error, norm(gradient), angle, half_square))
+    columns = zip(about.items(), np.asarray(rows).T, strict=True)
+    return {name: variable("client", column, text) for (name, text), column in columns}
 
 
 def _average(found: Mapping[str, xr.Variable], settings: Settings) -> dict[str, xr.Variable]:
@@ -186,13 +175,11 @@ def _average(found: Mapping[str, xr.Variable], settings: Settings) -> dict[str, 
     means = {}
     for name, long_name in AVERAGED.items():
         text, pair = f"mean of {long_name.format(tau=settings.tau)}", name.startswith("pair")
-        if name in found:
-            values: Floats = found[name].values
+        if name in found or pair:
+            values: Floats = found[name].values if name in found else np.full(1, math.nan)
             means[f"mean_{name}"] = scalar(float(values.mean()), text)
             if not pair:  # pairs that share a client are not independent
                 means[f"mean_{name}_error"] = scalar(standard_error(values), "its standard error over participants")
-        elif pair:
-            means[f"mean_{name}"] = scalar(math.nan, text)
     return means
 
 

@@ -94,10 +94,9 @@ def measure(subject: Subject, settings: Settings, piece: ModelPiece, earlier: Da
         raise ValueError(f"{subject.name}: a picture needs {AXES} features or more, the classifier has one input")
     embedded, divergence = embed_tsne(features, perplexity=settings.perplexity, seed=settings.seed)
     plane, shares = project_pca(features)
-    about = f"t-SNE of the features, perplexity {settings.perplexity:g}"
     found = {
         "predicted": variable("example", outputs.predicted.numpy(), "class that the model gives it"),
-        "tsne": variable(("example", "axis"), embedded, about),
+        "tsne": variable(("example", "axis"), embedded, f"t-SNE of the features, perplexity {settings.perplexity:g}"),
         "divergence": scalar(divergence, "Kullback-Leibler divergence that t-SNE ended at"),
         "pca": variable(("example", "axis"), plane, "principal components of the features"),
         "variance_share": variable("axis", shares, "share of the features' variance along each of them"),

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.model_points import load_participants
+from analysis.shared.model_points import load_model, load_participants
 from analysis.shared.outputs import judge
 from analysis.study import Clients, Datasets, Floats, Limit, Model, Piece, Rounds, Seed, Split, Study, variable
 from analysis.subjects import Subject
 from training.settings import settings
 
-Ints = NDArray[np.int64]
-FEATURES, LOGITS = "mean L2 norm of what enters the classifier", "mean L2 norm of the logits"
+NORMS = (("feature_norm", "mean L2 norm of what enters the classifier"), ("output_norm", "mean L2 norm of the logits"))
 FORMULA = "max over earlier rounds (from 1) of accuracy, minus accuracy"
 
 
@@ -70,17 +69,6 @@ def name_predictions(subject: Subject) -> str:
     return "examples" if subject.task.targets == "label" else "pixels"
 
 
-def read_all_examples(subject: Subject, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Inputs and labels of everyone's data."""
-    inputs, labels, _ = subject.draw_examples(settings.split, None, settings.limit, settings.seed, "forgetting")
-    return inputs, labels
-
-
-def load_local_models(subject: Subject, settings: Settings, round: int) -> dict[int, Tensor]:
-    """Models of the round's participants; empty if the checkpoint has none."""
-    return dict(list(load_participants(subject, round).items())[: settings.clients]) if settings.local else {}
-
-
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for the global model of each round, and one for each participant's model."""
     rounds = subject.select_with(settings.rounds, settings.model)
@@ -89,17 +77,17 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     planned = []
     for round in rounds:
         planned.append(Piece(round, passes=(count + sum(sizes.values())) / 3))  # a third of a gradient each
-        for client in load_local_models(subject, settings, round):
+        for client in load_participants(subject, round, settings.clients) if settings.local else ():
             planned.append(Piece(round, client, passes=(count + subject.count("train", client)) / 3))
     return planned
 
 
 def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """Counts of one model; of a global model also the norms of its features and outputs."""
-    inputs, labels = read_all_examples(subject, settings)
+    inputs, labels, _ = subject.draw_examples(settings.split, None, settings.limit, settings.seed, "forgetting")
     classes = np.arange(subject.classes)
     if piece.client is not None:
-        theta = load_local_models(subject, settings, piece.round)[piece.client]
+        theta = load_model(subject, piece)
         return xr.Dataset(_measure_local(subject, settings, theta, piece.client, inputs, labels), {"class": classes})
     theta = subject.point(piece.round, settings.model)
     found, clients = _measure_global(subject, theta, inputs, labels), subject.clients[: settings.clients]
@@ -114,33 +102,29 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
 def _measure_global(subject: Subject, theta: Tensor, inputs: Tensor, labels: Tensor) -> dict[str, xr.Variable]:
     """The global model on everyone's data, class by class."""
     judged, unit = judge(subject, theta, inputs, labels), name_predictions(subject)
-    right, total = np.diag(judged.confusion), judged.confusion.sum(axis=1)
+    confusion = judged.confusion
+    right, total = np.diag(confusion), confusion.sum(axis=1)
     norms = [average_groups(one, labels, subject.classes) for one in judged.norms or ()]
-    names = (("feature_norm", FEATURES), ("output_norm", LOGITS))
     found = {
-        "confusion": variable(
-            ("class", "predicted"), judged.confusion, f"{unit} of a class that are taken for another"
-        ),
+        "confusion": variable(("class", "predicted"), confusion, f"{unit} of a class that are taken for another"),
         "correct": variable("class", right, f"{unit} of each class that are right"),
         "accuracy": variable("class", divide(right, total), "accuracy on each class, a fraction"),
         "accuracy_all": variable((), divide(right.sum(), total.sum()), "accuracy on all of them"),
     }
-    return found | {name: variable("class", own, about) for (name, about), own in zip(names, norms, strict=False)}
+    return found | {name: variable("class", own, about) for (name, about), own in zip(NORMS, norms, strict=False)}
 
 
 def _measure_clients(
     subject: Subject, settings: Settings, theta: Tensor, clients: Sequence[int]
 ) -> dict[str, xr.Variable]:
     """The global model on each client's data."""
-    right, total, means = [], [], []
-    for client in clients:
-        inputs, labels, _ = subject.draw_examples(
-            settings.client_split, client, settings.limit, settings.seed, "forgetting", client
-        )
-        judged = judge(subject, theta, inputs, labels)
-        right.append(int(np.trace(judged.confusion)))
-        total.append(int(judged.confusion.sum()))
-        means.append([float(norms.mean()) for norms in judged.norms or ()])
+    draws = (
+        subject.draw_examples(settings.client_split, client, settings.limit, settings.seed, "forgetting", client)
+        for client in clients
+    )
+    judged = [judge(subject, theta, inputs, labels) for inputs, labels, _ in draws]
+    right, total = ([int(of(one.confusion)) for one in judged] for of in (np.trace, np.sum))
+    means = [[float(norms.mean()) for norms in one.norms or ()] for one in judged]
     data = f"{settings.client_split} {name_predictions(subject)} of each client"
     accuracy, norms = divide(np.asarray(right), np.asarray(total)), np.asarray(means).T
     found = {
@@ -148,8 +132,8 @@ def _measure_clients(
         "client_total": variable("client", total, data),
         "client_accuracy": variable("client", accuracy, "accuracy of the global model on each client, a fraction"),
     }
-    names = (("client_feature_norm", FEATURES), ("client_output_norm", LOGITS))
-    return found | {name: variable("client", own, about) for (name, about), own in zip(names, norms, strict=False)}
+    named = zip(NORMS, norms, strict=False)
+    return found | {f"client_{name}": variable("client", own, about) for (name, about), own in named}
 
 
 def _measure_local(
@@ -160,12 +144,11 @@ def _measure_local(
     right, total = np.diag(counts), counts.sum(axis=1)
     own = judge(subject, theta, *subject.examples("train", client)).confusion
     data, whose, unit = f"everyone's {settings.split} data", "accuracy of the client's model", name_predictions(subject)
-    own_accuracy = divide(np.trace(own), own.sum())
     return {
         "local_correct": variable("class", right, f"{unit} that the client's model has right, of {data}"),
         "local_accuracy": variable("class", divide(right, total), f"{whose} per class on {data}"),
         "local_accuracy_all": variable((), divide(right.sum(), total.sum()), f"{whose} on {data}"),
-        "own_accuracy": variable((), own_accuracy, f"{whose} on its own training data"),
+        "own_accuracy": variable((), divide(np.trace(own), own.sum()), f"{whose} on its own training data"),
         "own_total": variable("class", own.sum(axis=1), f"training {unit} of each class that the client has"),
     }
 

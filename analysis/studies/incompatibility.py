@@ -19,20 +19,13 @@ import xarray as xr
 from pydantic import Field
 from torch import Tensor
 
-from analysis.shared.dispersion import (
-    FRIENDLY,
-    ClientSample,
-    compare_batches,
-    compute_friendly_rate,
-    describe_dispersions,
-)
-from analysis.shared.model_points import cosine, distance
+from analysis.shared.dispersion import ClientSample, compare_batches, describe_dispersions, describe_friends
 from analysis.shared.search import find_search, find_server_rule, measure_delta_epsilon
 from analysis.study import Datasets, Limit, Piece, Rounds, Seed, Study, scalar, variable
 from analysis.subjects import Run, Subject
-from landscape import Objective, sharpness
-from landscape.losses.batches import join
-from landscape.objectives.subsample_errors import rise_error
+from landscape import sharpness
+from landscape.geometry.directions import cosine_or_nan, distance, norm
+from landscape.objectives.subsample_errors import gradient_error, rise_error, shuffle
 from landscape.rng import numpy_generator
 from landscape.runtime.device import to_float64
 from training.settings import Count, Positive, Whole, settings
@@ -105,22 +98,21 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
 def _measure_everyone(subject: Subject, settings: Settings, round: int) -> xr.Dataset:
     """Every client's loss, the global gradient, and what its own perturbation does to everyone."""
     shares = subject.shares(choose_clients(subject, settings))
-    objectives = {client: subject.objective("train", client, limit=settings.limit) for client in shares}
-    theta = subject.point(round).to(next(iter(objectives.values())).dtype)
+    objectives = [subject.objective("train", client, limit=settings.limit) for client in shares]
+    theta = subject.point(round).to(objectives[0].dtype)
     # without gradients, like those that they are subtracted from
-    losses = {client: objective.loss(theta) for client, objective in objectives.items()}
+    losses = [objective.loss(theta) for objective in objectives]
     total = _sum_gradients(subject, settings, theta)
     gradient = total.to(theta)
     search = find_search(subject, round, settings.radius)
     there = theta + search.perturb(gradient)
-    rises = {client: objective.loss(there) - losses[client] for client, objective in objectives.items()}
-    rise = sum(shares[client] * rise for client, rise in rises.items())
-    examples = [objective.count for objective in objectives.values()]
+    rises = [objective.loss(there) - loss for objective, loss in zip(objectives, losses, strict=True)]
+    rise = sum(share * rise for share, rise in zip(shares.values(), rises, strict=True))
     found = {
-        "client_loss": variable("client", list(losses.values()), "F_k(w)"),
-        "examples": variable("client", examples, "examples seen"),
+        "client_loss": variable("client", losses, "F_k(w)"),
+        "examples": variable("client", [one.count for one in objectives], "examples seen"),
         "radius": scalar(search.radius, "rho"),
-        "gradient_norm": scalar(float(total.norm()), "||g||"),
+        "gradient_norm": scalar(norm(total), "||g||"),
         "global_rise": scalar(rise, "L(w + e) - L(w), e the perturbation of everyone's gradient"),
         "_gradient": variable("_parameter", gradient.cpu().numpy(), "g"),
     }
@@ -151,14 +143,14 @@ def measure_tracking(subject: Subject, settings: Settings, theta: Tensor, direct
     direction = direction.to(theta.device)
     objective = subject.objective("train")
     places = numpy_generator(settings.seed, "iid").integers(objective.count, size=(IID_BATCHES, IID_SIZE))
-    batches = (objective.on(*subject.read_examples("train", batch)) for batch in torch.from_numpy(places))
+    batches = (objective.on(*subject.examples("train", None, batch)) for batch in torch.from_numpy(places))
     gradients = torch.stack([to_float64(batch.gradient(theta))[: len(direction)] for batch in batches])
     mean = gradients.mean(dim=0)
     noise = float((gradients - mean).square().sum()) / (IID_BATCHES * (IID_BATCHES - 1))
     return {
         "tracking_error": scalar(distance(direction, mean) ** 2, "||d - g_IID||^2, d the server's direction"),
         "tracking_noise": scalar(noise, "sampling noise of g_IID that is contained in it"),
-        "tracking_cosine": scalar(cosine(to_float64(direction), mean), "cosine of d and g_IID"),
+        "tracking_cosine": scalar(cosine_or_nan(to_float64(direction), mean), "cosine of d and g_IID"),
     }
 
 
@@ -172,18 +164,18 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
     shares = subject.shares(choose_clients(subject, settings))
     losses = [subject.objective("train", other, limit=settings.limit).loss(theta + e) for other in shares]
     rises = np.asarray(losses) - everyone["client_loss"].values
-    shuffled = _shuffle(objective, settings.seed, client)
+    shuffled = shuffle(objective, settings.seed, "batches", client)
     parts = shuffled.split(math.ceil(shuffled.count / GROUPS))
     found = {
         "other_rise": variable("other", rises, "F_j(w + e_k) - F_j(w), j the other client"),
         "rise": scalar(rises[list(shares).index(client)], "R_k = F_k(w + e_k) - F_k(w), e_k = rho v_k / ||v_k||"),
         "rise_error": scalar(rise_error(shuffled, theta, e, parts), SUBSET),
         "client_global_rise": scalar(rises @ np.asarray(list(shares.values())), "L(w + e_k) - L(w)"),
-        "client_gradient_norm": scalar(float(to_float64(own).norm()), "||g_k||"),
-        "gradient_cosine": scalar(cosine(own, shared), "cosine of g_k and g"),
+        "client_gradient_norm": scalar(norm(own), "||g_k||"),
+        "gradient_cosine": scalar(cosine_or_nan(own, shared), "cosine of g_k and g"),
         "client_heterogeneity": scalar(distance(own, shared) ** 2, "||g_k - g||^2"),
         "perturbation_distance": scalar(distance(e, common), "||e_k - e||, e the perturbation of everyone's gradient"),
-        "perturbation_cosine": scalar(cosine(e, common), "cosine of e_k and e"),
+        "perturbation_cosine": scalar(cosine_or_nan(e, common), "cosine of e_k and e"),
     }
     if settings.steps:
         steps, seed = settings.steps, settings.seed
@@ -195,31 +187,9 @@ def _measure_client(subject: Subject, settings: Settings, round: int, client: in
         size = min(_batch_size(subject, settings), shuffled.count)
         whole_ones = shuffled.split(size)[: shuffled.count // size]
         found |= compare_batches(whole_ones[: settings.batches], theta, own, search)
-        error = estimate_gradient_error(float(found["client_batch_variance"].values), size, shuffled)
+        error = gradient_error(shuffled, float(found["client_batch_variance"].values), size)
         found["gradient_error"] = scalar(error, "standard error of g_k, where a subset of the data was seen")
     return xr.Dataset(found, {"other": variable("other", list(shares), MEMBER)})
-
-
-def _shuffle(objective: Objective, seed: int, client: int) -> Objective:
-    """The same examples in a random order: those of one class often lie together."""
-    inputs, targets = join(objective.chunks)
-    order = numpy_generator(seed, "batches", client).permutation(len(inputs))
-    return objective.on(inputs[order], targets[order], population=objective.population)
-
-
-def estimate_gradient_error(variance: float, size: int, objective: Objective) -> float:
-    """Standard error of a sub-sample's gradient, from the variance of batches drawn from it without replacement.
-
-    variance: of the gradients of batches.
-    size: of a batch.
-    objective: on the sub-sample.
-    """
-    n, N = objective.count, objective.population
-    if N is None:
-        return 0.0
-    if n <= size:
-        return math.nan
-    return math.sqrt(variance * size * (n - 1) / ((n - size) * n) * (1 - n / N))
 
 
 def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:
@@ -227,21 +197,13 @@ def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Datas
     clients, among_all = choose_clients(subject, settings), subject.shares(subject.clients)
     shares = np.asarray(list(subject.shares(clients).values()))
     own, everyone = np.asarray([among_all[client] for client in clients]), np.asarray(list(among_all.values()))
-    by_client = {
-        str(name): np.asarray(values, dtype=np.float64)
-        for name, values in answer.data_vars.items()
-        if values.dims == ("round", "client")
-    }
-    friendly = [compute_friendly_rate(some) for some in answer["other_rise"].values]
+    by_client = {str(name): one.values for name, one in answer.data_vars.items()}
     found = {
         "share": variable("client", shares, "p_k, its share of the examples of E"),
         "loss": variable("round", by_client["client_loss"] @ shares, "L(w)"),
-        "friendly_clients": variable("round", friendly, f"{FRIENDLY} client's"),
+        **describe_friends(answer),
         **describe_dispersions(by_client, ClientSample(shares, own, everyone)),
     }
-    if settings.batches:
-        rates = answer["client_friendly_batches"].mean("client")
-        found["friendly_batches"] = variable("round", rates, f"mean over clients: {FRIENDLY} batch's")
     mixed = find_search(subject, int(answer["round"][-1]), settings.radius).direction is not None
     about = {"search": "(1 - a) d + a g" if mixed else "g", "clients": len(clients), "all_clients": len(everyone)}
     return answer.assign(found).assign_attrs(about)

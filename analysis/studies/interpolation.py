@@ -12,7 +12,7 @@ Running statistics of norm layers, by `batchnorm` (each line is measured under e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 from typing import Annotated, ClassVar, Self
 
@@ -21,24 +21,16 @@ import torch
 import xarray as xr
 from pydantic import Field, model_validator
 
-from analysis.shared.grids import FIELDS
-from analysis.shared.model_points import (
-    FORWARD,
-    ModelPoint,
-    check_architectures,
-    count_evaluated,
-    make_objective,
-    match_rounds,
-    tell_origin,
-)
+from analysis.shared.grids import FORWARD, describe_points
+from analysis.shared.model_points import ModelPoint, check_architectures, load_participants, match_rounds, tell_origin
 from analysis.study import Datasets, Limit, Model, Piece, Rounds, Splits, Study, require_names, scalar, variable
 from analysis.subjects import SPLITS, Subject
 from landscape import barrier
+from landscape.geometry.directions import distance
 from landscape.geometry.paths import list_beyond
 from landscape.geometry.surface import vector
 from landscape.layout import running_statistics
 from landscape.results import Barrier
-from landscape.runtime.device import to_float64
 from training.settings import Count, Names, settings
 
 KINDS = ("run-run", "client-client", "client-global", "round-round")
@@ -103,11 +95,6 @@ class LinePiece(Piece):
     ends: Pair = field(compare=False, kw_only=True)
 
 
-def list_policies(subject: Subject, wanted: Sequence[str]) -> list[str]:
-    """Those treatments of norm layers that differ: without running statistics there is nothing to choose."""
-    return list(wanted) if running_statistics(subject.model) else [subject.policy]
-
-
 def add_previous(subject: Subject, rounds: Sequence[int]) -> list[int]:
     """These rounds; a single one together with the checkpoint before it, so that there is a pair."""
     before = [round for round in subject.rounds if round < rounds[0]]
@@ -134,13 +121,10 @@ def list_pairs(subjects: Sequence[Subject], settings: Settings) -> Iterator[Pair
 def _list_client_pairs(subject: Subject, settings: Settings, whole: ModelPoint) -> Iterator[Pair]:
     """The pairs of a round's participants with each other, and with its global model `whole`."""
     kinds = settings.pairs or KINDS
-    try:
-        clients = sorted(subject.local_points(whole.round))[: settings.clients]
-    except ValueError:
-        if settings.pairs:  # asked for by name: the user wants to know
-            raise
-        return
-    points = tuple(ModelPoint(whole.run, whole.round, client) for client in clients)
+    clients = load_participants(subject, whole.round, settings.clients)
+    if settings.pairs and not clients:  # asked for by name: the user wants to know
+        subject.local_points(whole.round)
+    points = [replace(whole, client=client) for client in clients]
     if "client-client" in kinds:
         yield from (Pair("client-client", *two) for two in combinations(points, 2))
     if "client-global" in kinds:
@@ -153,9 +137,10 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     planned: list[Piece] = []
     for number, pair in enumerate(list_pairs(subjects, settings)):
         subject = subjects[pair.start.run]
-        for policy in list_policies(subject, settings.batchnorm):
+        # without running statistics there is nothing to choose
+        for policy in settings.batchnorm if running_statistics(subject.model) else [subject.policy]:
             for split in settings.splits:
-                count = count_evaluated(subject, policy, split, settings.limit)
+                count = subject.treat_norms(policy).count_evaluated(split, None, settings.limit)
                 where = (pair.end.round, None, number, policy, split)
                 planned.append(LinePiece(*where, ends=pair, passes=points * count * FORWARD, vectors=6))
     if not planned:
@@ -168,28 +153,24 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
 
 def measure(subjects: Sequence[Subject], settings: Settings, piece: LinePiece, earlier: Datasets) -> xr.Dataset:
     """One line and its barriers."""
-    pair, policy, subject = piece.ends, piece.batchnorm, subjects[piece.ends.start.run]
-    objective = make_objective(subject, policy, piece.split, settings.limit)
+    pair, policy = piece.ends, piece.batchnorm
+    subject = subjects[pair.start.run].treat_norms(policy)
+    objective = subject.objective(piece.split, limit=settings.limit)
     start, end = (one.load(subjects, settings.model).to(objective.dtype) for one in (pair.start, pair.end))
-    weights = objective.layout.parameters[-1].stop
-    distance = float((to_float64(end[:weights]) - to_float64(start[:weights])).norm())
+    weights = objective.layout.parameter_count
+    apart = distance(end[:weights], start[:weights])
     if policy == "frozen":
         end = torch.cat([end[:weights], start[weights:]])
     start, end = (vector(objective, one[: objective.size], "model") for one in (start, end))
-    low, high = settings.low, settings.high
-    between = barrier(objective, start, end, steps=settings.steps, refine=REFINE, low=low, high=high)
-    count, missing = subject.count(piece.split, limit=settings.limit), np.full(len(between.path.x), np.nan)
-    lines = {name: getattr(between.path, name) for name in ("loss", "error", "standard_error")}
-    found = {
-        **{name: variable("x", missing if one is None else one, FIELDS[name]) for name, one in lines.items()},
-        **_describe_barriers(between),
-        "examples": scalar(count, "number of examples"),
-    }
+    between = barrier(objective, start, end, steps=settings.steps, refine=REFINE, low=settings.low, high=settings.high)
+    found = describe_points(between.path, "x", (-1,)) | _describe_barriers(between)
+    found["examples"] = scalar(subject.count(piece.split, limit=settings.limit), "number of examples")
+    del found["done"]  # all are
     about = {
         "kind": variable("pair", [pair.kind], "kind of pair"),
         **tell_origin("start", "pair", [pair.start], subjects),
         **tell_origin("end", "pair", [pair.end], subjects),
-        "distance": variable("pair", [distance], "distance of the two models", "weight distance"),
+        "distance": variable("pair", [apart], "distance of the two models", "weight distance"),
         "x": variable("x", between.path.x, "gamma in (1 - gamma) start + gamma end"),
         "definition": variable("definition", DEFINITIONS, "max L minus: chord, mean, larger of the ends"),
     }
@@ -212,10 +193,8 @@ def _describe_barriers(between: Barrier) -> dict[str, xr.Variable]:
         "refined_loss": "loss there",
         "refined_error": "error there",
     }
-    return found | {
-        name: variable("refinement", values, about)
-        for (name, about), values in zip(names.items(), refined.T, strict=True)
-    }
+    columns = zip(names.items(), refined.T, strict=True)
+    return found | {name: variable("refinement", values, about) for (name, about), values in columns}
 
 
 def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:

@@ -6,32 +6,16 @@ pass over the clients multiplies with both. (FedGloSS, Table 1; FedSAM/FedASAM, 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
-from torch import Tensor
 
-from analysis.shared.model_points import describe_views, distance, list_participants, load_model
-from analysis.study import (
-    Clients,
-    Datasets,
-    Floats,
-    Limit,
-    Piece,
-    Rounds,
-    Seed,
-    Study,
-    Tolerance,
-    Top,
-    scalar,
-    variable,
-)
+from analysis.shared.model_points import describe_views, list_participants, load_model
+from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Seed, Study, Tolerance, Top, scalar, variable
 from analysis.subjects import Subject
-from landscape import Objective, eigenpairs
-from landscape.objectives.subsample_errors import PARTS, quotient_errors
+from landscape import eigenpairs
+from landscape.geometry.directions import distance
+from landscape.objectives.subsample_errors import combined_quotient_errors
 from landscape.operators import SumOperator
 from training.settings import settings
 
@@ -57,8 +41,7 @@ class Settings:
 
 def choose_clients(subject: Subject, settings: Settings) -> dict[int, list[int]]:
     """Rounds that keep local models, each with the participants that are measured."""
-    kept = list_participants(subject, subject.select(settings.rounds))
-    return {round: sorted(clients)[: settings.clients] for round, clients in kept.items()}
+    return list_participants(subject, subject.select(settings.rounds), settings.clients)
 
 
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
@@ -84,33 +67,21 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     operators = {k: objective.hessian(theta) for k, objective in objectives.items()}
     losses = {k: objective.loss(theta) for k, objective in objectives.items()}
     shares = subject.shares(subject.clients)
+    everyone = SumOperator([operators[k] for k in shares], list(shares.values()))
 
     def measure_on(client: int | None) -> dict[str, ArrayLike]:
-        everyone = SumOperator([operators[k] for k in shares], list(shares.values()))
+        whom = shares if client is None else {client: 1.0}
         operator = everyone if client is None else operators[client]
         pairs = eigenpairs(operator, settings.top, tol=settings.tol, seed=settings.seed)
-        found: dict[str, ArrayLike] = {"eigenvalue": pairs.values, "residual": pairs.residuals}
-        if client is None:
-            errors = combine_errors(objectives, shares, theta, pairs.vectors)
-            return found | {"standard_error": errors, "loss": sum(shares[k] * losses[k] for k in shares)}
-        errors = quotient_errors(objectives[client], theta, pairs.vectors)
-        return found | {"standard_error": errors, "loss": losses[client]}
+        errors = combined_quotient_errors({k: objectives[k] for k in whom}, whom, theta, pairs.vectors)
+        loss = sum(share * losses[k] for k, share in whom.items())
+        return {"eigenvalue": pairs.values, "standard_error": errors, "residual": pairs.residuals, "loss": loss}
 
     found = describe_views(piece, list(shares), measure_on, "rank", MEASURES, everyone=True)
     if piece.client is not None:
         found["distance"] = scalar(distance(theta, subject.point(piece.round)), "||w_k - w||")
     coords = {"client": list(shares)} if piece.client is None else {}
     return xr.Dataset(found, {"rank": np.arange(1, settings.top + 1), **coords})
-
-
-def combine_errors(
-    objectives: Mapping[int, Objective], shares: Mapping[int, float], theta: Tensor, vectors: Tensor
-) -> Floats:
-    """Standard errors of v' H v, H = sum of p_k H_k, from those of the clients that a part of their data stands for."""
-    drawn = [client for client, objective in objectives.items() if objective.population is not None]
-    parts = max(math.ceil(PARTS / max(len(drawn), 1)), 2)  # many clients: few parts of each will do
-    squares = [(shares[k] * quotient_errors(objectives[k], theta, vectors, parts)) ** 2 for k in drawn]
-    return np.asarray(np.sqrt(sum(squares, np.zeros(len(vectors)))))
 
 
 def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:

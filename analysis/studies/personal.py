@@ -60,9 +60,8 @@ def require_run(subject: Subject) -> Run:
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each round and strategy."""
     run = require_run(subject)
-    examples = sum(
-        len(run.federation.client_indices[client]) for client in sample_clients(run.federation, settings.clients)
-    )
+    chosen = sample_clients(run.federation, settings.clients)
+    examples = sum(len(run.federation.client_indices[client]) for client in chosen)
     whole_run = run.recipe.rounds.count * run.recipe.local.epochs
     rounds = run.select_with(settings.rounds, settings.model)
     return [
@@ -81,22 +80,19 @@ def measure(subject: Subject, settings: Settings, piece: StrategyPiece, earlier:
     options = evaluation.parse_options(settings.strategies, settings.options)[piece.strategy]
     result = evaluation.evaluate(opened, piece.strategy, options, sample=settings.clients)
     scores, left = result.clients, "NaN: left out"
-    of_clients = {
+    found = {
         "before": variable("client", [one.before for one in scores], f"accuracy of the global model; {left}"),
         "after": variable("client", [one.after for one in scores], f"accuracy of the client's own model; {left}"),
         "examples": variable("client", [one.examples for one in scores], f"test examples of the client; {left}"),
-    }
-    error = result.std / math.sqrt(len(scores))
-    of_all = {
         "mean": scalar(result.mean, "mean accuracy over clients"),
         "mean_before": scalar(result.mean_before, "mean accuracy of the global model over clients"),
         "spread": scalar(result.std, "standard deviation over clients (n)"),
-        "standard_error": scalar(error, "of the mean: spread / sqrt(clients)"),
+        "standard_error": scalar(result.std / math.sqrt(len(scores)), "of the mean: spread / sqrt(clients)"),
         "worst_tenth": scalar(result.worst_tenth, "mean accuracy of the tenth of the clients that do worst"),
         "left_out": scalar(result.left_out, "clients without test examples, or without a model of their own"),
         "options": variable((), json.dumps(result.options, sort_keys=True), "options of the strategy, as JSON"),
     }
-    return xr.Dataset(of_clients | of_all, {"client": [one.client for one in scores]})
+    return xr.Dataset(found, {"client": [one.client for one in scores]})
 
 
 def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Dataset:

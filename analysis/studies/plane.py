@@ -15,42 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 import xarray as xr
 from pydantic import AfterValidator, Field, model_validator
 
-from analysis.shared.grids import GridPiece, measure_rows
-from analysis.shared.model_points import (
-    FORWARD,
-    OWN,
-    ModelPoint,
-    check_architectures,
-    count_evaluated,
-    make_objective,
-    match_rounds,
-    name_runs,
-    tell_origin,
-)
+from analysis.shared.grids import FORWARD, GridPiece, measure_rows
+from analysis.shared.model_points import OWN, ModelPoint, check_architectures, match_rounds, name_runs, tell_origin
 from analysis.study import Datasets, Floats, Limit, Model, Piece, Rounds, Splits, Study, variable
 from analysis.subjects import SPLITS, Subject
-from landscape import Layout, Objective, directions
+from landscape import Layout, directions
 from landscape.geometry.surface import coordinates
-from landscape.layout import running_statistics
 from landscape.results import Frame
 from training.settings import NonNegative, Several, settings
 
 Through = Literal["clients", "runs", "rounds"]
 Policy = Literal["interpolated", "recomputed"]
-POLICIES = get_args(Policy)
 CORNERS = ("a", "b", "c", "global")  # models of a plane; the last one is beside planes through clients
 UNIT = "weight distance"
 GRID = ("x_index", "y_index")
-# What a plane goes through: three global models, or participants of the round of one global model. Which participants
-# there are is only looked up when needed: that opens a checkpoint.
-Corners = tuple[ModelPoint, ...]
+Corners = tuple[ModelPoint, ...]  # a, b and c, and the global model beside participants
 
 
 def _check_three(clients: tuple[int, ...]) -> tuple[int, ...]:
@@ -98,7 +84,7 @@ class PlanePiece(GridPiece):
     """Some rows of a plane, or its models: where they lie, and their own losses.
 
     plane: the number of the plane in the answer.
-    corners: what it goes through.
+    corners: the models.
     """
 
     dims: ClassVar[tuple[str, ...]] = ("plane", "split")
@@ -107,7 +93,7 @@ class PlanePiece(GridPiece):
 
 
 def list_planes(subjects: Sequence[Subject], settings: Settings) -> list[Corners]:
-    """Every plane; opens no checkpoint."""
+    """The models of every plane."""
     if settings.models == "runs":
         if len(subjects) != 3:
             raise ValueError(f'models = "runs" draws a plane through three runs, got {len(subjects)}: name three')
@@ -117,7 +103,7 @@ def list_planes(subjects: Sequence[Subject], settings: Settings) -> list[Corners
     for run, subject in enumerate(subjects):
         rounds = subject.select(settings.rounds)
         if settings.models == "clients":
-            found += [(ModelPoint(run, round),) for round in rounds]
+            found += [add_participants(subjects, settings, ModelPoint(run, round)) for round in rounds]
         elif len(rounds) < 3:
             have = ", ".join(map(str, subject.rounds))
             raise ValueError(
@@ -130,30 +116,27 @@ def list_planes(subjects: Sequence[Subject], settings: Settings) -> list[Corners
     return found
 
 
-def find_corners(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> Corners:
-    """The three models that span a plane."""
-    if len(corners) == 3:
-        return corners
-    (where,) = corners
-    there = sorted(subjects[where.run].local_points(where.round))
-    chosen = list(settings.clients or there[:3])
+def add_participants(subjects: Sequence[Subject], settings: Settings, whole: ModelPoint) -> Corners:
+    """Three participants of the round of a global model, and this one behind them."""
+    there = sorted(subjects[whole.run].local_points(whole.round))
+    chosen = settings.clients or there[:3]
     missing = sorted({*chosen} - {*there})
     if missing or len(chosen) < 3:
         raise ValueError(
-            f"{where.describe(subjects)}: a plane needs three participants"
+            f"{whole.describe(subjects)}: a plane needs three participants"
             + (f", and {', '.join(map(str, missing))} did not take part" if missing else "")
             + f"; there are {', '.join(map(str, there))}"
         )
-    return tuple(replace(where, client=client) for client in chosen)
+    return (*(replace(whole, client=client) for client in chosen), whole)
 
 
 def find_frame(subjects: Sequence[Subject], settings: Settings, corners: Corners) -> Frame:
     """Base, u and v of a plane, with running statistics that pass through those of all three models."""
-    chosen = find_corners(subjects, settings, corners)
+    chosen = corners[:3]
     layout = Layout.of(subjects[corners[0].run].model, statistics=settings.batchnorm == "interpolated")
     a, b, c = (one.load(subjects, settings.model)[: layout.size] for one in chosen)
     try:
-        return directions.through_models(a, b, c, weights=layout.parameters[-1].stop)
+        return directions.through_models(a, b, c, weights=layout.parameter_count)
     except ValueError as error:
         names = ", ".join(f"{letter} = {one.describe(subjects)}" for letter, one in zip("abc", chosen, strict=True))
         raise ValueError(f"{error} ({names})") from None
@@ -164,12 +147,9 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
     planned: list[Piece] = []
     for number, corners in enumerate(list_planes(subjects, settings)):
         find_frame(subjects, settings, corners)  # three equal models are refused before any work is done
-        subject = subjects[corners[0].run]
-        policy = find_policy(subject, settings)
-        costs = {}
-        for split in settings.pictures:
-            data, client = find_corners(subjects, settings, corners)[0].find_data(split)
-            costs[split] = count_evaluated(subject, policy, data, settings.limit, client)
+        subject = subjects[corners[0].run].treat_norms(settings.batchnorm)
+        data = {split: corners[0].find_data(split) for split in settings.pictures}
+        costs = {split: subject.count_evaluated(*whose, settings.limit) for split, whose in data.items()}
         passes = 4 * sum(costs.values()) * FORWARD
         models = PlanePiece(corners[0].round, plane=number, corners=corners, passes=passes, vectors=10)
         planned.append(models)
@@ -180,19 +160,11 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[Piece]:
 
 def measure(subjects: Sequence[Subject], settings: Settings, piece: PlanePiece, earlier: Datasets) -> xr.Dataset:
     """The models of a plane, or some rows of it."""
-    corners = piece.corners
-    plane = find_frame(subjects, settings, corners)
-    subject = subjects[corners[0].run]
-    policy = find_policy(subject, settings)
-    first = find_corners(subjects, settings, corners)[0]
+    plane, first = find_frame(subjects, settings, piece.corners), piece.corners[0]
     if piece.split is None:
-        whose = [first.find_data(split) for split in settings.pictures]
-        objectives = [make_objective(subject, policy, data, settings.limit, client) for data, client in whose]
-        found = measure_models(subjects, settings, corners, plane, objectives)
-        found["batchnorm"] = variable((), policy, "treatment of norm layers")
-        return xr.Dataset(found, {"split": list(settings.pictures), "model": list(CORNERS[: found["model_x"].size])})
-    data, client = first.find_data(piece.split)
-    objective = make_objective(subject, policy, data, settings.limit, client)
+        return measure_models(subjects, settings, piece.corners, plane)
+    subject = subjects[first.run].treat_norms(settings.batchnorm)
+    objective = subject.objective(*first.find_data(piece.split), settings.limit)
     x, y = find_axes(plane, settings)
     base, u, v = (one[: objective.size] for one in (plane.base, plane.u, plane.v))
     rows = np.arange(len(x))[piece.first : piece.stop]
@@ -200,42 +172,35 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: PlanePiece, 
     return xr.Dataset(found, {GRID[0]: rows, GRID[1]: np.arange(len(y))})
 
 
-def measure_models(
-    subjects: Sequence[Subject], settings: Settings, corners: Corners, plane: Frame, objectives: Sequence[Objective]
-) -> dict[str, xr.Variable]:
-    """Where the models of a plane lie in it, and their own losses.
-
-    objectives: one for each split.
-    """
-    shown = [*find_corners(subjects, settings, corners), *(corners if len(corners) == 1 else ())]
-    thetas = [one.load(subjects, settings.model).to(objectives[0].dtype) for one in shown]
-    weights = objectives[0].layout.parameters[-1].stop
-    positions, off = directions.project(
-        torch.stack([theta[:weights] for theta in thetas]), plane.base[:weights], plane.u[:weights], plane.v[:weights]
-    )
+def measure_models(subjects: Sequence[Subject], settings: Settings, corners: Corners, plane: Frame) -> xr.Dataset:
+    """Where the models of a plane lie in it, and their own losses."""
+    subject = subjects[corners[0].run].treat_norms(settings.batchnorm)
+    data = [corners[0].find_data(split) for split in settings.pictures]
+    objectives = [subject.objective(*whose, settings.limit) for whose in data]
+    thetas = [one.load(subjects, settings.model).to(objectives[0].dtype) for one in corners]
+    weights = objectives[0].layout.parameter_count
+    axes = (one[:weights] for one in (plane.base, plane.u, plane.v))
+    positions, off = directions.project(torch.stack([theta[:weights] for theta in thetas]), *axes)
     positions[:3], off[:3] = plane.coordinates, 0.0  # exact by construction
     own = [[objective.evaluate(theta[: objective.size]) for theta in thetas] for objective in objectives]
-    losses = [[one.loss for one in some] for some in own]
-    errors = [[np.nan if one.error is None else one.error for one in some] for some in own]
+    losses, errors = (
+        np.asarray([[getattr(one, name) for one in some] for some in own], dtype=np.float64)  # None becomes NaN
+        for name in ("loss", "error")
+    )
     x, y = find_axes(plane, settings)
-    whose = [shown[0].find_data(split) for split in settings.pictures]
-    counts = [subjects[corners[0].run].count(split, client, settings.limit) for split, client in whose]
-    return {
+    found = {
         "x": variable("x_index", x, "from the first model towards the second", UNIT),
         "y": variable("y_index", y, "at right angles to it, towards the third", UNIT),
-        "examples": variable("split", counts, "number of examples"),
-        **tell_origin("model", "model", shown, subjects),
+        "examples": variable("split", [subject.count(*whose, settings.limit) for whose in data], "number of examples"),
+        **tell_origin("model", "model", corners, subjects),
         "model_x": variable("model", positions[:, 0], "its place along x", UNIT),
         "model_y": variable("model", positions[:, 1], "its place along y", UNIT),
         "distance": variable("model", off, "its distance from the plane", UNIT),
         "model_loss": variable(("split", "model"), losses, "its own loss"),
         "model_error": variable(("split", "model"), errors, "its own error"),
+        "batchnorm": variable((), subject.policy, "treatment of norm layers"),
     }
-
-
-def find_policy(subject: Subject, settings: Settings) -> str:
-    """How norm layers are treated; what the subject says where none keeps statistics."""
-    return settings.batchnorm if running_statistics(subject.model) else subject.policy
+    return xr.Dataset(found, {"split": list(settings.pictures), "model": list(CORNERS[: len(corners)])})
 
 
 def find_axes(plane: Frame, settings: Settings) -> list[Floats]:
@@ -246,7 +211,6 @@ def find_axes(plane: Frame, settings: Settings) -> list[Floats]:
 def derive(subjects: Sequence[Subject], settings: Settings, answer: xr.Dataset) -> xr.Dataset:
     """Make coordinates of where the points and the models of each plane are."""
     names = {
-        "plane": "plane",
         "split": "data of everyone, of the first model's run; own: of the first participant",
         "x_index": "point along x",
         "y_index": "point along y",

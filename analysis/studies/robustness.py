@@ -181,14 +181,16 @@ def measure(subject: Subject, settings: Settings, piece: CorruptionPiece, earlie
             changed = read_published(folder, subject, piece.corruption, severity, chosen)
         right.append(count_right(to_inputs(changed, black, white, inputs.dtype)))
         changes.append(float(np.sqrt(np.mean(np.square(changed - pixels)))))
-    kind = CORRUPTIONS[piece.corruption]
+    about = f"predictions on corrupted images that are right, of {total}"
     departure = DEPARTURES.get(piece.corruption, "") if folder is None else PUBLISHED
     found = {
-        "correct": variable(
-            ("severity", "round"), right, f"predictions on corrupted images that are right, of {total}"
-        ),
+        "correct": variable(("severity", "round"), right, about),
         "change": variable("severity", changes, "root mean square change of a pixel, of 255"),
-        "extra": variable((), kind.extra, "whether it is one of the four kinds beside the benchmark's fifteen"),
+        "extra": variable(
+            (),
+            CORRUPTIONS[piece.corruption].extra,
+            "whether it is one of the four kinds beside the benchmark's fifteen",
+        ),
         "departure": variable((), departure, "how it differs from the published files"),
     }
     severities = variable("severity", settings.severities, "severity, 1 to 5")
@@ -202,14 +204,13 @@ def derive(subject: Subject, settings: Settings, answer: xr.Dataset) -> xr.Datas
     accuracy, clean = correct / total, answer["clean_accuracy"]
     drop = 1 - accuracy / clean.where(clean > 0)
     error, both = np.sqrt(accuracy * (1 - accuracy) / total), ("corruption", "severity")
-    means = {name: accuracy.mean(over) for name, over in (("severity", "corruption"), ("corruption", "severity"))}
     found = {
         "correct": correct.variable,
         "accuracy": variable(axes, accuracy, "accuracy on corrupted images, a fraction"),
         "standard_error": variable(axes, error, "of that accuracy (binomial)"),
         "relative_drop": variable(axes, drop, "share of the clean accuracy that is lost"),
-        "mean_by_severity": variable(("round", "severity"), means["severity"], "mean over corruptions"),
-        "mean_by_corruption": variable(("round", "corruption"), means["corruption"], "mean over severities"),
+        "mean_by_severity": variable(("round", "severity"), accuracy.mean("corruption"), "mean over corruptions"),
+        "mean_by_corruption": variable(axes[:2], accuracy.mean("severity"), "mean over severities"),
         "mean_accuracy": variable("round", accuracy.mean(both), "mean over corruptions and severities"),
         "mean_relative_drop": variable("round", drop.mean(both), "mean share that is lost"),
     }

@@ -12,7 +12,7 @@ A layer is one parameter tensor, as in FedFSA's code. For participant i, its mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -24,8 +24,9 @@ from pydantic import Field
 from torch import Tensor
 
 from analysis.shared.model_points import Reference, find_reference, list_participants
-from analysis.study import Clients, Datasets, Limit, Piece, Rounds, Study, scalar, variable
+from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Study, scalar, variable
 from analysis.subjects import Run, Subject
+from landscape.geometry.directions import norm
 from landscape.layout import Entry, Layout
 from landscape.runtime.device import to_float64
 from training.methods.fedfsa import LayerRadii, Measure
@@ -51,9 +52,9 @@ class Settings:
 def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     """One piece for each participant's model."""
     layers, planned = len(Layout.of(subject.model).entries), []
-    for round, clients in list_participants(subject, subject.select(settings.rounds)).items():
+    for round, clients in list_participants(subject, subject.select(settings.rounds), settings.clients).items():
         find_reference(subject, settings.reference, round)  # better now than after an hour
-        for client in clients[: settings.clients]:
+        for client in clients:
             passes = (4 + 2 * layers / 3) * subject.count("train", client, settings.limit)
             planned.append(Piece(round, client, passes=passes, vectors=10))
     return planned
@@ -73,48 +74,34 @@ def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Dataset
     away = reference - theta
     error = (objective.evaluate(theta).standard_error or 0.0) if objective.population is not None else 0.0
 
-    def each(value: Callable[[Entry], float], long_name: str) -> xr.Variable:
-        return variable("layer", np.asarray([value(entry) for entry in entries], dtype=np.float64), long_name)
+    def multiply(a: Tensor, b: Tensor) -> Floats:
+        return np.asarray([float(to_float64(_keep_layer(a, entry)) @ to_float64(b)) for entry in entries])
 
+    rises = [objective.loss(theta + settings.radius * unit(_keep_layer(gradient, entry))) - base for entry in entries]
+    removals = [abs(top - objective.loss(theta + e - _keep_layer(e, entry))) for entry in entries]
+    adaptive = [_measure_adaptive(away, entry, entries) for entry in entries]
+    chosen, slopes = _choose_layers(subject, settings, reference, theta), abs(multiply(far_slope, away))
     found = {
         "loss": scalar(base, "loss of the client's model on its own data"),
         "loss_error": scalar(error, "its standard error, where a subset of the data was seen"),
-        "gradient_norm": scalar(float(to_float64(gradient).norm()), "norm of its gradient"),
+        "gradient_norm": scalar(norm(gradient), "norm of its gradient"),
         "sam_rise": scalar(top - base, "L(W + e) - L(W), e = radius g / ||g||"),
         "global_sensitivity": scalar(abs(before - base), "|L(W_g) - L(W)| on the client's data (eq. 9)"),
-        "moved": each(lambda entry: _multiply_layer(away, away, entry), "||w_j - w_g,j||^2 (eq. 11)"),
-        "adaptive": each(
-            lambda entry: _measure_adaptive(away, entry, entries),
-            "mean of |w_j - w_g,j| / ||w - w_g|| of its layer, FedSoL's radius",
-        ),
-        "rise": each(
-            lambda entry: objective.loss(theta + settings.radius * unit(_keep_layer(gradient, entry))) - base,
-            "rise of the loss with this layer alone perturbed by the radius",
-        ),
-        "removal": each(
-            lambda entry: abs(top - objective.loss(theta + e - _keep_layer(e, entry))),
-            "|L(W + e) - L(W + e without e_j)| (eq. 7)",
-        ),
-        "first_order": each(
-            lambda entry: abs(_multiply_layer(gradient_at, e, entry)), "|grad_j L(W + e) . e_j| (eq. 8)"
-        ),
-        "global_first_order": each(
-            lambda entry: abs(_multiply_layer(far_slope, away, entry)), "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"
-        ),
-        "layer_gradient_norm": each(lambda entry: _multiply_layer(gradient, gradient, entry) ** 0.5, "||g_j||"),
-        "chosen": variable(
-            ("measure", "layer"),
-            _choose_layers(subject, settings, reference, theta),
-            "whether FedFSA would choose the layer",
-        ),
+        "moved": variable("layer", multiply(away, away), "||w_j - w_g,j||^2 (eq. 11)"),
+        "adaptive": variable("layer", adaptive, "mean of |w_j - w_g,j| / ||w - w_g|| of its layer, FedSoL's radius"),
+        "rise": variable("layer", rises, "rise of the loss with this layer alone perturbed by the radius"),
+        "removal": variable("layer", removals, "|L(W + e) - L(W + e without e_j)| (eq. 7)"),
+        "first_order": variable("layer", abs(multiply(gradient_at, e)), "|grad_j L(W + e) . e_j| (eq. 8)"),
+        "global_first_order": variable("layer", slopes, "|grad_j L(W_g) . (w_g,j - w_j)| (eq. 10)"),
+        "layer_gradient_norm": variable("layer", multiply(gradient, gradient) ** 0.5, "||g_j||"),
+        "chosen": variable(("measure", "layer"), chosen, "whether FedFSA would choose the layer"),
     }
     coords = {
         "layer": [entry.name for entry in entries],
         "entries": variable("layer", [entry.stop - entry.start for entry in entries], "number of weights"),
         "measure": variable("measure", MEASURES, "how movement is compared between layers"),
     }
-    layers = count_chosen(subject, settings)
-    about = {"radius": settings.radius, "layers": layers, "reference": settings.reference}
+    about = {"radius": settings.radius, "layers": count_chosen(subject, settings), "reference": settings.reference}
     return xr.Dataset(found, coords, about)
 
 
@@ -123,11 +110,6 @@ def _keep_layer(vector: Tensor, entry: Entry) -> Tensor:
     only = torch.zeros_like(vector)
     only[entry.start : entry.stop] = vector[entry.start : entry.stop]
     return only
-
-
-def _multiply_layer(a: Tensor, b: Tensor, entry: Entry) -> float:
-    """The inner product within one layer."""
-    return float(to_float64(_keep_layer(a, entry)) @ to_float64(b))
 
 
 def _measure_adaptive(away: Tensor, entry: Entry, entries: Sequence[Entry]) -> float:

@@ -6,21 +6,18 @@ kinds, which rescaling a network does not change, and the average over random pe
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import numpy as np
 import xarray as xr
 from pydantic import Field
-from torch import Tensor
 
 from analysis.shared.model_points import describe_views, load_model, load_participants
 from analysis.study import Clients, Datasets, Floats, Limit, Piece, Rounds, Seed, Study, require_names, variable
 from analysis.subjects import Subject
-from landscape import Objective, sharpness
+from landscape import sharpness
 from landscape.geometry.sharpness import KINDS
-from landscape.objectives.subsample_errors import rise_error
-from landscape.results import Sharpness
+from landscape.objectives.subsample_errors import sharpness_error
 from training.settings import Count, Names, Positive, Whole, settings
 
 DEFAULTS = ("sam", "sam_max", "asam", "asam_max", "average")
@@ -85,7 +82,7 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
     seen = sum(sizes[client] for client in subject.clients[: settings.clients])
     planned = []
     for round in subject.select(settings.rounds):
-        for client in list(load_participants(subject, round))[: settings.clients]:
+        for client in load_participants(subject, round, settings.clients):
             count = sizes[client] + everyone * settings.everyone
             planned.append(Piece(round, client, passes=settings.cost * count, vectors=10))
         planned.append(Piece(round, passes=settings.cost * (seen + everyone), vectors=10))
@@ -95,56 +92,23 @@ def pieces(subject: Subject, settings: Settings) -> list[Piece]:
 def measure(subject: Subject, settings: Settings, piece: Piece, earlier: Datasets) -> xr.Dataset:
     """One model, on everyone's data and on single clients'."""
     theta, clients = load_model(subject, piece), subject.clients[: settings.clients]
+    options = {name: getattr(settings, name) for name in ("steps", "restarts", "samples", "m", "seed")}
 
     def measure_on(client: int | None) -> dict[str, Floats]:
-        return _measure_kinds(subject.objective("train", client, limit=settings.limit), settings, theta)
+        objective = subject.objective("train", client, limit=settings.limit)
+        at = theta.to(objective.dtype)
+        answers = [sharpness(objective, at, settings.radius_of(kind), kind, **options) for kind in settings.kinds]
+        errors = [{"sampling_error": sharpness_error(objective, at, one)} for one in answers]
+        rows = [vars(one) | error for one, error in zip(answers, errors, strict=True)]
+        return {name: np.asarray([row[name] for row in rows], dtype=np.float64) for name in MEASURES}
 
     found = describe_views(piece, clients, measure_on, "kind", MEASURES, settings.everyone)
-    coords: dict[str, object] = {
+    coords = {
         "kind": variable("kind", settings.kinds, "kind of sharpness"),
         "radius": variable("kind", [settings.radius_of(kind) for kind in settings.kinds], "radius or deviation"),
+        **({"client": clients} if piece.client is None and clients else {}),
     }
-    if piece.client is None and clients:
-        coords["client"] = clients
-    about = {"examples": subject.count(limit=settings.limit), "population": subject.count()}
-    return xr.Dataset(found, coords, about)
-
-
-def _measure_kinds(objective: Objective, settings: Settings, theta: Tensor) -> dict[str, Floats]:
-    """All kinds of sharpness at theta: an array over kinds for each of MEASURES."""
-    at = theta.to(objective.dtype)
-    answers = [
-        sharpness(
-            objective,
-            at,
-            settings.radius_of(kind),
-            kind,
-            steps=settings.steps,
-            restarts=settings.restarts,
-            samples=settings.samples,
-            m=settings.m,
-            seed=settings.seed,
-        )
-        for kind in settings.kinds
-    ]
-    errors = np.asarray([estimate_sampling_error(objective, at, one) for one in answers])
-    fields = [name for name in MEASURES if name != "sampling_error"]
-    return {
-        "sampling_error": errors,
-        **{name: np.asarray([float(getattr(one, name)) for one in answers]) for name in fields},
-    }
-
-
-def estimate_sampling_error(objective: Objective, theta: Tensor, found: Sharpness) -> float:
-    """Standard error of a rise as an estimate of that on all examples, the perturbation held; 0 where all were seen.
-
-    NaN where there is no single perturbation: averages, and means over batches.
-    """
-    if objective.population is None:
-        return 0.0
-    if found.perturbation is None or found.m is not None or found.kind == "keskar":
-        return math.nan
-    return rise_error(objective, theta, found.perturbation)
+    return xr.Dataset(found, coords, subject.count_seen("train", settings.limit))
 
 
 STUDY = Study("sharpness", __doc__, Settings, pieces, measure, papers="000 eq 3")

@@ -10,8 +10,8 @@ measured curvature has risen by `rise`: sqrt(2 rise / lambda). (FedGloSS, Figure
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,13 +23,12 @@ from analysis.shared.grids import GridPiece, measure_rows
 from analysis.shared.model_points import OWN, ModelPoint, check_architectures, tell_origin
 from analysis.study import Datasets, Floats, Limit, Model, Rounds, Seed, Splits, Study, Tolerance, scalar, variable
 from analysis.subjects import SPLITS, Subject
-from landscape import Layout, Objective, directions, eigenpairs
+from landscape import Layout, directions, eigenpairs
 from landscape.geometry.surface import coordinates, shared_extent
 from landscape.runtime.device import to_float64
 from training.settings import Positive, Whole, settings
 
 Axes = Literal["random", "shared", "eigen"]
-AXES = get_args(Axes)
 
 
 @settings
@@ -58,17 +57,12 @@ class SurfacePiece(GridPiece):
     Rows come after the axes of their own model, followed by those of all global models.
 
     model: the number of the model in the answer.
-    run: the number of its run.
+    point: the model itself.
     """
 
     dims: ClassVar[tuple[str, ...]] = ("model", "split")
     model: int = 0
-    run: int = 0
-
-    @property
-    def point(self) -> ModelPoint:
-        """The model."""
-        return ModelPoint(self.run, self.round, self.client)
+    point: ModelPoint = field(compare=False, kw_only=True)
 
 
 def list_models(subjects: Sequence[Subject], settings: Settings) -> list[ModelPoint]:
@@ -76,13 +70,8 @@ def list_models(subjects: Sequence[Subject], settings: Settings) -> list[ModelPo
     found = [
         ModelPoint(run, round) for run, subject in enumerate(subjects) for round in subject.select(settings.rounds)
     ]
-    if not settings.clients:
-        return found
-    local = [
-        ModelPoint(one.run, one.round, client)
-        for one in found
-        for client in sorted(subjects[one.run].local_points(one.round))[: settings.clients]
-    ]
+    kept = {one: sorted(subjects[one.run].local_points(one.round)) for one in found if settings.clients}
+    local = (replace(one, client=client) for one, there in kept.items() for client in there[: settings.clients])
     return [*found, *local]
 
 
@@ -94,11 +83,11 @@ def pieces(subjects: Sequence[Subject], settings: Settings) -> list[SurfacePiece
     planned: list[SurfacePiece] = []
     for number, point in enumerate(list_models(subjects, settings)):
         passes = 1.5 * products * subjects[point.run].count("train", limit=settings.limit)
-        planned.append(SurfacePiece(point.round, point.client, model=number, run=point.run, passes=passes, vectors=20))
+        planned.append(SurfacePiece(point.round, point.client, model=number, point=point, passes=passes, vectors=20))
     axes, shared = tuple(planned), tuple(one for one in planned if one.client is None)
     for one in axes:
         for split in settings.splits if one.client is None else (OWN, "train"):
-            cost = subjects[one.run].count(*one.point.find_data(split), settings.limit)
+            cost = subjects[one.point.run].count(*one.point.find_data(split), settings.limit)
             planned += one.cut(split, settings.steps, cost, (one, *shared))
     return planned
 
@@ -108,8 +97,8 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: SurfacePiece
     if piece.split is None:
         return measure_axes(subjects, settings, piece.point)
     own, *shared = earlier
-    split, client = piece.point.find_data(piece.split)
-    objective = subjects[piece.run].objective(split, client, settings.limit)
+    subject, data = subjects[piece.point.run], piece.point.find_data(piece.split)
+    objective = subject.objective(*data, settings.limit)
     theta = piece.point.load(subjects, settings.model)
     if settings.axes == "eigen":
         d1, d2 = torch.from_numpy(own["_directions"].values)
@@ -117,8 +106,8 @@ def measure(subjects: Sequence[Subject], settings: Settings, piece: SurfacePiece
         d1, d2 = draw_axes(subjects, settings, objective.layout, theta)
     x, y = (coordinates(-reach, reach, settings.steps) for reach in find_reach(settings, shared))
     x = x[piece.first : piece.stop]
-    count = subjects[piece.run].count(split, client, settings.limit)
-    found = measure_rows(objective, theta, d1, d2, x, y) | {"examples": scalar(count, "number of examples")}
+    found = measure_rows(objective, theta, d1, d2, x, y)
+    found["examples"] = scalar(subject.count(*data, settings.limit), "number of examples")
     unit = "weight distance" if settings.axes == "eigen" else "1"
     axes = {
         "x": variable("x", x, "along the first direction", unit),
@@ -136,7 +125,7 @@ def draw_axes(subjects: Sequence[Subject], settings: Settings, layout: Layout, t
 
 def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPoint) -> xr.Dataset:
     """Both directions of a model, and the second derivative of everyone's training loss along them."""
-    objective: Objective = subjects[point.run].objective("train", limit=settings.limit)
+    objective = subjects[point.run].objective("train", limit=settings.limit)
     theta = point.load(subjects, settings.model).to(objective.dtype)
     operator = objective.hessian(theta)
     residuals: Floats = np.full(2, np.nan)
@@ -148,13 +137,13 @@ def measure_axes(subjects: Sequence[Subject], settings: Settings, point: ModelPo
     else:
         both = torch.stack(draw_axes(subjects, settings, objective.layout, theta))
         second = (to_float64(both) * to_float64(operator.matmat(both))).sum(dim=1).cpu().numpy()
-    weights, lengths = theta[: objective.layout.parameters[-1].stop], to_float64(both).norm(dim=1).cpu().numpy()
+    weights, lengths = theta[: objective.layout.parameter_count], to_float64(both).norm(dim=1).cpu().numpy()
     found = {
         "curvature": variable("axis", second, "second derivative of the training loss along the axis"),
         "residual": variable("axis", residuals, "||H v - lambda v|| of eigenvectors; NaN on random axes"),
         "length": variable("axis", lengths, "norm of the direction", "weight distance"),
         "cosine": scalar(directions.cosine(both[0], both[1]), "cosine between the directions"),
-        "norm": scalar(float(to_float64(weights).norm()), "norm of the weights", "weight distance"),
+        "norm": scalar(directions.norm(weights), "norm of the weights", "weight distance"),
         **tell_origin("model", (), [point], subjects),
     }
     if settings.axes == "eigen":  # the others are computed in no time

@@ -16,25 +16,12 @@ from pydantic import Field
 
 from analysis.study import Datasets, Floats, Piece, Study, variable
 from analysis.subjects import MODELS, Run, Subject
+from training.recording import DESCRIPTIONS
 from training.settings import Count, Several, Share, settings
 from training.storage import metrics
 from training.storage.metrics import PREFIX
 
 Record = Mapping[str, object]  # of one round, as metrics.jsonl has it
-QUANTITIES = {  # of training.recording -> what it is
-    "proximal_cosine": "cos(grad L(w + e), grad L_p(w)), FedSoL Figure 9b",
-    "proximal_norm": "||grad L_p(w)||",
-    "gradient_norm": "||grad L(w)||",
-    "descent_norm": "norm of the gradient that the step takes",
-    "direction_norm": "norm of the corrected gradient",
-    "update_norm": "length of the step",
-    "perturbation_norm": "||e||",
-    "perturbed_cosine": "cos(grad L(w + e), grad L(w))",
-    "server_cosine": "cosine of grad L(w) and the server's direction",
-    "server_gap": "||grad L(w) - the server's direction||",
-    "perturbation_gap": "distance of e from the same length along the server's direction",
-    "delta_epsilon": "||e~ - e^||, FedGloSS eq. 6",
-}
 ABOUT = {  # metric -> what it is, its units
     "lr": ("rate of local training", "1"),
     "participants": ("participants of the round", "1"),
@@ -76,10 +63,15 @@ def read_records(subject: Subject) -> list[dict[str, object]]:
     return found
 
 
-def find_first(accuracy: Floats, targets: Sequence[float]) -> list[int | None]:
-    """Index of the first round whose accuracy is at least the target, None where there is none."""
-    hits = [np.flatnonzero(accuracy >= target) for target in targets]  # NaN compares as false
-    return [int(hit[0]) if len(hit) else None for hit in hits]
+def find_first(scores: Floats, targets: Sequence[float], entries: NDArray[np.number]) -> Floats:
+    """The entries where scores are first at least a target, (models, targets); NaN: never.
+
+    scores: (models, rounds), NaN where a round was not evaluated.
+    targets: what is to be reached.
+    entries: (rounds,) such as the numbers of the rounds.
+    """
+    reached = scores[:, None, :] >= np.asarray(targets)[:, None]  # NaN compares as false
+    return np.where(reached.any(axis=-1), entries[reached.argmax(axis=-1)], np.nan)
 
 
 def summarise_last(values: Floats, count: int) -> tuple[float, float, int]:
@@ -135,10 +127,9 @@ def _describe_recorded(quantities: Sequence[Record]) -> dict[str, xr.Variable]:
     longest = max((len(one.get("by_step", [])) for own in tables.values() for one in own), default=0)
     found = {}
     for name, own in tables.items():
-        about = QUANTITIES.get(name, name.replace("_", " "))
-        found[name] = variable(
-            "round", _collect_column(own, "mean"), f"{about}, mean over participants and local steps"
-        )
+        about = DESCRIPTIONS.get(name, name.replace("_", " "))
+        means = _collect_column(own, "mean")
+        found[name] = variable("round", means, f"{about}, mean over participants and local steps")
         steps = [one.get("by_step", []) for one in own]
         if any(steps):
             padded = [[*some, *[None] * (longest - len(some))] for some in steps]
@@ -150,10 +141,7 @@ def _describe_recorded(quantities: Sequence[Record]) -> dict[str, xr.Variable]:
 def _add_clients(whole: xr.Dataset, records: Sequence[Record]) -> xr.Dataset:
     """Accuracies of clients over rounds, and the best round of their mean (FedFSA)."""
     found: dict[str, xr.Variable] = {}
-    tables = {
-        metric: [dict(_list_by_client(record[metric])) if metric in record else {} for record in records]
-        for metric in OF_CLIENTS
-    }
+    tables = {metric: [dict(_list_by_client(record.get(metric))) for record in records] for metric in OF_CLIENTS}
     clients = sorted({client for rows in tables.values() for row in rows for client in row})
     for metric, rows in tables.items():
         if any(rows):
@@ -185,18 +173,12 @@ def _add_summaries(
     """
     if not models:
         return whole
-    unknown = np.full(whole.sizes["round"], np.nan)  # what an adopted run does not tell
-
-    def read(name: str) -> Floats:
-        return whole[name].values if name in whole else unknown
-
-    values, loss = (np.stack([read(f"{PREFIX[model]}{name}") for model in models]) for name in (score, "test_loss"))
-    hits, rounds, printed = [find_first(row, targets) for row in values], whole["round"].values, metrics.SCORES[score]
-    traffic = read("bytes_down_so_far") + read("bytes_up_so_far")
-
-    def at_hits(values: NDArray[np.number]) -> Floats:
-        return np.asarray([[np.nan if hit is None else float(values[hit]) for hit in row] for row in hits])
-
+    unknown = whole["round"] * np.nan  # what an adopted run does not tell
+    values, loss = (
+        np.stack([whole.get(f"{PREFIX[model]}{name}", unknown) for model in models]) for name in (score, "test_loss")
+    )
+    rounds, printed = whole["round"].values, metrics.SCORES[score]
+    traffic = whole.get("bytes_down_so_far", unknown) + whole.get("bytes_up_so_far", unknown)
     finals = [[*summarise_last(a, last), *summarise_last(b, last)[:2]] for a, b in zip(values, loss, strict=True)]
     mean, spread, count, loss_mean, loss_spread = np.asarray(finals, dtype=np.float64).T
     known = np.where(np.isnan(values), -np.inf, values)
@@ -212,10 +194,10 @@ def _add_summaries(
     }
     coords = {"model": variable("model", models, "global model")}
     if targets:
-        found["rounds_to_target"] = variable(
-            both, at_hits(rounds), "first evaluated round that reaches the target; NaN: never"
-        )
-        found["bytes_to_target"] = variable(both, at_hits(traffic), "bytes down and up until then", "bytes")
+        about = "first evaluated round that reaches the target; NaN: never"
+        found["rounds_to_target"] = variable(both, find_first(values, targets, rounds), about)
+        spent = find_first(values, targets, traffic.values)
+        found["bytes_to_target"] = variable(both, spent, "bytes down and up until then", "bytes")
         coords["target"] = variable("target", targets, f"{printed} to reach, a fraction")
     return whole.assign(found).assign_coords(coords)
 

@@ -6,6 +6,7 @@ checkpoints is never copied.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -194,6 +195,31 @@ def cosine(d1: Tensor, d2: Tensor) -> float:
     if not bool((lengths > 0).all()):
         raise ValueError("the cosine with a zero direction is not defined: are the two models equal?")
     return float((gram[0, 1] / lengths[0] / lengths[1]).clamp(-1.0, 1.0))
+
+
+def cosine_or_nan(a: Tensor, b: Tensor) -> float:
+    """Return the cosine of two vectors; NaN where one is zero or not known.
+
+    a, b: flat vectors of one length.
+    """
+    defined = all(bool(one.any()) and not bool(one.isnan().any()) for one in (a, b))
+    return cosine(a, b) if defined else math.nan
+
+
+def norm(a: Tensor) -> float:
+    """Return ||a||, computed in float64.
+
+    a: any tensor.
+    """
+    return float(to_float64(a).norm())
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """Return ||a - b||, computed in float64.
+
+    a, b: tensors of one shape.
+    """
+    return norm(to_float64(a) - to_float64(b))
 
 
 def extent(coordinates: Array, margin: float = 0.2) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -150,6 +150,26 @@ def sample(
     return Line(x=x, **cells.copy())
 
 
+def sample_rows(objective: Objective, theta: Point, d1: Tensor, d2: Tensor, x: Array, y: Array) -> Line:
+    """Evaluate loss and error at theta + x_i * d1 + y_j * d2, row by row: a part of what `plane` gives, to the bit.
+
+    objective: the loss.
+    theta: the base, a flat vector or a model.
+    d1, d2: directions of the two axes.
+    x: coordinates of the rows.
+    y: coordinates of the points in a row.
+
+    Returns all points as one line, whose x are their numbers.
+    """
+    base, first, second = (vector(objective, one, "model or direction") for one in (theta, d1, d2))
+
+    def write(number: float, flat: Tensor) -> None:
+        i, j = divmod(int(number), len(y))
+        torch.add(base, first, alpha=float(x[i]), out=flat).add_(second, alpha=float(y[j]))
+
+    return sample(objective, np.arange(len(x) * len(y), dtype=np.float64), write)
+
+
 def coordinates(low: float, high: float, steps: int) -> Array:
     """Evenly spaced numbers from low to high, with exactly 0 and 1 where those fall on the grid.
 

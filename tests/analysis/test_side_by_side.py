@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_an_error_of_a_piece_is_raised_here(
     run: Run, processes: ProcessPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = plan("curvature", [run], tmp_path)
-    monkeypatch.setattr(run, "opening", side_by_side.Opening(Run, (tmp_path / "nowhere", None), (), Limits()))
+    monkeypatch.setattr(run, "opening", side_by_side.Opening(partial(Run, tmp_path / "nowhere"), Limits()))
     with pytest.raises(ValueError, match="nowhere: not a run directory"):
         measure([planned], processes, monkeypatch)
 

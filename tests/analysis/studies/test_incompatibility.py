@@ -19,7 +19,7 @@ from analysis.studies import incompatibility as study
 from analysis.subjects import Limits, Own, Run, Subject
 from landscape import Objective
 from landscape.losses.batches import join
-from landscape.objectives.subsample_errors import rise_error
+from landscape.objectives.subsample_errors import gradient_error, rise_error
 from landscape.rng import numpy_generator
 from tests.analysis.helpers import ask, check_interruption, check_reading, gradient_at, loss_at, plan
 from training.rules.context import ClientContext
@@ -216,7 +216,7 @@ def test_standard_errors_of_subsamples(tmp_path: Path) -> None:
         part = full.on(inputs[order], targets[order], population=60)
         rises.append(rise_error(part, w, e, part.split(math.ceil(part.count / study.GROUPS))) ** 2)
         found = dispersion.compare_batches(part.split(8), w, part.gradient(w), search.Search(0.1))
-        gradients.append(study.estimate_gradient_error(float(found["client_batch_variance"].values), 8, part) ** 2)
+        gradients.append(gradient_error(part, float(found["client_batch_variance"].values), 8) ** 2)
     for squares, values in ((rises, own_rises), (gradients, own_gradients)):
         exact = float(values.var(dim=0).sum()) / 24 * (1 - 24 / 60)
         assert np.std(squares) / math.sqrt(100) < 0.1 * exact

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -168,7 +168,7 @@ def test_models_that_span_no_plane(run: Run, make_run: Callable[..., Run], tmp_p
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("batchnorm", plane.POLICIES)
+@pytest.mark.parametrize("batchnorm", get_args(plane.Policy))
 def test_norm_layers(tmp_path: Path, batchnorm: str) -> None:
     points = [flat(normed(seed)) for seed in range(3)]
     subject = several(tmp_path, points)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.studies.local_global import combine_errors
 from analysis.subjects import Run
 from landscape import Objective, eigenpairs
 from landscape.objectives import subsample_errors
@@ -109,6 +108,6 @@ def test_local_and_global_errors(run: Run, tmp_path: Path) -> None:
     v = eigenpairs(run.objective().hessian(run.point(4)), 1).vectors
     objectives = {k: run.objective("train", k, limit=60) for k in run.clients}
     shares = run.shares(run.clients)
-    whole = combine_errors(objectives, shares, run.point(4), v)
+    whole = subsample_errors.combined_quotient_errors(objectives, shares, run.point(4), v)
     single = [shares[k] * subsample_errors.quotient_errors(one, run.point(4), v, 4) for k, one in objectives.items()]
     assert whole == pytest.approx(np.sqrt(np.sum(np.square(single), axis=0)), rel=0.7)

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -220,7 +220,7 @@ def own_subject(path: Path) -> Subject:
     return Own("mine", path, model, theta, data, "print", Limits(workers=1, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("kind", surface.AXES)
+@pytest.mark.parametrize("kind", get_args(surface.Axes))
 def test_running_statistics_stay_at_the_centre(tmp_path: Path, kind: surface.Axes) -> None:
     subject = own_subject(tmp_path)
     found = ask("surface", [subject], tmp_path, steps=3, extent=0.4, axes=kind, tol=1e-9)

@@ -48,7 +48,7 @@ def test_what_was_recorded_along_the_local_steps(make_run, tmp_path):
 
 
 def test_every_quantity_that_can_be_recorded_is_explained():
-    assert set(training.QUANTITIES) == {*recording.QUANTITIES, *recording.OF_ROUNDS}
+    assert set(recording.DESCRIPTIONS) == {*recording.QUANTITIES, *recording.OF_ROUNDS}
 
 
 def test_accuracies_of_clients_over_rounds(make_run, tmp_path):
@@ -95,7 +95,8 @@ def test_rounds_and_bytes_to_targets(run, tmp_path):
 
 def test_rounds_that_were_not_evaluated_count_for_nothing():
     accuracy = np.array([np.nan, 0.5, np.nan, 0.25, np.nan, 0.75])
-    assert training.find_first(accuracy, (0.25, 0.6, 0.8)) == [1, 5, None]
+    first = training.find_first(accuracy[None], (0.25, 0.6, 0.8), np.arange(6))
+    np.testing.assert_array_equal(first, [[1, 5, np.nan]])
     mean, spread, count = training.summarise_last(accuracy, 2)
     assert (mean, count) == (0.5, 2)
     assert spread == pytest.approx(np.sqrt(0.125))

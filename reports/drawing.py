@@ -24,6 +24,7 @@ from landscape.plotting.style import STYLE, join_caption, mark, shrink_letters, 
 from reports.figure_type import Drawing, Figure, save
 from reports.files import make_slug, make_slugs
 from reports.inputs.runs import Collection, Run
+from reports.names import name_data
 from reports.plotting.svg import inline_svg
 from reports.variants import find_variants, make_full_titles
 from training.executors.parent import end_with_parent, without_main
@@ -42,7 +43,7 @@ class Section:
 
     @property
     def title(self) -> str:
-        named = self.data, "all partitions" if self.heterogeneity is None else self.heterogeneity
+        named = name_data(self.data), "all partitions" if self.heterogeneity is None else self.heterogeneity
         return ", ".join(one for one in named if one)
 
     def select(self, everything: Collection) -> list[Run]:

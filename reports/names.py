@@ -56,11 +56,14 @@ PARTITIONS = {  # partition as recipes write it -> as figures print it, before i
 DATA = {  # data set as recipes write it -> as papers print it; others keep their names
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
+    "cinic10": "CINIC-10",
     "cityscapes": "Cityscapes",
+    "dbpedia14": "DBpedia-14",
     "fashion_mnist": "Fashion-MNIST",
     "idda": "IDDA",
     "landmarks": "Landmarks",
     "mnist": "MNIST",
+    "pathmnist": "PathMNIST",
     "shakespeare": "Shakespeare",
     "svhn": "SVHN",
     "tiny_imagenet": "Tiny ImageNet",
@@ -149,6 +152,17 @@ def name_data(name: str) -> str:
     ('Fashion-MNIST', 'digits')
     """
     return DATA.get(name, name)
+
+
+def name_split(name: str) -> str:
+    """Return what the data of a split are called in a sentence.
+
+    name: train, test or own, as studies write it.
+
+    >>> name_split("train"), name_split("test")
+    ('training', 'test')
+    """
+    return "training" if name == "train" else name
 
 
 def name_partition(name: str, skew: tuple[str, float] | None = None) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports.artefact import Artefact, Facts, NotReproduced, Paper
+from reports.artefact import Facts, NotReproduced, Paper
 from reports.artefacts.parts import Made, read_part
 from reports.artefacts.scales import Scale
 from reports.page.page import HERE as STYLES
@@ -43,7 +43,8 @@ def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "")
                 "width": _measure(made[one.name].html) if one.name in made else 0,
                 "facts": isinstance(one.shape, Facts),
                 "files": _list_files(folder, made.get(one.name)),
-                "why": _explain_absence(paper, one),
+                "why": one.shape.why if isinstance(one.shape, NotReproduced) else "",
+                "command": f"landscape reproduce {paper.key}/{one.name}",
             }
             for one in paper.artefacts
         ],
@@ -78,10 +79,3 @@ def _list_files(folder: Path, made: Made | None) -> dict[str, str]:
     if made is None:
         return {}
     return {Path(file).suffix[1:]: os.path.relpath(file, folder) for file in made.files}
-
-
-def _explain_absence(paper: Paper, artefact: Artefact) -> str:
-    """Say why an artefact is not on the page."""
-    if isinstance(artefact.shape, NotReproduced):
-        return f"Nothing to reproduce: {artefact.shape.why}."
-    return f"Not made yet: landscape reproduce {paper.key}/{artefact.name}"

@@ -30,7 +30,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         return []
     draw_shared_legend(figure)
     band = describe_seeds(found) or f"seed {runs[0].seed}"
-    said = [f"{run.data}, {run.heterogeneity}" for run in runs[:1]]
+    said = [f"{run.data_name}, {run.heterogeneity}" for run in runs[:1]]
     if any("swa" in run.settings for run in runs):
         said.append("of the SWA model once there is one")
     said.append("training loss: of the steps of local training, each on its own client's data")

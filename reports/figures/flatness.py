@@ -48,7 +48,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
         "diverged runs are left out" if any(run.progress.state == "diverged" for run in runs) else "",
         *describe_measurement(answers)[:1],
     ]
-    return [Drawing(figure, rows, join_caption([runs[0].data, f"{len(runs)} runs", *remarks]))]
+    return [Drawing(figure, rows, join_caption([runs[0].data_name, f"{len(runs)} runs", *remarks]))]
 
 
 def _find_points(runs: Sequence[Run], measure: Measure) -> list[tuple[Run, float, float]]:

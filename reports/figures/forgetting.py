@@ -10,6 +10,7 @@ from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run, name_accuracy
 from reports.inputs.summary import mean_known
+from reports.names import name_split
 from reports.plotting.fitting import draw_shared_legend, use_whole_rounds
 from reports.plotting.heat import mark_empty
 from reports.plotting.lines import NOTHING, Series, draw_mean_line
@@ -49,7 +50,7 @@ def draw(runs: Sequence[Run], everything: Collection) -> list[Drawing]:
     split, own = (stored[0].settings.get(key, key) for key in ("split", "client_split"))
     remarks = [
         "best accuracy of earlier rounds (from 1) minus accuracy now",
-        f"classes: {split} data; clients: {own} data",
+        f"classes: {name_split(split)} data; clients: {name_split(own)} data",
     ]
     return [
         Drawing(

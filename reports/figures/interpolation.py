@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from landscape.plotting.style import OKABE_ITO, join_caption, label_axes, make_canvas, mark
 from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
+from reports.names import name_split
 from reports.plotting.fitting import draw_shared_legend, select_finite
 from reports.plotting.heat import mark_empty
 from reports.plotting.loss.between import Line, draw_curves, get_curve, list_rows, read_lines
@@ -198,7 +199,7 @@ def _describe(lines: Sequence[Line]) -> list[str]:
     """The treatment of norm layers and the number of examples, as stored."""
     policies = sorted({str(line.data["batchnorm"].item()) for line in lines})
     counts = {
-        f"{int(count)} {split}"
+        f"{int(count)} {name_split(str(split))}"
         for line in lines
         for split, count in zip(line.data["split"].values, line.data["examples"].values, strict=True)
     }

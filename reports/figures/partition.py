@@ -63,7 +63,10 @@ def _draw_one(runs: Sequence[Run], suffix: str) -> Drawing:
         f"seed {', '.join(map(str, seeds))}",
     ]
     return Drawing(
-        figure, _list_rows(counts, chosen, kind), join_caption([runs[0].data, runs[0].heterogeneity, *remarks]), suffix
+        figure,
+        _list_rows(counts, chosen, kind),
+        join_caption([runs[0].data_name, runs[0].heterogeneity, *remarks]),
+        suffix,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from landscape.plotting.style import join_caption, label_axes, make_canvas, mark
 from reports.figure_type import Drawing, Figure
 from reports.inputs.runs import Collection, Run
+from reports.names import name_split
 from reports.plotting.loss.planes import PANELS, Plane, draw_plane, read_planes
 from reports.plotting.loss.surfaces import sort_runs
 from reports.rows import Row
@@ -79,11 +80,12 @@ def _describe(run: Run, plane: Plane) -> list[str]:
     """For the caption: what was measured, on how much, how."""
     data = plane.data
     counts = ", ".join(
-        f"{int(count)} {split}" for split, count in zip(data["split"].values, data["examples"], strict=True)
+        f"{int(count)} {name_split(str(split))}"
+        for split, count in zip(data["split"].values, data["examples"], strict=True)
     )
     off = float(data["distance"].sel(model="global")) if "global" in data["model"].values else None
     return [
-        run.data,
+        run.data_name,
         run.heterogeneity,
         f"{run.method}, round {plane.models[0].round}, seed {run.seed}",
         f"n = {counts}",

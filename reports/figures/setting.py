@@ -55,7 +55,7 @@ def _draw_one(runs: Sequence[Run], everything: Collection, key: str) -> Drawing 
         f"bars: standard deviation over up to {seeds} seeds" if seeds > 1 else f"seed {eligible[0].seed}",
         f"{name_score(eligible)}: mean over the last evaluated rounds, of the SWA model where there is one",
     ]
-    return Drawing(figure, rows, join_caption([runs[0].data, *remarks]), f"_{key.replace('.', '_')}")
+    return Drawing(figure, rows, join_caption([runs[0].data_name, *remarks]), f"_{key.replace('.', '_')}")
 
 
 def _average_seeds(line: Variant, key: str, measure: Measure) -> list[Row]:

@@ -55,7 +55,7 @@ def _draw_one(runs: Sequence[Run], everything: Collection, across: str, up: str)
         "hatched: not run, or diverged",
     ]
     suffix = f"_{across}_{up}".replace(".", "_")
-    return Drawing(figure, rows, join_caption([runs[0].data, *remarks]), suffix)
+    return Drawing(figure, rows, join_caption([runs[0].data_name, *remarks]), suffix)
 
 
 def _are_crossed(one: Variant, across: str, up: str) -> bool:

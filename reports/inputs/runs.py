@@ -28,7 +28,7 @@ from reports.inputs.reading import (
 )
 from reports.inputs.recipes import Settings, as_number, find_table, find_whole
 from reports.inputs.summary import SKEWS
-from reports.names import name_method, name_partition
+from reports.names import name_data, name_method, name_partition
 from training.storage.metrics import SCORES, find_score
 from training.storage.run_directory import CONFIG, PARTITION, has_recipe
 from training.storage.verified_files import Json
@@ -68,6 +68,11 @@ class Run:
     @property
     def data(self) -> str:
         return str(find_table(self.settings, "data").get("name", "own data"))
+
+    @property
+    def data_name(self) -> str:
+        """The data set as it is printed."""
+        return name_data(self.data)
 
     @property
     def seed(self) -> int:

@@ -135,7 +135,7 @@ def _describe_method(runs: Sequence[Run], key: str) -> dict[str, str]:
 
 
 def _make_title(runs: Sequence[Run]) -> str:
-    data = _join_names(run.data for run in runs)
+    data = _join_names(run.data_name for run in runs)
     return f"How flat is the minimum? {pluralise(len(runs), 'run')} on {data}"
 
 
@@ -148,7 +148,7 @@ def _make_sentence(runs: Sequence[Run]) -> str:
     seeds = sorted({run.seed for run in trained})
     rounds = sorted({len(run.metrics) for run in trained})
     said = (
-        f"{pluralise(len(runs), 'run')} of {_join_names(methods)} on {_join_names(run.data for run in runs)}, "
+        f"{pluralise(len(runs), 'run')} of {_join_names(methods)} on {_join_names(run.data_name for run in runs)}, "
         f"dealt out to clients by {_join_names(run.heterogeneity for run in runs)}; "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {_join_names(map(str, seeds))}; "
         f"{rounds[0]}{f' to {rounds[-1]}' if len(rounds) > 1 else ''} rounds of training."
@@ -203,7 +203,7 @@ def _describe_run(run: Run) -> dict[str, object]:
         "name": run.name,
         "algorithm": run.algorithm,
         "method": run.method,
-        "data": run.data,
+        "data": run.data_name,
         "partition": run.heterogeneity,
         "seed": run.seed,
         "rounds": len(run.metrics) if run.settings else "—",

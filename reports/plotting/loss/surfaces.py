@@ -234,7 +234,7 @@ def describe(surfaces: Sequence[Surface], what: str, scale: Scale | None = None)
     )
     holes = any(np.isnan(one.loss).any() for one in surfaces)
     return [
-        first.run.data,
+        first.run.data_name,
         first.run.heterogeneity,
         f"{what}, n = {counts}" if counts else what,
         f"{first.answer.settings.get('model', 'server')} model of round {rounds}",

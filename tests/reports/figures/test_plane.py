@@ -40,7 +40,7 @@ def test_models_are_marked_named_and_joined(tmp_path: Path) -> None:
         assert "weight distance" in axes.get_xlabel()
         assert axes.get_gid() == "runs:run_a"
     assert "0.25 away from the plane" in drawn[0].caption
-    assert "n = 100 train, 40 test" in drawn[0].caption
+    assert "n = 100 training, 40 test" in drawn[0].caption
 
 
 def test_training_loss_and_test_error_stand_side_by_side(tmp_path: Path) -> None:

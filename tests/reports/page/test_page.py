@@ -136,7 +136,7 @@ def test_every_run_has_a_switch(lines: tuple[Page, Path]) -> None:
 
 def test_data_sets_get_sections_of_their_own(tmp_path: Path) -> None:
     page, _ = write([make_run(tmp_path / name, "fedavg", data=name) for name in ("digits", "cifar10")], figures=[LINES])
-    assert page.texts["h3"] == ["digits, Dirichlet α = 0.5", "cifar10, Dirichlet α = 0.5"]
+    assert page.texts["h3"] == ["digits, Dirichlet α = 0.5", "CIFAR-10, Dirichlet α = 0.5"]
     parts = [one["data-runs"] for one in page.all("section", **{"class": "part"})]
     assert parts == ["digits", "cifar10"]
 

@@ -142,12 +142,12 @@ def test_results_of_landscape_personal_reach_tables_and_figures(tmp_path: Path) 
     found = read_runs([run])
     assert found.problems == []
     (table,) = [one for one in make_tables(found) if one.name == "personal"]
-    assert [column.title for column in table.columns] == ["global model (%)", "finetune (%)", "knn (%)"]
+    assert [column.title for column in table.columns] == ["global model (%)", "fine-tuned (%)", "kNN (%)"]
     texts = [format_cell(cell, column) for cell, column in zip(table.lines[0].cells, table.columns, strict=True)]
     assert texts == ["50.0 ± 0.0", "70.0 ± 10.0", "70.0 ± 20.0"]
     assert "standard deviation over clients" in table.note
     (drawn,) = FIGURE.draw(found.runs, found)
-    assert [axes.get_title() for axes in drawn.canvas.axes] == ["global model", "finetune", "knn"]
+    assert [axes.get_title() for axes in drawn.canvas.axes] == ["global model", "fine-tuned", "kNN"]
     assert "standard deviation over clients" in drawn.caption
     np.testing.assert_allclose([row["accuracy"] for row in drawn.rows if row["strategy"] == "knn"], [0.5, 0.9])
 

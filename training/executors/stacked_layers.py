@@ -212,7 +212,8 @@ class StackedNetwork:
         found: Vectors = {}
         for place in range(len(self.layers) - 1, first - 1, -1):
             layer, own = self.layers[place], kept[place]
-            found |= zip(layer.names, layer.differentiate(slope, own), strict=False)  # there may be no bias
+            if set(layer.names) & set(wanted):
+                found |= zip(layer.names, layer.differentiate(slope, own), strict=False)  # there may be no bias
             if place > first:
                 slope = layer.backward(slope, own, [weights[name] for name in layer.names])
         return {name: found[name].reshape(weights[name].shape) for name in wanted}

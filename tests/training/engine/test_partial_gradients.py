@@ -8,11 +8,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.training.federations import federation
 from training.clients.local_training import StepGradient
 from training.executors.stacked import Batch, StackedGradient
+from training.executors.stacked_layers import stack_network
 from training.rules.base import LossTerm
 from training.rules.context import ClientContext
 from training.rules.loss_terms import Contrast, Distillation, NotTrue
 
 HEAD = slice(25, 43)  # of the perceptron 4-5-3
+WAYS = [(None, False), (3, False), (3, True)]  # one client, three by vmap, three layer by layer
 TERMS = [None, Distillation(), NotTrue(), Contrast()]
 
 
@@ -29,8 +31,10 @@ def deep(classes: int, channels: int, size: int) -> nn.Module:
     )
 
 
-def make_step(clients: int | None, model: dict | None = None, **tables: object) -> StepGradient | StackedGradient:
-    """The gradients of one step: of one client, or of a stack of clients."""
+def make_step(
+    clients: int | None, model: dict | None = None, by_layers: bool = False, **tables: object
+) -> StepGradient | StackedGradient:
+    """The gradients of one step: of one client, or of a stack of clients, by vmap or layer by layer."""
     fed = federation(**({} if model is None else {"model": model}), **tables)
     trainer, start = fed.trainer, fed.begin().w
     shape = (clients or 1, 6, 1, 2, 2)
@@ -42,17 +46,19 @@ def make_step(clients: int | None, model: dict | None = None, **tables: object) 
     context = ClientContext(trainer.layout, start, {}, state, lr=0.1, momentum=0.0, steps=1, round=0)
     if clients is None:
         return StepGradient(trainer, context, X[0], y[0])
-    return StackedGradient(trainer, context, Batch(X, y, [6, 4, 1][:clients]))
+    network = stack_network(trainer.replica.module, trainer.layout) if by_layers else None
+    assert by_layers == (network is not None)
+    return StackedGradient(trainer, context, Batch(X, y, [6, 4, 1][:clients]), network)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("half", [None, 0])
 @pytest.mark.parametrize("term", TERMS)
-@pytest.mark.parametrize("clients", [None, 3])
+@pytest.mark.parametrize(("clients", "by_layers"), WAYS)
 def test_a_part_is_the_whole_without_the_rest(
-    clients: int | None, term: LossTerm | None, half: int | None, dtype: str
+    clients: int | None, by_layers: bool, term: LossTerm | None, half: int | None, dtype: str
 ) -> None:
-    take = make_step(clients, dtype=dtype)
+    take = make_step(clients, by_layers=by_layers, dtype=dtype)
     noise = torch.randn(clients or 1, 43, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     point = take.context.start + 0.5 * (noise if clients else noise[0]).to(take.context.start.dtype)
     whole = take(point, term, half)
@@ -77,10 +83,10 @@ def test_a_part_leaves_losses_and_norm_layers_as_the_whole_does(part: str) -> No
     assert left.evaluations == right.evaluations == 1
 
 
-@pytest.mark.parametrize("clients", [None, 3])
-def test_a_head_costs_one_forward_pass_and_its_own_backward(clients: int | None) -> None:
+@pytest.mark.parametrize(("clients", "by_layers"), WAYS)
+def test_a_head_costs_one_forward_pass_and_its_own_backward(clients: int | None, by_layers: bool) -> None:
     """The perceptron 4-5-3 on B examples: 2 B (20 + 15) forward, 2 B 15 each for the head's weights and inputs."""
-    take, found = make_step(clients), {}
+    take, found = make_step(clients, by_layers=by_layers), {}
     point = take.context.start if clients is None else take.context.start.expand(clients, -1)
     for part in ("all", "body", "head"):
         with FlopCounterMode(display=False) as counter:

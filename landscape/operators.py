@@ -239,7 +239,7 @@ def _find_magnitude(images: Tensor, widest: int) -> int | None:
 class ShiftedOperator(Operator):
     """operator + shift * I: the same eigenvectors, every eigenvalue moved by `shift`.
 
-    operator: H.
+    operator: the operator H.
     shift: a number.
     """
 
@@ -258,7 +258,7 @@ class ShiftedOperator(Operator):
 class RescaledOperator(Operator):
     """D H D for a diagonal D; with D = |theta| its spectrum does not change under ReLU rescalings.
 
-    operator: H.
+    operator: the operator H.
     scale: (size,) the diagonal of D.
     """
 

@@ -74,6 +74,19 @@ def test_a_picture_of_an_example_is_shown_once(tmp_path, monkeypatch):
     assert "0.png" in shown
 
 
+def test_arguments_that_share_a_text_share_all_of_it(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from building.docstrings import process
+
+    def draw(low: float, high: float, steps: int) -> None: ...
+
+    lines = ["Draw.", "", "low, high: the ends of the grid,", "    both on it. steps: of the grid.", "", "Nothing more."]
+    process(None, "function", "draw", draw, None, lines)
+    shared = "the ends of the grid, both on it."
+    assert lines[3:6] == [f":param low: {shared}", f":param high: {shared}", ":param steps: of the grid."]
+    assert [line for line in lines if line][-1] == "Nothing more."
+
+
 def test_an_example_becomes_a_notebook_that_runs_and_shows_tables_and_a_picture(tmp_path):
     import nbformat
     from nbclient import NotebookClient

@@ -18,20 +18,23 @@ def process(app: Sphinx, what: str, name: str, thing: object, options: object, l
     """Rewrite the lines of one docstring in place, as Sphinx asks for it."""
     known = list_names(thing)
     found: list[str] = []
-    example = inside = False  # whether lines belong to an example, or go on about an argument
-    for line in lines:
+    example = False  # whether lines belong to an example
+    names, text = [], ""  # of the field that the last lines belong to
+    for line in [*lines, ""]:
         example = line.startswith(">>>") or (example and bool(line.strip()))
         matched = None if example else FIELD.match(line)
-        if matched and known.issuperset(matched[1].split(", ")):
-            inside = True
-            if found and not found[-1].startswith(":"):
-                found.append("")
-            found += write_fields(matched[1].split(", "), line[matched.end() :], known)
+        begins = matched is not None and known.issuperset(matched[1].split(", "))
+        if names and line.strip() and not example and not begins:
+            text += f" {line.strip()}"
             continue
-        inside = inside and bool(line.strip())
-        indented = "    " if inside and not line.startswith(" ") else ""
-        found.append(line if example else indented + escape(line))
-    lines[:] = [*found, ""]
+        if names:
+            found += [*([""] if found and not found[-1].startswith(":") else []), *write_fields(names, text, known)]
+            names = []
+        if matched is not None and begins:
+            names, text = matched[1].split(", "), line[matched.end() :]
+        else:
+            found.append(line if example else escape(line))
+    lines[:] = found
 
 
 def write_fields(names: list[str], text: str, known: set[str]) -> list[str]:

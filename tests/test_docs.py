@@ -80,7 +80,14 @@ def test_arguments_that_share_a_text_share_all_of_it(monkeypatch):
 
     def draw(low: float, high: float, steps: int) -> None: ...
 
-    lines = ["Draw.", "", "low, high: the ends of the grid,", "    both on it. steps: of the grid.", "", "Nothing more."]
+    lines = [
+        "Draw.",
+        "",
+        "low, high: the ends of the grid,",
+        "    both on it. steps: of the grid.",
+        "",
+        "Nothing more.",
+    ]
     process(None, "function", "draw", draw, None, lines)
     shared = "the ends of the grid, both on it."
     assert lines[3:6] == [f":param low: {shared}", f":param high: {shared}", ":param steps: of the grid."]

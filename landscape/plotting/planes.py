@@ -33,7 +33,7 @@ def draw_contours(axes: Axes | None, heights: Heights, name: str) -> Axes:
 
     axes: None for a new figure. name: of the quantity.
     """
-    axes = open_axes(axes, size=(4.8, 4.0))
+    axes = open_axes(axes, size=(4.8, 4.0), equal=True)
     scale = share_scale([heights.loss])
     with rc_context(STYLE):
         shown = fill_contours(axes, heights.x, heights.y, heights.loss, scale.levels, scale.extend, MAGNITUDE)

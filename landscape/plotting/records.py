@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from matplotlib import rc_context
@@ -18,16 +19,17 @@ from landscape.plotting.style import OKABE_ITO, STYLE, draw_legend, label_axes, 
 BLUE, ORANGE = OKABE_ITO[:2]
 
 
-def open_axes(axes: Axes | None = None, *, size: tuple[float, float] = (4.8, 3.4)) -> Axes:
+def open_axes(axes: Axes | None = None, *, size: tuple[float, float] = (4.8, 3.4), equal: bool = False) -> Axes:
     """Return the given axes, or those of a new figure of pyplot in our style.
 
     axes: None for a new figure.
     size: of a new figure, in inches.
+    equal: whether both axes will have one scale: matplotlib's usual layout would then cut off their labels.
     """
     if axes is not None:
         return axes
     with rc_context(STYLE):
-        return _open_figure(size).add_subplot()
+        return _open_figure(size, "compressed" if equal else "constrained").add_subplot()
 
 
 def open_relief_axes(axes: Axes | None = None, *, size: tuple[float, float] = (4.8, 4.0)) -> Axes3D:
@@ -44,10 +46,10 @@ def open_relief_axes(axes: Axes | None = None, *, size: tuple[float, float] = (4
     return axes
 
 
-def _open_figure(size: tuple[float, float]) -> Figure:
+def _open_figure(size: tuple[float, float], layout: Literal["constrained", "compressed"] = "constrained") -> Figure:
     from matplotlib import pyplot
 
-    return pyplot.figure(figsize=size, layout="constrained")
+    return pyplot.figure(figsize=size, layout=layout)
 
 
 def draw_eigenvalues(axes: Axes, values: Array, residuals: Array, converged: NDArray[np.bool_], label: str) -> Axes:

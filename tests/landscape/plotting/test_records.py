@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
@@ -63,6 +65,19 @@ def test_every_result_draws_itself_and_is_a_table(results, kind):
     assert len(result.to_pandas()) > 0
     assert result.to_pandas().notna().to_numpy().any()
     assert f"<caption>{type(result).__name__}</caption>" in result._repr_html_()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "small plane"])
+def test_a_picture_of_its_own_cuts_nothing_off(results, kind):
+    small = np.linspace(-1, 1, 11)  # ticks at halves are wide
+    heights = 1.1 + 0.1 * (small[:, None] ** 2 + small**2)
+    result = results[kind] if kind in results else replace(results["plane"], x=small, y=small, loss=heights)
+    drawn = result.plot("contour") if "plane" in kind else result.plot()
+    file = io.BytesIO()
+    drawn.get_figure().savefig(file, format="png")
+    file.seek(0)
+    ink = pyplot.imread(file)[..., :3].min(axis=2) < 0.9
+    assert not any(edge.any() for edge in (ink[0], ink[-1], ink[:, 0], ink[:, -1]))
 
 
 def test_a_table_holds_every_number_beside_its_coordinates(results):

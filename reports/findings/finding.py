@@ -64,8 +64,16 @@ class Evidence:
         return {seed: value for seed, value in values.items() if math.isfinite(value)}
 
     def list_rows(self, column: str) -> list[str]:
-        """List the methods that have finished runs on a partition."""
-        return [row for row, other in self.runs if other == column and self.find((row, other))]
+        """List the methods of a partition, without those that ended and learned nothing in any run.
+
+        A method that was not run yet is among them: a claim about all methods must wait for it.
+        """
+        return [row for row, other in self.runs if other == column and not self._is_hopeless((row, other))]
+
+    def _is_hopeless(self, place: Place) -> bool:
+        runs = self.runs[place]
+        ended = all(run.progress.final or run.progress.state == "diverged" for run in runs)
+        return bool(runs) and ended and not self.find(place)
 
 
 @dataclass(frozen=True)
@@ -142,4 +150,6 @@ def require_all(verdicts: Mapping[str, Verdict], detail: str) -> Verdict:
         outcome = "confirmed"
     else:
         outcome = "undecided"
-    return replace(known[weakest], outcome=outcome, detail=f"{detail}; the weakest part: {weakest}")
+    missing = ", ".join(name for name in verdicts if name not in known)
+    parts = [detail, f"the weakest part: {weakest}", f"not measured: {missing}" if missing else ""]
+    return replace(known[weakest], outcome=outcome, detail="; ".join(filter(None, parts)))

@@ -130,3 +130,14 @@ def test_claims_about_sharpness_can_go_both_ways(
     assert FINDINGS[name].judge(Evidence(swapped)).outcome == "refuted"
     mixed = {sharp: runs[sharp], flat: make_sharp(tmp_path / "mixed", flat, [0.5, 20.0, 4.0])}
     assert FINDINGS[name].judge(Evidence(mixed)).outcome == "undecided"
+
+
+def test_a_claim_about_all_methods_waits_for_those_that_were_not_run(tmp_path: Path) -> None:
+    own, rival, other = (("FedGloSS", HETEROGENEOUS), ("FedSMOO", HETEROGENEOUS), ("FedDyn", HETEROGENEOUS))
+    runs = {own: make_sharp(tmp_path, own, FLAT), rival: make_sharp(tmp_path, rival, SHARP)}
+    judge = FINDINGS["fedgloss-is-flattest"].judge
+    assert judge(Evidence(runs)).outcome == "confirmed"
+    waiting = judge(Evidence({**runs, other: []}))
+    assert (waiting.outcome, waiting.detail.rpartition("; ")[2]) == ("undecided", "not measured: FedDyn")
+    diverged = [replace(run, progress=Progress("diverged", 1, 1)) for run in make_sharp(tmp_path, other, SHARP)]
+    assert judge(Evidence({**runs, other: diverged})).outcome == "confirmed"

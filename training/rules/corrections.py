@@ -144,7 +144,8 @@ class Duals(Correction):
         """alpha."""
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
-        return gradient - context.state["dual"] + self.strength * (w - context.start)
+        pull = torch.sub(w, context.start).mul_(self.strength)  # in place: large vectors are bound by memory
+        return torch.sub(gradient, context.state["dual"]).add_(pull)
 
     def init_server(self, w: Tensor) -> Vectors:
         return {"sigma": torch.zeros_like(w)}

@@ -1,4 +1,4 @@
-"""Convolution, ReLU and max-pooling with cheap second derivatives; others are in `layers` and `attention`.
+"""Convolution, BatchNorm, ReLU and max-pooling with cheap second derivatives; others are in `layers` and `attention`.
 
 PyTorch's own double backward of a convolution computes the derivative by the data even when it is not needed (for the
 first layer that is the most expensive convolution of all), and takes the one by the weight through a kernel as large
@@ -12,6 +12,7 @@ the cheaper of two algorithms (`convolutions`). Anything unusual is left to PyTo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from landscape.kernels import attention, layers
 from landscape.kernels.convolutions import ConvolutionProducts, Geometry, Wanted, choose_products
 
 BEFORE = "_before_relu"  # of a tensor that ReLU returned: what it was given
+CONVOLVED = "_convolved"  # of a tensor that a convolution returned: what it was given
 Pooling = tuple[list[int], list[int], list[int], list[int], bool]  # kernel, stride, padding, dilation, ceil_mode
 Sizes = int | Sequence[int]  # one for all axes, or one for each
 Gradients = tuple[Tensor | None, ...]
@@ -68,6 +70,17 @@ class CheapSecondDerivatives(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+@dataclass(frozen=True)
+class _Convolved:
+    """What a convolution was given, and which versions of it and of its result belong together."""
+
+    input: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    geometry: Geometry
+    versions: tuple[int, int]
+
+
 def _convolution(
     linear: bool,
     input: Tensor,
@@ -81,9 +94,47 @@ def _convolution(
     dims = weight.dim() - 2
     if input.dim() != dims + 2 or isinstance(padding, str) or input.is_complex() or not weight.requires_grad:
         return None
-    geometry = (*(_repeat(value, dims) for value in (stride, padding, dilation)), False, [0] * dims, groups)
+    stride, padding, dilation = (_repeat(value, dims) for value in (stride, padding, dilation))
+    geometry = (stride, padding, dilation, False, [0] * dims, groups)
     result: Tensor = _Convolution.apply(input, weight, bias, geometry, linear)
+    versions = (input._version, result._version)
+    setattr(result, CONVOLVED, _Convolved(input, weight, bias, geometry, versions))
     return result
+
+
+def _batch_norm(
+    linear: bool,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor | None:
+    """BatchNorm with fixed statistics after a convolution: together they are a convolution with other weights.
+
+    torch's second derivatives of BatchNorm take ten passes over the images; those of the weights cost nothing. Without
+    a convolution before it, and where batches normalise themselves, BatchNorm is left to torch.
+    """
+    before = _find_convolution(input)
+    if training or running_mean is None or running_var is None or before is None:
+        return None
+    scale = torch.rsqrt(running_var + eps)
+    scale = scale if weight is None else weight * scale
+    shift = -running_mean * scale if before.bias is None else (before.bias - running_mean) * scale
+    shift = shift if bias is None else shift + bias
+    folded = before.weight * scale.view(-1, *(1 for _ in before.weight.shape[1:]))
+    result: Tensor = _Convolution.apply(before.input, folded, shift, before.geometry, linear)
+    return result
+
+
+def _find_convolution(y: Tensor) -> _Convolved | None:
+    """The convolution that y came from, if neither its input nor y was changed since."""
+    before: _Convolved | None = getattr(y, CONVOLVED, None)
+    unchanged = before is not None and before.versions == (before.input._version, y._version)
+    return before if unchanged else None
 
 
 def _relu(linear: bool, input: Tensor, inplace: bool = False) -> Tensor | None:
@@ -133,6 +184,7 @@ REPLACEMENTS: dict[Callable[..., object], Callable[..., Tensor | None]] = {
     Tensor.relu: _relu,
     functional.relu: _relu,
     functional.max_pool2d: _max_pool2d,
+    functional.batch_norm: _batch_norm,
     **layers.REPLACEMENTS,
     **attention.REPLACEMENTS,
 }

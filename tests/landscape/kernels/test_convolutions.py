@@ -77,7 +77,8 @@ def test_the_layer_of_the_papers_goes_by_frequencies_and_what_does_not_pay_does_
     assert isinstance(choose_products(x, w[:, :32], geometry(groups=2)), DirectProducts)
     assert isinstance(choose_products(x.bfloat16(), w.bfloat16(), geometry()), DirectProducts)
     assert wants_channels_last(nn.Sequential(nn.Conv2d(3, 4, 5)))
-    assert not wants_channels_last(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 5, stride=2)))
+    assert not wants_channels_last(nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)))
+    assert not wants_channels_last(nn.Sequential(nn.Linear(3, 4)))
 
 
 def test_float32_loses_no_digits() -> None:

@@ -43,6 +43,15 @@ class FirstToken(nn.Module):
         return x[:, 0]
 
 
+def at_rest(*layers: nn.Module) -> nn.Module:
+    """Layers in eval mode, BatchNorm with statistics that are not those of its start."""
+    model = nn.Sequential(*layers).eval()
+    for name, buffer in model.named_buffers():
+        if "running" in name:
+            buffer.copy_(torch.linspace(0.5, 2.0, len(buffer)))
+    return model
+
+
 SEEN = torch.tensor([[1, 0, 1, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 1, 0], [1, 1, 0, 0, 1]]).bool()
 CASES = {
     "plain": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)), (5, 3, 8, 8)),
@@ -68,6 +77,30 @@ CASES = {
     "frozen first": (
         nn.Sequential(nn.Conv2d(3, 4, 3).requires_grad_(False), nn.ReLU(), nn.Conv2d(4, 2, 3)),
         (3, 3, 8, 8),
+    ),
+    "batch norm": (
+        at_rest(nn.Conv2d(3, 4, 3, 2, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 2)),
+        (5, 3, 8, 8),
+    ),
+    "batch norm after a bias": (
+        at_rest(nn.Conv2d(4, 8, 3, groups=2), nn.BatchNorm2d(8, eps=0.1), nn.Tanh(), nn.Conv2d(8, 2, 2)),
+        (5, 4, 8, 8),
+    ),
+    "batch norm without weights": (
+        at_rest(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4, affine=False), nn.Tanh(), nn.Conv1d(4, 2, 2)),
+        (5, 3, 8),
+    ),
+    "batch norm, frozen": (
+        at_rest(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4).requires_grad_(False), nn.Tanh(), nn.Conv2d(4, 2, 2)),
+        (5, 3, 6, 6),
+    ),
+    "batch norm before": (
+        at_rest(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 2)),
+        (5, 3, 6, 6),
+    ),
+    "batch norm of the batch": (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Conv2d(4, 2, 2)),
+        (5, 3, 6, 6),
     ),
     "linear": (nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 3)), (5, 6)),
     "linear of tokens": (nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4, bias=False)), (5, 3, 6)),
@@ -189,6 +222,7 @@ def test_every_replacement_is_reached():
             shaped = inputs if not isinstance(layer, nn.Conv1d) else inputs.transpose(0, 1)
             outputs = layer(shaped)
         outputs = nn.Conv2d(2, 2, 2)(image)
+        outputs = nn.BatchNorm2d(2).eval()(outputs)
         nn.MaxPool2d(2)(nn.ReLU()(torch.relu(outputs).relu()))
         nn.LayerNorm(3)(nn.GELU()(nn.Linear(6, 3)(image)))
         Attention()(image[0])
@@ -220,6 +254,27 @@ def test_what_was_changed_after_relu_is_pooled_as_it_is():
         changed += 1.0
         found = nn.functional.max_pool2d(changed, 2)
     torch.testing.assert_close(found, nn.functional.max_pool2d(torch.relu(image) + 1.0, 2))
+
+
+def test_batch_norm_after_a_convolution_is_one_convolution():
+    torch.manual_seed(0)
+    model = at_rest(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).double()
+    image = torch.randn(2, 3, 6, 6, dtype=torch.float64)
+    with CheapSecondDerivatives():
+        outputs = model(image)
+    assert "Convolution" in type(outputs.grad_fn).__name__
+    torch.testing.assert_close(outputs, model(image))
+
+
+def test_what_was_changed_after_a_convolution_is_normalised_as_it_is():
+    model = at_rest(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    image = torch.randn(2, 3, 6, 6)
+    with CheapSecondDerivatives():
+        convolved = model[0](image)
+        with torch.no_grad():
+            convolved += 1.0
+        found = model[1](convolved)
+    torch.testing.assert_close(found, model[1](model[0](image) + 1.0))
 
 
 def test_derivatives_of_a_jacobian_leave_out_those_by_the_input():

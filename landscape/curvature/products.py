@@ -96,6 +96,10 @@ class ChunkedObjective(Protocol):
     def chunks(self) -> Sequence[Batch]:
         """The examples, as batches that are computed one at a time."""
 
+    @property
+    def curvature_chunks(self) -> Sequence[Batch]:
+        """The same examples, as batches whose products are computed one at a time."""
+
     def halve(self, chunks: Sequence[Batch]) -> Sequence[Batch] | None:
         """The same examples in chunks half as large; None where chunks cannot be smaller."""
 
@@ -134,7 +138,7 @@ class CurvatureOperator(Operator):
         self._inner, self._leaves = objective.layout, self._bound  # what is differentiated by
         self._kept: list[Graph] = []
         self._costs: list[int] = []  # bytes of the graphs of chunks
-        self._chunks = objective.chunks  # its own, since objectives may cut theirs anew
+        self._chunks = objective.curvature_chunks  # its own, since objectives may cut theirs anew
         self._account = LEDGER.open(self.device, objective.memory)
         with enable_second_derivatives(self._recurrent), full_precision():
             self._compress(engine)
@@ -297,7 +301,7 @@ class CurvatureOperator(Operator):
                     # in float64 as soon as there is something to add
                     total = total.double().add_(part) if len(total) else part
                     count += weight
-            result[start : start + BLOCK, :end] = total.div(count).to(result)
+            result[start : start + BLOCK, :end] = total.div_(count)
         return result
 
     def decay(self, products: Tensor, rows: Tensor) -> Tensor:

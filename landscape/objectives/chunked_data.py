@@ -18,7 +18,17 @@ from landscape.objectives import sampling
 from landscape.objectives.sampling import Draw
 from landscape.rng import numpy_generator
 
-FEWEST = 32  # examples of a chunk that is cut only so that there are several
+# Examples of a chunk that is cut only so that there are several: with fewer, what every chunk costs by itself (its
+# vectors of results, threads that wait for the interpreter) outweighs a second core
+FEWEST = 128
+
+
+@dataclass(frozen=True)
+class ChunkSizes:
+    """The most examples that are computed at once, in passes through the network and in products with its curvature."""
+
+    passes: int
+    curvature: int
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,8 @@ class ChunkedData:
     """Batches cut into chunks, in the order in which they were given."""
 
     chunks: Sequence[Batch]
-    size: int | None  # the most examples of a chunk; None: those of a batch must not be separated
+    curvature_chunks: Sequence[Batch]  # the same examples, more of them at once
+    sizes: ChunkSizes | None  # of chunks; None: examples of a batch must not be separated
     channels_last: bool  # whether images lie in memory by rows of channels
     drawn: Draw | None = None  # how the examples were drawn from a larger set; None: they are all there are
     parts: int = 1  # how many chunks there should be at least, so that several cores have work
@@ -35,27 +46,28 @@ class ChunkedData:
     def cut(
         cls,
         batches: Sequence[Batch],
-        size: int | None,
+        sizes: ChunkSizes | None,
         *,
         channels_last: bool,
         drawn: Draw | None = None,
         parts: int = 1,
     ) -> ChunkedData:
-        """Cut batches into chunks of at most `size` examples, and into `parts` chunks or so; None: do not cut."""
-        chunks = batches
-        if size is not None:
-            share = math.ceil(sum(batches_of.list_sizes(batches)) / parts)
-            chunks = batches_of.cut(batches, min(size, max(share, FEWEST)) if parts > 1 else size)
-        if isinstance(chunks, SourceBatches):
-            chunks = replace(chunks, channels_last=channels_last)
+        """Cut batches into chunks of at most the given sizes, and into `parts` chunks or so; None: do not cut."""
+        if isinstance(batches, SourceBatches):
+            batches = replace(batches, channels_last=channels_last)
         elif channels_last:
-            chunks = [nests.map_tensors(_order_channels_last, chunk) for chunk in chunks]
-        return cls(chunks, size, channels_last, drawn, parts)
+            batches = [nests.map_tensors(_order_channels_last, batch) for batch in batches]
+        if sizes is None:
+            return cls(batches, batches, None, channels_last, drawn, parts)
+        share = math.ceil(sum(batches_of.list_sizes(batches)) / parts)
+        most = max(share, FEWEST) if parts > 1 else share
+        chunks, large = (batches_of.cut(batches, min(size, most)) for size in (sizes.passes, sizes.curvature))
+        return cls(chunks, large, sizes, channels_last, drawn, parts)
 
     @property
     def divisible(self) -> bool:
         """Whether the examples of a batch may be separated."""
-        return self.size is not None
+        return self.sizes is not None
 
     @property
     def count(self) -> int:
@@ -64,7 +76,7 @@ class ChunkedData:
 
     def replace(self, batches: Sequence[Batch], drawn: Draw | None = None) -> ChunkedData:
         """Other batches, cut as these are."""
-        return self.cut(batches, self.size, channels_last=self.channels_last, drawn=drawn, parts=self.parts)
+        return self.cut(batches, self.sizes, channels_last=self.channels_last, drawn=drawn, parts=self.parts)
 
     def draw(self, count: int, seed: int) -> Draw:
         """Draw `count` examples at random, stratified by class where there are labels."""

@@ -28,7 +28,7 @@ from landscape.losses.chunk_loss import BatchLoss, ChunkLoss
 from landscape.losses.nests import Nest
 from landscape.losses.summed_loss import Loss, SummedLoss, Sums
 from landscape.objectives import probes, sampling
-from landscape.objectives.chunked_data import ChunkedData
+from landscape.objectives.chunked_data import ChunkedData, ChunkSizes
 from landscape.objectives.totals import add_up
 from landscape.results import Evaluation
 from landscape.runtime.device import choose_sum_device, find_device, full_precision, require_dtype, to_float64
@@ -66,8 +66,9 @@ class Objective:
     parameters: glob patterns of the tensors that make up theta; by default all that require gradients.
     dtype: precision of all computation; by default the model's. Curvature needs float32 or float64.
     device: where everything is computed: "cuda", "cuda:1", "mps", "cpu" or "auto"; by default where the model is.
-    memory: the most that kept graphs of the whole process may take, for example "8G". By default a quarter of what is
-        free, which is read again before each graph is kept; an eighth of all memory is never used.
+    memory: the most that kept graphs of the whole process may take, for example "8G"; with little, curvature is also
+        computed from fewer examples at once. By default a quarter of what is free, which is read again before each
+        graph is kept; an eighth of all memory is never used.
     workers: how many chunks or points are computed at once, one thread each; by default torch's number of threads.
     drawn: how the data were drawn from a larger set, as `drawn` of another objective says; None if they were not.
 
@@ -127,13 +128,13 @@ class Objective:
         batches = batches_of.read(data, self.device, self.dtype)
         untested.check_batches(batches)
         most = whole("chunk_size", chunk_size) if chunk_size is not None else None
-        self.chunk_loss, size = self._probe(untested, batches, most)
+        self.chunk_loss, sizes = self._probe(untested, batches, most)
         # oneDNN convolves channels-last images up to twice as fast; the weights may stay as they are
         convolutional = any(isinstance(layer, nn.Conv2d) for layer in self._module.modules())
         channels_last = self.device.type == "cpu" and convolutional
         # by the size of the problem, not by the number of cores, on which no bit may depend
         parts = PARTS if self.size >= LARGE and batchnorm != "batch" else 1
-        self.data = ChunkedData.cut(batches, size, channels_last=channels_last, drawn=drawn, parts=parts)
+        self.data = ChunkedData.cut(batches, sizes, channels_last=channels_last, drawn=drawn, parts=parts)
 
     @property
     def size(self) -> int:
@@ -149,6 +150,11 @@ class Objective:
     def chunks(self) -> Sequence[Batch]:
         """The examples, as batches that are computed one at a time."""
         return self.data.chunks
+
+    @property
+    def curvature_chunks(self) -> Sequence[Batch]:
+        """The examples, as batches whose products with curvature are computed one at a time."""
+        return self.data.curvature_chunks
 
     @property
     def drawn(self) -> sampling.Draw | None:
@@ -410,11 +416,13 @@ class Objective:
         counted = ((batches_of.examples(chunk), chunk) for chunk in source.chunks)
         return recompute_statistics(replica, counted, forward)
 
-    def _probe(self, loss: ChunkLoss, batches: Sequence[Batch], most: int | None) -> tuple[ChunkLoss, int | None]:
-        def probe(theta: Tensor) -> tuple[ChunkLoss, int | None]:
+    def _probe(
+        self, loss: ChunkLoss, batches: Sequence[Batch], most: int | None
+    ) -> tuple[ChunkLoss, ChunkSizes | None]:
+        def probe(theta: Tensor) -> tuple[ChunkLoss, ChunkSizes | None]:
             with full_precision(), self.replicas.borrow() as replica:
                 replica.load(theta)
-                return probes.probe(loss, replica, batches, self.batchnorm, most)
+                return probes.probe(loss, replica, batches, self.batchnorm, most, self.memory)
 
         # on one thread, like everything else: threads that wait for each other take longer than these few examples
         return next(ordered_map(probe, [self.theta], workers=1))

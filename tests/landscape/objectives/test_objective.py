@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from landscape import Objective
-from landscape.losses.batches import join
+from landscape.losses.batches import join, list_sizes
 from tests.landscape.cases import CASES, make
 
 
@@ -417,12 +417,26 @@ def test_losses_whose_sum_is_beyond_all_numbers():
 
 
 @pytest.mark.parametrize(
-    ("count", "sizes"), [(256, [64] * 4), (100, [32, 32, 32, 4]), (20, [20]), (5000, [1024] * 4 + [904])]
+    ("count", "sizes"), [(1000, [250] * 4), (300, [128, 128, 44]), (20, [20]), (5000, [1024] * 4 + [904])]
 )
 def test_data_of_large_models_are_cut_so_that_several_cores_have_work(count, sizes):
     model = nn.Sequential(nn.Linear(300, 250), nn.Tanh(), nn.Linear(250, 3))
     objective = Objective(model, (torch.randn(count, 300), torch.arange(count) % 3), workers=1)
     assert [len(targets) for _, targets in objective.chunks] == sizes
     again = objective.on(torch.randn(256, 300), torch.arange(256) % 3)  # cut anew, not as the data before
-    assert [len(targets) for _, targets in again.chunks] == [64] * 4
+    assert [len(targets) for _, targets in again.chunks] == [128, 128]
     assert len(Objective(model, (torch.randn(256, 300), torch.arange(256) % 3), batchnorm="batch").chunks) == 1
+
+
+def test_more_examples_at_once_for_curvature_unless_little_memory_is_stated():
+    model = nn.Sequential(nn.Conv2d(3, 256, 3), nn.Tanh(), nn.Flatten(), nn.Linear(256 * 14 * 14, 3))  # 200 kB an image
+    data = torch.randn(4000, 3, 16, 16), torch.arange(4000) % 3
+
+    def largest(**settings):
+        objective = Objective(model, data, **settings)
+        return max(list_sizes(objective.chunks)), max(list_sizes(objective.curvature_chunks))
+
+    passes, curvature = largest()
+    assert 128 <= passes < curvature == 4 * passes
+    assert largest(memory="256M") == (passes, passes)
+    assert largest(chunk_size=100) == (100, 100)

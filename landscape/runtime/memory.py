@@ -35,8 +35,9 @@ MACHINE = Machine()
 
 
 # glibc's mallopt: what is freed at the end of the heap beyond the first number of bytes goes back to the system; the
-# heap grows by the second at least; blocks larger than the third have pages of their own, never used twice
-KEEP_FREED = {-1: 2**28, -2: 2**24, -3: 2**25}
+# heap grows by the second at least; blocks larger than the third have pages of their own, never used twice; and all
+# threads share the fourth number of heaps, because one thread cannot reuse what lies free in another's heap
+KEEP_FREED = {-1: 2**28, -2: 2**24, -3: 2**25, -8: 2}
 
 
 @cache

@@ -68,9 +68,8 @@ class KrylovSpace:
         C = np.zeros((new, self.width))
         # first along the rows where something is expected, for a plain step the last two; then along all of them,
         # until little is left to remove: "twice is enough" (Parlett 1998, 6.9), at the price of once
-        first = self._find_first_coupled()
+        first, before = self._find_first_coupled(), norm(W)
         while True:
-            before = norm(W)
             Q = self.Q[first:new]
             part = Q @ W.T
             W = W - part.T @ Q
@@ -78,18 +77,17 @@ class KrylovSpace:
             left = norm(W)
             if first == 0 and (left > SHRUNK * before or left <= torch.finfo(W.dtype).eps * before):
                 break
-            first = 0
+            first, before = 0, left
         self._check_symmetry(C)
         self.T[:old, old:new] = C[:old]
         self.T[old:new, :old] = C[:old].T
         self.T[old:new, old:new] = (C[old:] + C[old:].T) / 2
         self.known = new
-        self._split(W)
+        self._split(W, left)
 
-    def _split(self, W: Tensor) -> None:
-        """Write what the newest products have outside the basis as factor @ (orthonormal rows)."""
+    def _split(self, W: Tensor, length: float) -> None:
+        """Write what the newest products have outside the basis, of this norm, as factor @ (orthonormal rows)."""
         if len(W) == 1:  # without the decompositions
-            length = norm(W)
             self.factor, self.outside = np.array([[length]]), W / max(length, torch.finfo(W.dtype).tiny)
             self.lengths.append(length)
             return

@@ -24,6 +24,7 @@ from landscape.operators import Operator, ScaledOperator, check_operator
 from landscape.progress import with_bar
 from landscape.results import Array, Eigenpairs, Outcome, Progress
 from landscape.runtime.device import full_precision
+from landscape.runtime.workers import use_one_thread
 from landscape.spectrum.krylov_space import MOST_BYTES, KrylovSpace, norm, orient, orthonormalise, random_rows
 
 WHICH: dict[str, Callable[[Array, int], NDArray[np.int64]]] = {
@@ -39,6 +40,7 @@ CHEAP = 4096  # up to this dimension a product is cheap: there the default verif
 DOUBT = 1e-3  # the chance of a missed eigenvalue that is accepted
 NEGLIGIBLE = 1e-10  # of the largest eigenvalue: too little to search for
 ROUGH = 1e-2  # residuals of a start: eigenvectors of a subset are further from those of all examples
+USUAL = 20  # products for one pair, or a few more; each further pair takes about four
 PATIENCE = 8  # restarts within which residuals must halve
 
 
@@ -96,14 +98,16 @@ def eigenpairs(
         return _Search(space, k, tol, which, verify, seed).run(budget, progress)
 
     smaller = operator.compress()
-    if smaller is not None and max(k, block) <= smaller.operator.dimension:
-        compressed = None if start is None else smaller.compress(_check_start(operator, start))
-        if compressed is None or bool(compressed.any(dim=1).all()):
-            found = search(smaller.operator, compressed)
-            operator.products += found.products
-            if _lie_beyond(found.values, which, smaller.rest):
-                return replace(found, vectors=orient(smaller.expand(found.vectors)))
-    return search(operator, start)
+    dimension = operator.dimension if smaller is None else smaller.operator.dimension
+    with use_one_thread(dimension * (USUAL + 4 * k)):
+        if smaller is not None and max(k, block) <= dimension:
+            compressed = None if start is None else smaller.compress(_check_start(operator, start))
+            if compressed is None or bool(compressed.any(dim=1).all()):
+                found = search(smaller.operator, compressed)
+                operator.products += found.products
+                if _lie_beyond(found.values, which, smaller.rest):
+                    return replace(found, vectors=orient(smaller.expand(found.vectors)))
+        return search(operator, start)
 
 
 @dataclass(frozen=True)

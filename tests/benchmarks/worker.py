@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import resource
 import statistics
@@ -44,6 +45,7 @@ def measure(
     work = contender(given, **setting)
     setup = time.perf_counter() - start
     seconds = []
+    gc.collect()  # what imports and set-up left behind; a collection of it takes a tenth of a second, whoever it meets
     for _ in range(repeats):
         start = time.perf_counter()
         answer = work()

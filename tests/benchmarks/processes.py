@@ -20,6 +20,7 @@ OURS, PEERS = ".venv", ".venv-peers"
 # does what is timed and returns numbers and tensors; any other task is a function (folder, **arguments) -> numbers.
 CONTENDERS: dict[str, tuple[str, str]] = {
     "ours": (OURS, "tests.benchmarks.contenders.ours:top"),
+    "ours, stated memory": (OURS, "tests.benchmarks.contenders.ours:top"),
     "ours, many": (OURS, "tests.benchmarks.contenders.ours:top_of_many"),
     "PyHessian": (PEERS, "tests.benchmarks.contenders.pyhessian:top"),
     "hessian-eigenthings": (PEERS, "tests.benchmarks.contenders.hessian_eigenthings:top"),

@@ -12,9 +12,9 @@ from tests.benchmarks.problem import Problem
 from tests.benchmarks.worker import Answer, Work
 
 
-def top(problem: Problem, *, k: int, residual: float) -> Work:
+def top(problem: Problem, *, k: int, residual: float, memory: str | None = None) -> Work:
     """The k largest eigenpairs; building the operator is part of the work."""
-    objective = Objective(problem.model, (problem.inputs, problem.targets))
+    objective = Objective(problem.model, (problem.inputs, problem.targets), memory=memory)
 
     def work() -> Answer:
         found = eigenpairs(objective.hessian(objective.theta), k=k, tol=residual)

@@ -16,7 +16,7 @@ from training.rules.context import ClientContext, RoundReport
 from training.rules.corrections import Correction
 from training.rules.perturbations import SAM
 from training.rules.servers import Server
-from training.rules.vectors import Vectors
+from training.rules.vectors import Vectors, mix
 from training.settings import Positive, Share, settings
 
 
@@ -28,7 +28,7 @@ class MixedSAM(SAM):
     lf: bool = Field(default=True, description="climb along the mixture; false: v = g")
 
     def direction(self, gradient: Tensor, context: ClientContext) -> Tensor:
-        return (1 - self.a) * context.message["direction"] + self.a * gradient if self.lf else gradient
+        return mix(context.message["direction"], gradient, self.a) if self.lf else gradient
 
 
 @settings
@@ -39,7 +39,7 @@ class MixedDescent(Correction):
     lu: bool = Field(default=True, description="descend along the mixture; false: u = g~")
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
-        return (1 - self.a) * context.message["direction"] + self.a * gradient if self.lu else gradient
+        return mix(context.message["direction"], gradient, self.a) if self.lu else gradient
 
 
 @settings
@@ -59,7 +59,7 @@ class Direction(Server):
 
     def update_server(self, server: Vectors, report: RoundReport) -> Vectors:
         gamma = self.gamma if self.gu else 1.0
-        return {"direction": (1 - gamma) * server["direction"] + gamma * report.pseudo_gradient}
+        return {"direction": mix(server["direction"], report.pseudo_gradient, gamma)}
 
     def step(self, w: Tensor, server: Vectors, report: RoundReport) -> Tensor:
         return w - self.eta_g * report.lr * report.effective_steps * server["direction"]

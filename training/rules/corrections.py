@@ -12,7 +12,7 @@ from torch import Tensor
 from landscape.layout import Layout
 from training.rules.base import Rule, Samples
 from training.rules.context import ClientContext, RoundReport
-from training.rules.vectors import Vectors, head
+from training.rules.vectors import Vectors, head, mix
 from training.settings import NonNegative, Positive, PositiveOrInfinite, Share, settings
 
 
@@ -107,7 +107,7 @@ class ClientMomentum(Correction):
     a: Share = Field(default=0.1, description="weight of the client's gradient; the server's momentum weighs 1 - a")
 
     def __call__(self, gradient: Tensor, plain: Tensor | None, w: Tensor, context: ClientContext) -> Tensor:
-        return self.a * gradient + (1 - self.a) * context.message["momentum"]
+        return mix(context.message["momentum"], gradient, self.a)
 
     def init_server(self, w: Tensor) -> Vectors:
         return {"momentum": torch.zeros_like(w)}

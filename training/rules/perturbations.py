@@ -79,7 +79,7 @@ class SAM(Perturbation):
         if self.rho == 0:
             return None
         assert gradient is not None
-        return self.radius(context) * unit(self.direction(gradient, context))
+        return unit(self.direction(gradient, context)).mul_(self.radius(context))
 
     def direction(self, gradient: Tensor, context: ClientContext) -> Tensor:
         """The direction of ascent, of any length: the gradient itself, unless a method replaces it."""

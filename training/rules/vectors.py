@@ -27,7 +27,18 @@ def norm(vector: Tensor) -> Tensor:
 def unit(vector: Tensor) -> Tensor:
     """v / ||v||, and zero for zero."""
     length = norm(vector)
-    return torch.where(length > 0, vector / torch.where(length > 0, length, 1.0), 0.0)
+    return vector / torch.where(length > 0, length, 1.0)
+
+
+def mix(one: Tensor, other: Tensor, share: float) -> Tensor:
+    """(1 - share) one + share other, with one array less than written so: large vectors are bound by memory.
+
+    other: a stack of clients' vectors, if either of the two is.
+
+    >>> mix(torch.tensor([1.0]), torch.tensor([3.0]), 0.25)
+    tensor([1.5000])
+    """
+    return (share * other).add_((1 - share) * one)
 
 
 def move(vectors: Mapping[str, Tensor], device: torch.device) -> Vectors:

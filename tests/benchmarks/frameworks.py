@@ -33,7 +33,7 @@ Found = dict[str, dict[str, float]]  # work -> way -> seconds of a round
 def measure(looks: int, quick: bool) -> Found:
     """Seconds of a round of each work, by every framework.
 
-    looks: how often each is started. quick: whether one or two rounds must do,.
+    looks: how often each is started. quick: whether one or two rounds must do.
     """
     for environment, requirements in ENVIRONMENTS.values():
         prepare(environment, Path(__file__).with_name(requirements))

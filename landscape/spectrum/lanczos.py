@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from landscape.errors import choose, finite, positive, whole
-from landscape.operators import Operator, ScaledOperator, check_operator
+from landscape.operators import Compression, Operator, ScaledOperator, check_operator
 from landscape.progress import with_bar
 from landscape.results import Array, Eigenpairs, Outcome, Progress
 from landscape.runtime.device import full_precision
@@ -101,13 +101,28 @@ def eigenpairs(
     dimension = operator.dimension if smaller is None else smaller.operator.dimension
     with use_one_thread(dimension * (USUAL + 4 * k)):
         if smaller is not None and max(k, block) <= dimension:
-            compressed = None if start is None else smaller.compress(_check_start(operator, start))
-            if compressed is None or bool(compressed.any(dim=1).all()):
-                found = search(smaller.operator, compressed)
-                operator.products += found.products
-                if _lie_beyond(found.values, which, smaller.rest):
-                    return replace(found, vectors=orient(smaller.expand(found.vectors)))
+            found = _search_smaller(operator, smaller, start, which, search)
+            if found is not None:
+                return found
         return search(operator, start)
+
+
+def _search_smaller(
+    operator: Operator,
+    smaller: Compression,
+    start: Tensor | None,
+    which: str,
+    search: Callable[[Operator, Tensor | None], Eigenpairs],
+) -> Eigenpairs | None:
+    """Search the operator on fewer dimensions; None if the start lies outside them, or a wanted pair may."""
+    compressed = None if start is None else smaller.compress(_check_start(operator, start))
+    if compressed is not None and not bool(compressed.any(dim=1).all()):
+        return None
+    found = search(smaller.operator, compressed)
+    operator.products += found.products
+    if not _lie_beyond(found.values, which, smaller.rest):
+        return None
+    return replace(found, vectors=orient(smaller.expand(found.vectors)))
 
 
 @dataclass(frozen=True)

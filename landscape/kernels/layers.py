@@ -23,6 +23,8 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
+from landscape.kernels.matmul import multiply, multiply_transposed
+
 Gradients = tuple[Tensor | None, ...]
 Wanted = tuple[bool, bool, bool]  # derivative by input, weight, bias
 
@@ -92,7 +94,7 @@ class _Linear(Function):
         ctx.save_for_backward(x, w)
         ctx.linear = linear
         ctx.wanted = (x.requires_grad, True, bias is not None and bias.requires_grad)
-        return functional.linear(x, w, bias)
+        return multiply(_rows(x), w, bias).view(*x.shape[:-1], len(w))
 
     @staticmethod
     def backward(ctx: _Context, g: Tensor) -> Gradients:
@@ -109,8 +111,8 @@ def _multiply(g: Tensor, x: Tensor, w: Tensor, wanted: Wanted) -> Gradients:
     used = find_used_rows(_rows(g))
     rows = used.pick(g)
     return (
-        used.spread(rows @ w, x.shape) if wanted[0] else None,
-        rows.T @ used.pick(x) if wanted[1] else None,
+        used.spread(multiply(rows, w.T), x.shape) if wanted[0] else None,
+        multiply_transposed(rows, used.pick(x)) if wanted[1] else None,
         rows.sum(0) if wanted[2] else None,
     )
 
@@ -167,9 +169,9 @@ class _LinearBackward(Function):
 def _add_products(pairs: Sequence[tuple[Tensor, Tensor]], bias: Tensor | None) -> Tensor:
     """The sum of x w' over pairs (x, w), plus a bias, in one array."""
     (x, w), *rest = pairs
-    total = _rows(x) @ w.T if bias is None else torch.addmm(bias, _rows(x), w.T)
+    total = multiply(_rows(x), w, bias)
     for x, w in rest:
-        total.addmm_(_rows(x), w.T)
+        total = multiply(_rows(x), w, added=total)
     return total
 
 

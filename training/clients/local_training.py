@@ -113,7 +113,9 @@ class StepGradient:
                 network = trainer.replica.module
                 loss, plain = trainer.method.local_loss(network, self.inputs, self.targets, self.context, chosen)
             else:
-                output = trainer.compute_output(trainer.replica.module, inputs, added is not None and added.features)
+                with trainer.products:
+                    network, features = trainer.replica.module, added is not None and added.features
+                    output = trainer.compute_output(network, inputs, features)
                 plain = trainer.loss(output.heads, targets)
                 loss = plain if added is None else added(output, others, targets).mean() + (0.0 if loss_term else plain)
         wanted = list_inside(trainer.layout, part)
@@ -145,7 +147,7 @@ class StepGradient:
         for name, point in term.references(self.context).items():
             if (name, half) not in self._views:
                 replica = self.trainer.replica
-                with torch.no_grad(), _statistics_at_rest(replica):
+                with torch.no_grad(), _statistics_at_rest(replica), self.trainer.products:
                     replica.flat.copy_(point)
                     self._views[name, half] = self.trainer.compute_output(replica.module, inputs, term.features)
             found[name] = self._views[name, half]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from landscape.kernels.matmul import LargeProducts
 from landscape.layout import Layout, running_statistics
 from landscape.rng import numpy_generator, torch_generator
 from landscape.runtime.device import CPU, require_dtype
@@ -22,6 +23,8 @@ from training.data.dealing import ClientIndices, Ints
 from training.methods.method import Method
 from training.rules.base import ModelOutput
 from training.tasks.task import TrainingLoss
+
+WIDE = 2**14  # weights of a layer whose products may be large; smaller networks need not look at each operation
 
 
 @dataclass
@@ -65,6 +68,15 @@ class LocalTrainer:
     def augments(self) -> bool:
         """Whether training examples are changed at random."""
         return bool(list_changes(self.recipe.augment))
+
+    @property
+    def products(self) -> AbstractContextManager[object]:
+        """A context in which one client's network computes as fast as it can."""
+        return LargeProducts() if self._is_wide else nullcontext()
+
+    @cached_property
+    def _is_wide(self) -> bool:
+        return self.device == CPU and any(p.dim() == 2 and p.numel() >= WIDE for p in self.model.parameters())
 
     @cached_property
     def placed(self) -> Dataset:

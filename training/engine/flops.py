@@ -18,6 +18,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from landscape.kernels.matmul import has_operation
 from landscape.rng import torch_generator
 from training.clients.local_training import StepGradient, local_step
 from training.clients.trainer import LocalTrainer
@@ -118,11 +119,18 @@ def _choose(trainer: LocalTrainer, examples: int) -> np.ndarray[tuple[int, ...],
 
 
 def _count(compute: Callable[[], object]) -> int:
-    mapping = {torch.ops.aten.convolution_backward: _count_convolution_backward}
+    mapping: dict[object, Callable[..., int]] = {torch.ops.aten.convolution_backward: _count_convolution_backward}
+    if has_operation():
+        mapping[torch.ops.mkldnn._linear_pointwise] = _count_product
     # torch counts attention where it is matrix products, but not in the fused kernel of CPUs
     with FlopCounterMode(display=False, custom_mapping=mapping) as counter, sdpa_kernel(SDPBackend.MATH):
         compute()
     return int(counter.get_total_flops())
+
+
+def _count_product(x: Sequence[int], w: Sequence[int], *rest: object, **_: object) -> int:
+    """Count a product of matrices by oneDNN from their shapes, (m, k) and (n, k)."""
+    return 2 * math.prod(x) * w[0]
 
 
 def _count_convolution_backward(

@@ -201,31 +201,22 @@ class CurvatureOperator(Operator):
         self._hinted = engine not in ("recompute", "forward") and self.objective.chunk_loss.countable
         if not self._hinted:
             return
-        # as many at once as products will build whose graphs are not kept, before it is known what one takes
-        workers = self.objective.workers
-        begun = list(ordered_map(self._build_counted, chunks[:workers], workers))
-        per_example = begun[0][1] / max(examples(chunks[0]), 1)
+        with count_saved([self.theta, *nests.tensors(chunks[0])]) as saved:
+            # on one thread, like the others: the same bits, and no waiting for threads of small kernels
+            first = next(ordered_map(self._build_graph, chunks[:1], workers=1))
+        per_example = saved.kept() / max(examples(chunks[0]), 1)
         self._costs = costs = [math.ceil(per_example * size) for size in list_sizes(chunks)]
         # "retained" promises the graphs of all chunks, whatever they take
         fits = partial(LEDGER.promise, self._account, always=engine == "retained")
-        for (graph, _), cost in zip(begun, costs, strict=False):
-            if not fits(cost):
-                return
-            self._account.hold(cost)
-            self._kept.append(graph)
-        begun.clear()
-        # lazily: free memory is read again before each graph is begun
-        rest = itertools.takewhile(lambda pair: fits(pair[1]), zip(chunks[workers:], costs[workers:], strict=True))
-        built = ordered_map(lambda pair: self._build_graph(pair[0]), rest, workers)
-        for graph, cost in zip(built, costs[workers:], strict=False):
-            self._account.hold(cost)
-            self._kept.append(graph)
-
-    def _build_counted(self, chunk: Batch) -> tuple[Graph, int]:
-        """The graph of one chunk, and how many bytes it keeps."""
-        with count_saved([self.theta, *nests.tensors(chunk)]) as saved:
-            graph = self._build_graph(chunk)
-        return graph, saved.kept()
+        if fits(costs[0]):
+            self._account.hold(costs[0])
+            self._kept = [first]
+            # lazily: free memory is read again before each graph is begun
+            rest = itertools.takewhile(lambda pair: fits(pair[1]), zip(chunks[1:], costs[1:], strict=True))
+            built = ordered_map(lambda pair: self._build_graph(pair[0]), rest, self.objective.workers)
+            for graph, cost in zip(built, costs[1:], strict=False):
+                self._account.hold(cost)
+                self._kept.append(graph)
 
     def _find_hint(self) -> Tensor | None:
         """The gradient over all chunks, also those whose graphs were not kept: a hint that depended on free memory

@@ -16,6 +16,8 @@ from landscape.layout import Layout, running_statistics
 
 Batch = TypeVar("Batch")  # whatever the caller's function takes
 
+BOUND = 2**18  # entries from which on new views of a vector take less time than a copy of it
+
 BATCHNORM = ("frozen", "recomputed", "interpolated", "batch")
 NORM = nn.modules.batchnorm._NormBase
 BATCH_NORM = nn.modules.batchnorm._BatchNorm  # the norm layers whose statistics are those of a batch
@@ -49,7 +51,7 @@ class Replica:
         ]
         self.norms = [m for m in self.module.modules() if isinstance(m, NORM) and m.track_running_stats]
         self.recurrent = [m for m in self.module.modules() if isinstance(m, nn.RNNBase)]
-        self.leaves = self.views(self.flat)
+        self.leaves = self._own_leaves = self.views(self.flat)
         self.bind(self.leaves)
 
     def views(self, vector: Tensor) -> list[Tensor]:
@@ -67,6 +69,24 @@ class Replica:
                 slot[leaf] = tensor  # any tensor computes; Parameter is only a tag
         for recurrent in self.recurrent:  # RNNs keep a second list of references to their weights
             recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
+
+    def place(self, vector: Tensor) -> None:
+        """Let the module compute at a vector, which must not change until the next one is placed.
+
+        Small vectors are copied. Of large ones, whose copies take as long as a tenth of a local step, `leaves` become
+        views.
+        """
+        like = self.flat
+        alike = vector.dtype == like.dtype and vector.device == like.device and vector.is_contiguous()
+        if alike and vector.shape == like.shape and len(vector) >= BOUND:
+            self.leaves = self.views(vector)
+            self.bind(self.leaves)
+            return
+        if self.leaves is not self._own_leaves:
+            self.leaves = self._own_leaves
+            self.bind(self.leaves)
+        with torch.no_grad():
+            like.copy_(vector)
 
     def load(self, vector: Tensor, statistics: Sequence[Tensor] | None = None) -> None:
         """Copy a parameter vector in, unless it is already there.

@@ -105,8 +105,7 @@ class StepGradient:
         chosen = select_half(len(self.targets), half)
         inputs, targets = self.inputs[chosen], self.targets[chosen]
         others = {} if added is None else self._compute_references(added, inputs, half)
-        with torch.no_grad():
-            trainer.replica.flat.copy_(point)
+        trainer.replica.place(point)
         rest = self.at_rest or self.evaluations > 0
         with _statistics_at_rest(trainer.replica) if rest else nullcontext():
             if trainer.method.local_loss is not None and loss_term is None:
@@ -148,7 +147,7 @@ class StepGradient:
             if (name, half) not in self._views:
                 replica = self.trainer.replica
                 with torch.no_grad(), _statistics_at_rest(replica), self.trainer.products:
-                    replica.flat.copy_(point)
+                    replica.place(point)
                     self._views[name, half] = self.trainer.compute_output(replica.module, inputs, term.features)
             found[name] = self._views[name, half]
         return found

@@ -186,7 +186,7 @@ class LocalTrainer:
 def put_at_rest(trainer: LocalTrainer, w: Tensor, statistics: Tensor) -> Iterator[nn.Module]:
     """Put weights and statistics into the trainer's network for a block; yields it in eval mode, without gradients."""
     with torch.no_grad():
-        trainer.replica.flat.copy_(w)
+        trainer.replica.place(w)
         trainer.load_statistics(statistics)
         try:
             yield trainer.replica.module.eval()

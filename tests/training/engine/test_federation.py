@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from landscape.runtime import replica
 from tests.training.federations import (
     COMPOSED,
     NAMES,
@@ -330,3 +331,25 @@ def test_training_leaves_the_caller_alone() -> None:
     assert torch.equal(state.w, w)
     assert state.round == 0
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_networks_on_views_of_a_vector_or_on_copies_of_it_train_to_the_same_bits(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large vectors are not copied into the network: none may change while the network computes at it."""
+    copied = play(federation(name), 2)[-1][0]
+    monkeypatch.setattr(replica, "BOUND", 0)
+    placed: list[Tensor] = []
+    own = replica.Replica.views
+
+    def view(self: replica.Replica, vector: Tensor) -> list[Tensor]:
+        placed.append(vector)
+        return own(self, vector)
+
+    monkeypatch.setattr(replica.Replica, "views", view)
+    viewed = play(federation(name), 2)[-1][0]
+    assert len(placed) > 2  # more than each trainer's own
+    assert torch.equal(copied.w, viewed.w)
+    for client, vectors in copied.clients.items():
+        assert all(torch.equal(vector, viewed.clients[client][key]) for key, vector in vectors.items())

@@ -185,7 +185,7 @@ def _tabulate(finder: RunFinder, grid: Grid, folder: Path, bold: str, caption: s
 
 def _save_table(artefact: Artefact, table: Table, folder: Path, caption: str) -> Made:
     whole = replace(
-        table, note=" ".join(one for one in (caption.removeprefix(f"{artefact.title}. "), table.note) if one)
+        table, note=" ".join(one for one in (caption.removeprefix(end(artefact.title)).strip(), table.note) if one)
     )
     files = typeset.save(whole, folder)
     return Made(

@@ -233,3 +233,13 @@ def test_captions_say_everything_once(tmp_path: Path) -> None:
         for said in ("A note.", "Another.", "Scaled down: "):
             assert made.caption.count(said) == 1
         assert shown.count("Another. Scaled down: ") == (2 if one is figure else 3)  # a picture is read out as well
+
+
+def test_a_table_without_notes_says_its_title_once(tmp_path: Path) -> None:
+    cells = {"data.name": "digits", "model.name": "digits_cnn"}  # nothing that would be scaled down
+    rows = (Entry("FedAvg", {"algorithm": {"name": "fedavg"}}),)
+    table = Artefact("table9", "Numbers", Grid(rows, (Entry("x"),), ACCURACY))
+    paper = replace(PAPER, settings=cells, artefacts=(table,))
+    made = make_artefact(paper, table, replace(SHORT, name="full"), {}, tmp_path, formats=["png"])
+    assert made.caption == "Numbers."
+    assert next(Path(one) for one in made.files if one.endswith(".md")).read_text().count("Numbers") == 1

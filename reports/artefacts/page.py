@@ -49,6 +49,7 @@ def write_paper_page(folder: Path, paper: Paper, scale: Scale, before: str = "")
             for one in paper.artefacts
         ],
         done=len(made),
+        open=sum(bool(one.missing) for one in made.values()),
         before=Markup(before),
         heading=paper.title if before else f"{paper.name}: its tables and figures, made again",
     )

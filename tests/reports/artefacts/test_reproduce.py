@@ -232,6 +232,7 @@ def test_captions_say_everything_once(tmp_path: Path) -> None:
         assert made.caption.startswith(f"{one.title}. A note. Another. Scaled down: data CIFAR-10 → digits;")
         for said in ("A note.", "Another.", "Scaled down: "):
             assert made.caption.count(said) == 1
+        assert f"{1 if one is figure else 2} of them not final" in shown  # no run was made
         assert shown.count("Another. Scaled down: ") == (2 if one is figure else 3)  # a picture is read out as well
 
 

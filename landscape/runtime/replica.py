@@ -17,6 +17,9 @@ from landscape.layout import Layout, running_statistics
 Batch = TypeVar("Batch")  # whatever the caller's function takes
 
 BOUND = 2**18  # entries from which on new views of a vector take less time than a copy of it
+ALIGNED = (
+    64  # bytes to which torch aligns its own memory; elsewhere, as in a file that was read, kernels may round otherwise
+)
 
 BATCHNORM = ("frozen", "recomputed", "interpolated", "batch")
 NORM = nn.modules.batchnorm._NormBase
@@ -74,11 +77,12 @@ class Replica:
         """Let the module compute at a vector, which must not change until the next one is placed.
 
         Small vectors are copied. Of large ones, whose copies take as long as a tenth of a local step, `leaves` become
-        views.
+        views, if they lie in memory like a copy: where a vector comes from must not change a bit.
         """
         like = self.flat
-        alike = vector.dtype == like.dtype and vector.device == like.device and vector.is_contiguous()
-        if alike and vector.shape == like.shape and len(vector) >= BOUND:
+        alike = vector.dtype == like.dtype and vector.device == like.device and vector.shape == like.shape
+        aligned = vector.is_contiguous() and vector.data_ptr() % ALIGNED == 0
+        if alike and aligned and len(vector) >= BOUND:
             self.leaves = self.views(vector)
             self.bind(self.leaves)
             return

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from landscape.kernels import matmul
 from tests.training.federations import COMPOSED, NAMES, federation, play, setup
 from training import config, verification
 from training.console import summaries
@@ -208,3 +209,10 @@ def test_the_cost_does_not_depend_on_how_few_examples_there_are() -> None:
 def test_federation_is_counted_as_its_recipe() -> None:
     fed = federation("fedsam", dtype="float32")
     assert count_flops(fed.recipe) == count_trainer_flops(Federation(fed.recipe).trainer)
+
+
+def test_products_by_onednn_count_as_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = config.validate({"data": {"name": "synthetic", "shape": [1, 28, 28]}, "model": {"name": "fsa_cnn"}})
+    found = count_flops(recipe)
+    monkeypatch.setattr(matmul, "LARGE", 10**18)
+    assert found == count_flops(recipe)

@@ -500,3 +500,26 @@ def test_shared_vectors_are_allocated_again_only_for_other_shapes() -> None:
     assert memory.tolist() == [2.0, 2.0, 2.0]
     assert shared.write({"state": {"a": torch.ones(4)}})
     assert memory.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_large_networks_have_the_same_bits_in_processes_and_from_a_file() -> None:
+    """They compute at the vectors that were sent, wherever these lie in memory, and multiply by oneDNN."""
+    recipe = {
+        "data": {"name": "synthetic", "examples": 240, "test_examples": 0, "shape": [1, 28, 28]},
+        "model": {"name": "fsa_cnn"},
+        "partition": {"clients": 3},
+        "algorithm": {"name": "fedsam", "rho": 0.1},
+        "local": {"batch_size": 32},
+        "rounds": {"participants": 3, "count": 2},
+        "evaluation": {"every": 2},
+    }
+    fed = Federation(config.validate(recipe))
+    serial = play(fed, 2)
+    executor = Processes(fed.trainer, workers=2)
+    spread = play(fed, 2, executor)
+    executor.close()
+    assert torch.equal(serial[-1][0].w, spread[-1][0].w)
+    first = serial[0][0]
+    moved = torch.empty(len(first.w) + 1)[1:].copy_(first.w)  # as read from a file, at any address
+    resumed = play(fed, 1, state=dataclasses.replace(first, w=moved))
+    assert torch.equal(serial[-1][0].w, resumed[-1][0].w)
